@@ -9,7 +9,7 @@ from cdn_adapters.backlog import SHORT_MS
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.budget import checked_cost
 from cdn_adapters.place import Place
-from cdn_adapters.requests import SIDE_BY_SIDE, sending
+from cdn_adapters.requests import at_once, sending
 from cdn_adapters.sender import Sender
 from cdn_adapters.sender_options import UNLIMITED, SenderOptions
 from quaestor.cdn_ports import CdnReport, Facts, Finding
@@ -47,8 +47,7 @@ class Delivery:
         self._sender: Sender | None = None
         self._telemetry: Telemetry | None = None
         self._doubtful = False
-        at_once = 1 if limits is not None and limits.pause_ms else SIDE_BY_SIDE
-        connect = partial(sending, place, at_once=at_once)
+        connect = partial(sending, place, most=at_once(limits))
         self._batches = PurgeBatches(connect, place=place.address, limits=limits, observe=observe)
 
     @property

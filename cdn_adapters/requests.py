@@ -8,12 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from cdn_adapters.batching import BatchLimits
 from cdn_adapters.capabilities import KINDS, Capabilities
 from cdn_adapters.place import Place, Send, Target
 from quaestor.errors import CdnError
 
 SIDE_BY_SIDE: Final = 8
 """Requests under way at once at a place without rates: few enough for any cache of one's own, each on a connection."""
+
+
+def at_once(limits: BatchLimits | None) -> int:
+    """Requests that may be under way at once at a place without rates: with a pause after each they follow each other."""
+    return 1 if limits is not None and limits.pause_ms else SIDE_BY_SIDE
 
 
 def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterator[tuple[Target, ...]]:
@@ -36,15 +42,15 @@ def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterat
 
 @asynccontextmanager
 async def sending(
-    place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, *, at_once: int = SIDE_BY_SIDE
+    place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, *, most: int = SIDE_BY_SIDE
 ) -> AsyncIterator[Send]:
     """A connection that purges whatever it is given, in as many requests as that takes, and waits for what is only accepted at
     first.
 
-    at_once: requests that a place without rates is sent side by side.
+    most: requests that a place without rates is sent side by side.
     """
-    at_once = 1 if place.capabilities.rates else at_once
-    room = asyncio.Semaphore(at_once)
+    most = 1 if place.capabilities.rates else most
+    room = asyncio.Semaphore(most)
     async with place.connect() as connection:
 
         async def one(batch: Sequence[Target]) -> None:
@@ -57,7 +63,7 @@ async def sending(
 
         async def send(targets: Sequence[Target]) -> None:
             requests = requests_of(place.capabilities, targets)
-            if at_once == 1:  # the first that is refused ends it
+            if most == 1:  # the first that is refused ends it
                 for batch in requests:
                     await one(batch)
                 return

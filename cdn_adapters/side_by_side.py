@@ -19,7 +19,7 @@ from cdn_adapters.own_purges import OwnPurges
 from cdn_adapters.pacing import Pacing
 from cdn_adapters.place import Connection, Place
 from cdn_adapters.purge_request import PurgeRequest, purge_requests
-from cdn_adapters.requests import SIDE_BY_SIDE
+from cdn_adapters.requests import at_once
 from cdn_adapters.sender_options import LAST_PAUSE_S, MOST_AT_ONCE, POLL_S, SenderOptions
 from quaestor.clock import Clock
 from quaestor.errors import StoreError
@@ -73,7 +73,7 @@ class SideBySide:
         self._clock = clock
         self._sleep = sleep
         self._wake = wake
-        self._most = 1 if options.limits.pause_ms else SIDE_BY_SIDE
+        self._most = at_once(options.limits)
         self._due: deque[QueuedPurge] = deque()
         self._ready: deque[tuple[PurgeRequest, bool]] = deque()
         self._taken: set[QueuedPurge] = set()

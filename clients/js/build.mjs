@@ -44,7 +44,7 @@ for (const [name, outputs] of Object.entries(bundles)) {
 		logLevel: "error",
 		mangleProps: OWN,
 		// A worker cannot load anything later.
-		define: { LOADS: String(!classic), WITHIN: String(classic) },
+		define: { BUNDLE: JSON.stringify(classic ? "worker" : "page") },
 		plugins: [apart],
 		write: false,
 	});

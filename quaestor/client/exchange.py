@@ -87,8 +87,7 @@ class Exchanges:
             name, shows_ms = (copy.name, copy.shows_ms) if copy is not None else (_name(target), 0)
             told = not self.sketches.vouches(partition, name, shows_ms, after_ms)
             # What it is told of is checked at once, and so that it holds until the next sketch.
-            unmet = told and copy is None
-            return self._ask(target, asked, level, copy, after_ms, past_caches=told, unmet=unmet)
+            return self._ask(target, asked, level, copy, after_ms, past_caches=told, unmet=told)
 
     def answered(
         self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment

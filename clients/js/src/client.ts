@@ -7,6 +7,7 @@
  * have thrown. All times are the server's, in ms since the epoch.
  */
 
+import { within } from "./bundle.ts";
 import { type Copies, copiesWithin } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
 import { type Held, type Known, nothingKnown } from "./known.ts";
@@ -57,10 +58,6 @@ export interface Within extends Options {
 	ready?: Promise<unknown>;
 	changed?: () => void;
 }
-
-/** Whether a service worker reads through it: said where this is bundled, so that pages need not load what only workers use. */
-declare const WITHIN: boolean | undefined;
-const within = typeof WITHIN === "undefined" || WITHIN;
 
 export interface Init extends RequestInit {
 	/** The freshness of this one answer; "strong": from the server, past every copy. */

@@ -4,6 +4,7 @@
  * Bytes: `docs/sketch_format.md`.
  */
 
+import { loads } from "./bundle.ts";
 import { SALT } from "./secret.ts";
 import { xxh128 } from "./xxh128.ts";
 
@@ -16,8 +17,6 @@ const SHORT = 128;
 const key = new Uint8Array(SHORT);
 const text = new DataView(key.buffer);
 
-/** Whether modules can be loaded when they are needed: said where this is bundled. */
-declare const LOADS: boolean | undefined;
 
 let longDigest: ((resource: string) => Uint16Array) | undefined;
 let loading: Promise<void> | undefined;
@@ -35,7 +34,7 @@ const digestOf = (resource: string): Uint16Array | undefined => {
 	const salted = SALT + resource;
 	const size = salted.length;
 	if (size > SHORT) {
-		if (typeof LOADS === "undefined" || LOADS) void loadLongDigest();
+		if (loads) void loadLongDigest();
 		return longDigest?.(resource);
 	}
 	for (let i = 0; i < size; i++) key[i] = salted.charCodeAt(i);

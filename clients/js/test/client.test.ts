@@ -11,6 +11,17 @@ const read = async (client: Client, path: string, init?: Init): Promise<{ versio
 /** Let bodies that are being kept arrive. */
 const settled = (): Promise<unknown> => new Promise((done) => setImmediate(() => setImmediate(done)));
 
+/** A client whose copy of `/a` another process has outdated, longer than Δ ago. */
+const outdated = async (): Promise<{ world: World; client: Client }> => {
+	const world = new World();
+	const client = world.client();
+	await read(client, "/a");
+	await settled();
+	world.write("/a");
+	world.now += 61_000;
+	return { world, client };
+};
+
 const warned: string[] = [];
 console.warn = (text: string) => void warned.push(text);
 
@@ -36,23 +47,13 @@ test("a page that is loaded again reads from the browser's cache; a browser clos
 });
 
 test("what another process writes is seen after Δ at most", async () => {
-	const world = new World();
-	const client = world.client();
-	await read(client, "/a");
-	await settled();
-	world.write("/a");
-	world.now += 61_000;
+	const { world, client } = await outdated();
 	assert.equal((await read(client, "/a")).version, 1);
 	assert.equal((await read(world.client(), "/a")).version, 1);
 });
 
 test("what the sketch names is asked for once for each sketch, however early its answer left", async () => {
-	const world = new World();
-	const client = world.client();
-	await read(client, "/a");
-	await settled();
-	world.write("/a");
-	world.now += 61_000;
+	const { world, client } = await outdated();
 	world.lag("/a");
 	for (let i = 0; i < 100; i++) {
 		world.now += 5_000;

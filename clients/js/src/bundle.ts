@@ -1,0 +1,9 @@
+/** What this was bundled for: said to whoever bundles it, so that pages need not load what only workers use. Unbundled it is for both. */
+
+declare const BUNDLE: "page" | "worker" | undefined;
+const bundle = typeof BUNDLE === "undefined" ? undefined : BUNDLE;
+
+/** Whether a service worker may read through it. */
+export const within = bundle !== "page";
+/** Whether modules can be loaded when they are needed: a worker cannot. */
+export const loads = bundle !== "worker";
