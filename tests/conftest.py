@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 
 from quaestor.demo import servers
 from quaestor.redis import clients
@@ -44,8 +45,18 @@ def pytest_configure(config: pytest.Config) -> None:
     whole_run.pytest_configure(config)
 
 
+@given(none())
+@settings(database=None, max_examples=1)
+def first_property(_: None) -> None:
+    """Property of nothing: Hypothesis makes and registers its source of randomness when the first one runs.
+
+    It refuses one that the garbage collector sees no reference to, and of what is frozen the collector sees none.
+    """
+
+
 def pytest_collection_finish() -> None:
     """What all the modules consist of lasts as long as the run: no collection of garbage looks at it again."""
+    first_property()
     gc.collect()
     gc.freeze()
 
