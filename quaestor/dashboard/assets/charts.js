@@ -2,6 +2,7 @@
 /* global uPlot */
 
 const drawn = new Set();
+const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -25,6 +26,11 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	host.setAttribute("role", "img");
 	let plot = null;
 	let data = null;
+	// Where words round neighbouring ticks to the same text, the ticks are written out.
+	const told = (words) => (_, ticks) => {
+		const texts = ticks.map((tick) => words(tick));
+		return new Set(texts).size < texts.length ? ticks.map((tick) => exact.format(tick)) : texts;
+	};
 	const axis = (size, values) => ({
 		stroke: () => css("--soft"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { stroke: () => css("--line"), width: 1 },
 		font: "12px system-ui, sans-serif", size, ...(values ? { values } : {}),
@@ -33,7 +39,7 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	const options = () => ({
 		width: host.clientWidth, height: host.clientHeight, legend: { show: false }, cursor: { drag: { x: false, y: false } },
 		scales: { x: { time: x === "time", ...(spread ? { range: spread } : {}) }, y: { range: spread ?? ((_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1]) } },
-		axes: [axis(28, x === "time" ? undefined : (_, ticks) => ticks.map(x)), axis(58, (_, ticks) => ticks.map((tick) => words(tick)))],
+		axes: [axis(28, x === "time" ? undefined : told(x)), axis(58, told(words))],
 		series: [{}, ...series.map((label, i) => ({
 			label, stroke: () => css(`--c${i + 1}`), width: 2, paths: dots?.includes(label) ? () => null : paths, spanGaps: true,
 			points: { show: kind === "points" || dots?.includes(label) || false, size: kind === "points" ? 10 : 7, fill: () => css(`--c${i + 1}`) },
