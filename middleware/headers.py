@@ -28,6 +28,8 @@ from quaestor.store.memory import Resident
 CACHE = b"Quaestor"
 LIFETIME = b"quaestor-ttl"
 """How long clients that consult the Cache Sketch may keep an answer; see docs/sketch_clients.md."""
+AT_STEP_MS = 100
+"""An answer may leave so much later than its lifetime says."""
 _NO_STORE = (b"cache-control", b"no-store")
 CONNECTION = frozenset(
     {
@@ -196,21 +198,21 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
 
 
 class _Rendered:
-    """What is kept beside a resident entry: the fields that never change, and the whole list for one second.
+    """What is kept beside a resident entry: the fields that never change, and the whole list for one step.
 
     cdn_at_most_s: the bound of what CDNs are handed, when the fixed fields were made; None: there is none.
     kept_until_ms: when the lifetime ends that clients with the Cache Sketch are told; 0: they are told none.
     further: what else they are told of it: partition of the sketch, whose it is.
     """
 
-    __slots__ = ("cdn_at_most_s", "fixed", "further", "headers", "kept_until_ms", "second")
+    __slots__ = ("cdn_at_most_s", "fixed", "further", "headers", "kept_until_ms", "step")
 
     def __init__(self, fixed: RawHeaders, cdn_at_most_s: int | None, kept_until_ms: int, further: bytes) -> None:
         self.fixed = fixed
         self.cdn_at_most_s = cdn_at_most_s
         self.kept_until_ms = kept_until_ms
         self.further = further
-        self.second = -1
+        self.step = -1
         self.headers: RawHeaders = []
 
 
@@ -253,17 +255,17 @@ class HeaderPolicy:
         return lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=self._cdn_at_most_s())[1] > 0
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
-        """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
+        """The fields of a hit. The caller must not change the list; it is made anew once a step at most."""
         rendered = resident.rendered
-        second = now_ms // 1000
-        if rendered is not None and rendered.second == second:
+        step = now_ms // AT_STEP_MS
+        if rendered is not None and rendered.step == step:
             headers: RawHeaders = rendered.headers
             return headers
         response = resident.response
         left_s = max(0, response.fresh_until_ms - now_ms) // 1000
         headers = self.stored(resident, now_ms, b"hit; ttl=%d" % left_s, policy)
         rendered = resident.rendered
-        rendered.headers, rendered.second = headers, second
+        rendered.headers, rendered.step = headers, step
         return headers
 
     def stored(
@@ -295,10 +297,11 @@ class HeaderPolicy:
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
-        at_ms = now_ms - now_ms % 1000  # this list goes out for as long as the second lasts
+        at_ms = now_ms - now_ms % AT_STEP_MS  # this list goes out for as long as the step lasts
         # Of a time that has not come yet, because the clock was set back, nobody is told a lifetime: it could be days.
         begun = resident.copies_from_ms <= now_ms + COPY_SLACK_MS
-        if begun and (left_ms := rendered.kept_until_ms - at_ms) >= 1000:
+        if begun and (left_ms := rendered.kept_until_ms - at_ms) > 0:
+            # 0 is told as well: an answer without the field is taken for one that nobody guards, and asked for again.
             headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.further)))
         if self._debug:
             browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=at_most_s)

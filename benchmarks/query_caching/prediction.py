@@ -17,6 +17,7 @@ from benchmarks.query_caching.app import DATABASE as NAME
 from benchmarks.query_caching.load import CLIENTS, LAYERS
 from benchmarks.query_caching.mix import COLLECTIONS, READS, RECORDS, RESOURCES, WRITES, Mix, Request, changed, resource
 from benchmarks.query_caching.service_times import Latency, ServiceTimes
+from quaestor.client.sketches import SHOWN_MS, SKEW_MS
 from quaestor.simulation.comparison import production
 from quaestor.simulation.simulate import System, latencies_ms, simulated
 from quaestor.simulation.workload import Workload
@@ -24,6 +25,8 @@ from quaestor.ttl.parameters import TtlParameters
 
 _GUESS_MS: Final = 10.0
 _ROUNDS: Final = 8
+_AHEAD_S: Final = (SHOWN_MS + SKEW_MS) / 1_000
+"""So far ahead clients take the server's clock to be."""
 _CLOSE: Final = 0.01
 """The pace is found when the mean latency moves by less than this share."""
 _WARMING: Final = CLIENTS
@@ -130,12 +133,11 @@ def _system(times: ServiceTimes, *, browsers: bool, delta_s: float) -> System:
     def added(latency: Latency, before: Latency) -> Latency:
         return max(0.0, latency[0] - before[0]), max(0.0, latency[1] ** 2 - before[1] ** 2) ** 0.5
 
-    # A client loads a sketch when its newest is half of Δ old. By then it takes the server's clock to be a second ahead, and that
-    # sketch may have been a second old when it came.
-    loads_s = max(1.0, delta_s / 2 - 2.0)
+    # A client loads a sketch when its newest is half of Δ old, by the server's clock as the client counts it.
+    loads_s = max(1.0, delta_s / 2 - _AHEAD_S)
     return System(
         delta_s=loads_s, detection_s=min(0.005, times.purged_s), purge_s=max(0.0, times.purged_s - 0.005),
-        browsers=browsers, edges=1, browser_ms=times.memory_ms or none, client_cdn_ms=to_cdn,
+        browsers=browsers, ahead_s=_AHEAD_S, edges=1, browser_ms=times.memory_ms or none, client_cdn_ms=to_cdn,
         cdn_app_ms=added(to_app, to_cdn), database_ms=added(times.database_ms, to_app),
     )  # fmt: skip
 

@@ -27,8 +27,10 @@ from quaestor.client.sketches import Sketches, SketchRequest
 from quaestor.client.steps import Answer, Ask, Counts, Keep
 from quaestor.read_path.key import resource
 
-EARLY_MS = 1_000
+EARLY_MS = 100
 """An answer may have left the server so much later than its lifetime says."""
+READ_MS = 1_000
+"""An answer may have shown so much more than its lifetime says: what another server did whose clock is ahead."""
 DELTA_S = 60.0
 """Δ where neither client nor server says one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -301,7 +303,7 @@ class Exchanges:
         if not (life.at_ms >= ask.after_ms or vouched or ask.past_caches):
             return self._again(ask, ask.copy)
         self.copies.saw(key, Form(decided_by, life.sketch), life.at_ms + EARLY_MS, etag)
-        self._read(life.at_ms + EARLY_MS if latest_ms else 0)
+        self._read(life.at_ms + READ_MS if latest_ms else 0)
         self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
         may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
         if status == 304 and ask.copy is not None:

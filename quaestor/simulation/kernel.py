@@ -104,7 +104,8 @@ def run(
 
     reads: when, of which result, by which client.
     writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
-    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges, from when on it is counted.
+    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges, from when on it is counted, how far
+        ahead browsers take the app's clock to be.
     edges: version and end of each edge's copy, by edge and result; -1: none.
     slots: client and result, version, end, sketch at which it was checked: copies in browsers. A place for each pair, or, where
         there are fewer places, a hash table of 2^n of them.
@@ -117,7 +118,7 @@ def run(
     edge_version, edge_until = edges
     told_of, told_ms = told
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
-    browsers, edge_count, counted_from_s = options[3] > 0, int(options[4]), options[5]
+    browsers, edge_count, counted_from_s, ahead_s = options[3] > 0, int(options[4]), options[5], options[6]
     results = numbers.shape[0]
     mask = slots.shape[0] - 1
     direct = slots.shape[0] > clients.shape[0] * results
@@ -170,7 +171,7 @@ def run(
                 while slots[slot, PAIR] != 0 and slots[slot, PAIR] != pair:
                     slot = (slot + 1) & mask
             if slots[slot, PAIR] == pair:
-                if slots[slot, COPY_UNTIL] > now:
+                if slots[slot, COPY_UNTIL] > now + ahead_s:
                     listed = seconds[k, LISTED_FROM] <= clients[c] < seconds[k, LISTED_UNTIL]
                     by_mistake = False
                     if not listed:

@@ -39,6 +39,7 @@ class System:
     detection_s: from a write until the app's store knows.
     purge_s: from then until the CDN has purged.
     browsers: whether they keep copies.
+    ahead_s: how far ahead they take the app's clock to be: by so much earlier a copy's lifetime is over for them.
     edges: of the CDN; 0: none.
     browser_ms: of an answer that is the browser's own copy.
     client_cdn_ms, cdn_app_ms, database_ms: between the layers, the last with the query.
@@ -50,6 +51,7 @@ class System:
     detection_s: float = 0.05
     purge_s: float = 0.1
     browsers: bool = True
+    ahead_s: float = 0.0
     edges: int = 2
     browser_ms: tuple[float, float] = (0.0, 0.0)
     client_cdn_ms: tuple[float, float] = (4.0, 0.2)
@@ -187,6 +189,7 @@ def _run(
             float(system.browsers),
             float(system.edges),
             counted_from_s,
+            system.ahead_s,
         ]
     )
     reads = (workload.read_s, workload.read_of, workload.read_by)

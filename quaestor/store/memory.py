@@ -44,7 +44,7 @@ class Resident:
         self.response = response
         self.refresh_at_ms = response.fresh_until_ms
         self.copies_from_ms = response.stored_at_ms
-        self.copies_until_ms = first_copies_until_ms(response)
+        self.copies_until_ms = told_until_ms(response, response.stored_at_ms, first_copies_until_ms(response))
         self.reported_until_ms = response.copies_until_ms
         self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
         self.size_bytes = size_bytes(response)
@@ -65,14 +65,25 @@ class Resident:
 
         reported: the Cache Sketch knows of it.
         """
-        self.copies_from_ms, self.copies_until_ms, self.rendered = from_ms, until_ms, None
+        self.copies_from_ms, self.copies_until_ms = from_ms, told_until_ms(self.response, from_ms, until_ms)
+        self.rendered = None
         self.reported_until_ms = until_ms if reported else 0
-        self.settled_until_ms = min(self.refresh_at_ms, until_ms)
+        self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
 
 
 def first_copies_until_ms(response: CachedResponse) -> int:
     """The end of the lifetime of copies that are made while an entry is new, in ms."""
     return response.copies_until_ms or response.fresh_until_ms
+
+
+def told_until_ms(response: CachedResponse, from_ms: int, until_ms: int) -> int:
+    """The end of a lifetime of copies as header fields tell it, in whole seconds, in ms.
+
+    Of the rest nobody outside hears: were it waited for, each request would come here meanwhile, and nobody could keep what it is
+    answered. One of less than a second, or that ends with the entry, stays as it is: there is none to be given after it.
+    """
+    lives_ms = until_ms - from_ms
+    return until_ms if lives_ms < 1000 or until_ms >= response.fresh_until_ms else until_ms - lives_ms % 1000
 
 
 def size_bytes(response: CachedResponse) -> int:

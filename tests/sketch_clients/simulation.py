@@ -120,7 +120,7 @@ class World:
 
     def early_ms(self) -> int:
         """How much earlier than it leaves an answer says that it left."""
-        return self.chance.randrange(1000)
+        return self.chance.randrange(100)
 
     def answer(self, name: str, asked: httpx.Headers) -> Message:
         """What a request gets: from the cache, unless it is told to ask the server."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import httpx
 import pytest
 
+from middleware.headers import AT_STEP_MS
 from quaestor.client import exchange, server_time, sketches
 from quaestor.client.copies import Copies
 from quaestor.client.exchange import Exchanges
@@ -282,20 +283,21 @@ def test_without_an_epoch_of_its_own_a_process_vouches_for_what_it_does_not_know
 
 
 def test_the_margins_are_what_they_were_tested_with() -> None:
-    assert (exchange.EARLY_MS, sketches.SKEW_MS, sketches.SHOWN_MS, server_time.DRIFT) == (1000, 1000, 1000, 0.001)
+    assert (AT_STEP_MS, exchange.EARLY_MS, exchange.READ_MS) == (100, 100, 1000)
+    assert (sketches.SKEW_MS, sketches.SHOWN_MS, server_time.DRIFT) == (1000, 1000, 0.001)
 
 
 class Early(World):
-    """Answers say that they left almost a second before they did."""
+    """Answers say that they left almost a second before they did: from a server whose clock is behind."""
 
     def early_ms(self) -> int:
         return 999
 
 
-@pytest.mark.parametrize(("early_ms", "missing"), [(1000, 0), (0, 1)], ids=["with", "without"])
-def test_the_second_that_at_may_be_early(early_ms: int, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("read_ms", "missing"), [(1000, 0), (0, 1)], ids=["with", "without"])
+def test_the_second_that_at_may_be_early(read_ms: int, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writes between a sketch and an answer that shows the second: reading the first one's page from memory would miss it."""
-    monkeypatch.setattr(exchange, "EARLY_MS", early_ms)
+    monkeypatch.setattr(exchange, "READ_MS", read_ms)
     world = Early(1, lossy=0.0, lost_refreshes=0.0)
     client = Client(world, 0, Level(delta_s=300, causal=True))
 

@@ -287,3 +287,22 @@ def test_when_the_server_s_clock_was_set_back_nothing_is_relied_on() -> None:
     assert [read(NOW - 29_000), read(NOW - 29_000)] == ["server", "server"]
     load(NOW - 27_000)
     assert read(NOW - 29_000) == "memory"
+
+
+@pytest.mark.parametrize(("later_ms", "again"), [(-1, True), (99, True), (100, False), (900, False)])
+def test_of_two_versions_only_one_that_may_be_the_older_is_asked_for_again(later_ms: int, again: bool) -> None:
+    """An answer may have left 100 ms later than it says: what left later than that is the newer one, asked for once."""
+    exchanges, start = Exchanges(Level(), 100_000), Moment(0.0, 0.0)
+
+    def answered(step: object, at_ms: int, etag: str) -> Ask | Answer:
+        assert isinstance(step, Ask)
+        headers = httpx.Headers({"quaestor-ttl": f"600;at={at_ms}", "etag": etag})
+        return exchanges.answered(step, 200, headers, [], start)
+
+    first = answered(exchanges.begin(b"/a", {}, Level(), start), NOW, '"1"')
+    assert isinstance(first, Answer)
+    assert first.keep is not None
+    exchanges.keep(first.keep, [], b"x")
+    second = answered(exchanges.begin(b"/a", {}, Level(), start), NOW + later_ms, '"2"')
+    assert isinstance(second, Ask) is again
+    assert exchanges.counts.again == again

@@ -18,7 +18,7 @@ const SECOND = 1000;
 /** Names that are remembered to come without a lifetime. */
 const OTHERS = 1000;
 /** An answer leaves the server at most so much later than it says (`at`). */
-const LEAVES = SECOND;
+const LEAVES = 100;
 /** Clocks of an application's servers differ by at most so much. */
 const GRACE = 2 * SECOND;
 /** Later than every moment, and a number in JSON too. */
@@ -346,7 +346,8 @@ export class Client {
 			const told = time.now();
 			// What does not say when it left may have left just now.
 			const left = life ? life.at + LEAVES : latest();
-			known.read = Math.max(known.read, left);
+			// It may show what another server did, whose clock is ahead.
+			known.read = Math.max(known.read, life ? life.at + SECOND : left);
 			if (life) {
 				others.delete(name);
 				known.latest = life.partition;

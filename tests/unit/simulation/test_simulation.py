@@ -67,6 +67,14 @@ def test_a_change_of_what_nobody_keeps_costs_no_purge() -> None:
     assert figures.sketch_peak == 0
 
 
+@pytest.mark.parametrize(("ahead_s", "own"), [(0.0, 2), (2.0, 1), (3.0, 0)])
+def test_a_browser_that_counts_the_clock_late_uses_copies_for_so_much_less(ahead_s: float, own: int) -> None:
+    """Lifetime of 3 s: the copy of 0 s answers at 0.5 and 2 s; taken to be 2 s ahead, only at 0.5 s; 3 s ahead, never."""
+    workload = by_hand([(0, 0), (0.5, 0), (2, 0)], [])
+    figures = simulated(workload, StaticTtl(3_000), System(ahead_s=ahead_s))
+    assert counts(figures) == [own, 2 - own, 0, 1]
+
+
 def test_without_browsers_and_edges_the_app_answers_everything() -> None:
     workload = by_hand([(0, 0), (1, 0), (2, 1)], [1.5])
     figures = simulated(workload, StaticTtl(60_000), System(browsers=False, edges=0))
