@@ -10,7 +10,7 @@
 import { within } from "./bundle.ts";
 import { type Copies, copiesWithin } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
-import { type Held, type Known, nothingKnown } from "./known.ts";
+import { type Held, type Known, LATEST, nothingKnown } from "./known.ts";
 import { resource } from "./resource.ts";
 import { load, RECOMMENDED } from "./sketch_loader.ts";
 
@@ -21,8 +21,6 @@ const OTHERS = 1000;
 const LEAVES = 100;
 /** Clocks of an application's servers differ by at most so much. */
 const GRACE = 2 * SECOND;
-/** Later than every moment, and a number in JSON too. */
-export const LATEST = 1e99;
 
 /** The freshness that an answer has to have. */
 export interface Level {
@@ -181,10 +179,9 @@ export class Client {
 		};
 
 		const loaded = async (held: Held): Promise<void> => {
-			const { fetch, sketch, delta } = options;
-			const url = held.partition ? `${sketch}/${held.partition}` : sketch;
+			const url = held.partition ? `${options.sketch}/${held.partition}` : options.sketch;
 			try {
-				const found = await load(fetch, url, time, delta);
+				const found = await load(options, url, time);
 				if (!found.flat) return say("off");
 				const now = time.now();
 				counts.sketches++;
@@ -231,21 +228,22 @@ export class Client {
 			if (enough && held.made >= time.now() - bound(options) / 2) return;
 			if (performance.now() < held.retryAt) return;
 			const loading = refresh(held.partition);
-			if (enough || held.first !== undefined) return;
-			held.first = soon(loading).finally(() => {
-				held.first = null;
-			});
+			if (!enough && held.first === undefined) {
+				held.first = soon(loading).finally(() => {
+					held.first = null;
+				});
+			}
 		};
 
-		const takes = ({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean =>
-			method === "GET" &&
+		const takes = (request: Request, url: URL): boolean =>
+			request.method === "GET" &&
 			// Of the modes that there are: cors and same-origin.
-			/^[cs]/.test(mode) &&
-			cache === "default" &&
-			credentials !== "omit" &&
-			!integrity &&
-			!headers.has("range") &&
-			!headers.has("authorization") &&
+			/^[cs]/.test(request.mode) &&
+			request.cache === "default" &&
+			request.credentials !== "omit" &&
+			!request.integrity &&
+			!request.headers.has("range") &&
+			!request.headers.has("authorization") &&
 			options.handles?.(url) !== false;
 
 		this.counts = counts;
@@ -263,8 +261,8 @@ export class Client {
 				}
 			}
 
-			const { href, pathname, search } = url;
-			const name = resource(pathname, search.slice(1));
+			const { href } = url;
+			const name = resource(url.pathname, url.search.slice(1));
 			const session = sessions;
 			if (within) await ready;
 			const strong = level === "strong";
@@ -285,9 +283,9 @@ export class Client {
 				});
 
 			/** Whether a copy is not stale. What was sent later than the server's clock can show was sent before that was set back. */
-			const usable = ({ at, shows, until, partition }: Lifetime): boolean => {
+			const usable = (life: Lifetime): boolean => {
 				const now = time.now();
-				return until > now && at <= now && at > known.again && vouched(partition, shows);
+				return life.until > now && life.at <= now && life.at > known.again && vouched(life.partition, life.shows);
 			};
 
 			/** Whether an answer would break the promise of monotonic reads. */

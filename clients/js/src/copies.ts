@@ -82,7 +82,7 @@ export const copiesWithin = (limit: number): Copies => {
 			const etag = answer.headers.get("etag") ?? {};
 			const newest = versions.get(url);
 			versions.delete(url);
-			versions.set(url, newest && newest.left > left ? newest : { left, etag, partition: life?.partition });
+			versions.set(url, newest?.left! > left ? newest! : { left, etag, partition: life?.partition });
 			if (versions.size > VERSIONS) versions.delete(versions.keys().next().value!);
 			if (kept.get(url)?.etag !== etag) drop(url);
 			if (!life || answer.status !== 200 || +answer.headers.get("content-length")! > largest) return;

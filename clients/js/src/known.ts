@@ -3,6 +3,9 @@
 import { type ServerTime, serverTime } from "./server_time.ts";
 import type { Sketch } from "./sketch.ts";
 
+/** Later than every moment, and a number in JSON too. */
+export const LATEST = 1e99;
+
 /** Partitions beside the union; answers of further ones are looked up in that, which is never wrong. */
 const PARTITIONS = 64;
 

@@ -25,7 +25,7 @@ const medium = (text: DataView, size: number): Uint16Array => {
 	begin(size);
 	for (let i = 0; i < 128; i += 32) mix(text, secret, i, i + 16, i);
 	avalanche(0);
-	avalanche(2);
+	avalanche(4);
 	for (let i = 128; i + 32 <= size; i += 32) mix(text, secret, i, i + 16, i - 125);
 	mix(text, secret, size - 16, size - 32, 103);
 	return end(size);

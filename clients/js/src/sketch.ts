@@ -51,9 +51,9 @@ export interface Sketch {
 /** The sketch in these bytes; undefined if they are anything else: cut, of another format, a page of HTML. */
 export const readSketch = (raw: ArrayBuffer): Sketch | undefined => {
 	if (raw.byteLength <= HEADER) return;
-	const view = new DataView(raw);
-	const slices = Number(view.getBigUint64(8, true));
-	const width = Number(view.getBigUint64(16, true));
+	const bits = new Uint8Array(raw, HEADER);
+	// Of 64 bits each, the lower ones first, as all browsers' machines have it.
+	const [slices, width] = Array.from(new BigUint64Array(raw, 8, 2), Number) as [number, number];
 	if (!slices || slices > SLICES || !width || width >= WIDTH || raw.byteLength !== HEADER + (slices * width) / 8) return;
 	return {
 		raw,
@@ -63,7 +63,7 @@ export const readSketch = (raw: ArrayBuffer): Sketch | undefined => {
 				// Sixteen bits each, the first of the two bytes being the lower one.
 				const two = digest[7 - slice]!;
 				const position = slice * width + (((two << 8) & 0xffff) | (two >> 8)) % width;
-				if (!((view.getUint8(HEADER + (position >> 3)) >> (position & 7)) & 1)) return false;
+				if (!((bits[position >> 3]! >> (position & 7)) & 1)) return false;
 			}
 			return true;
 		},

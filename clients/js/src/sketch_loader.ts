@@ -32,6 +32,11 @@ export interface Found {
 	fresh: boolean;
 }
 
+interface Given {
+	fetch: typeof fetch;
+	delta?: number;
+}
+
 interface Answered extends Found {
 	/** The latest that the server's clock showed when it answered. */
 	time: number;
@@ -39,8 +44,8 @@ interface Answered extends Found {
 	age: number;
 }
 
-const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: number): Promise<Answered> => {
-	const answer = await send(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
+const ask = async (given: Given, url: string, init: RequestInit, nonce?: number): Promise<Answered> => {
+	const answer = await given.fetch(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
 	const field = answer.headers.get("quaestor-sketch") ?? "";
 	const said: Record<string, string> = Object.fromEntries(field.split(/\s*[,;]\s*/).map((part) => part.split("=")));
 	const made = digits(said["made"]);
@@ -59,22 +64,22 @@ const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: n
 /**
  * Load the sketch. Throws if there is none to rely on.
  *
- * @param send what sends requests.
+ * @param given what sends requests, and Δ in seconds: by default what the answer recommends. A sketch that was made longer than half of
+ *   it ago is asked for again.
  * @param url where it is served.
  * @param time what is known of the server's time; learns from the answer.
- * @param delta Δ in seconds; by default what the answer recommends. A sketch that was made longer than half of it ago is asked for again.
  */
-export const load = async (send: typeof fetch, url: string, time: ServerTime, delta?: number): Promise<Found> => {
+export const load = async (given: Given, url: string, time: ServerTime): Promise<Found> => {
 	let asked = time.gone();
 	const wall = Date.now();
-	const cached = await ask(send, url, {}).catch(() => undefined);
+	const cached = await ask(given, url, {}).catch(() => undefined);
 	if (cached) {
 		// Nothing but the wall clock could tell that the first answer of all is an old one. The later of the two counts.
 		const known = time.now();
 		const shown = cached.time + cached.age;
 		const now = Math.max(shown, known ? 0 : wall);
 		const agreed = known || Math.abs(wall - shown) < AMISS;
-		const bound = (delta ?? cached.recommended) || RECOMMENDED;
+		const bound = (given.delta ?? cached.recommended) || RECOMMENDED;
 		if (agreed && cached.made >= Math.max(now, known) - bound * (SECOND / 2)) {
 			time.learn(now, asked);
 			return cached;
@@ -82,7 +87,7 @@ export const load = async (send: typeof fetch, url: string, time: ServerTime, de
 	}
 	const nonce = 1 + Math.floor(Math.random() * 0xffff_ffff);
 	asked = time.gone();
-	const found = await ask(send, `${url}?nonce=${nonce}`, { cache: "reload" }, nonce);
+	const found = await ask(given, `${url}?nonce=${nonce}`, { cache: "reload" }, nonce);
 	if (!found.fresh) throw Error("an old one");
 	time.learn(found.time, asked, true);
 	return found;

@@ -6,9 +6,9 @@
  * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
  */
 
-import { Client, LATEST, type Said } from "./client.ts";
+import { Client, type Said } from "./client.ts";
 import { digits, lifetime } from "./fields.ts";
-import { nothingKnown } from "./known.ts";
+import { LATEST, nothingKnown } from "./known.ts";
 import { longDigest } from "./long_digest.ts";
 import { readSketch, useLongDigest } from "./sketch.ts";
 import { RECOMMENDED } from "./sketch_loader.ts";
