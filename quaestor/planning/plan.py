@@ -183,8 +183,10 @@ def plan_query(query: Query) -> QueryPlan:
             condition = without_order_of_strings(condition, query.collation)
             predicate = compile_query(condition)
     access = () if predicate is None else tuple(access_paths(predicate.root))
-    ordering = () if root is None else _ordering(query, root, by_score=by_score)
     at_most = None if root is None else most_by_id(access)
+    if at_most == 1 and query.operation is Operation.FIND and not query.skip and not by_score:
+        query = replace(query, sort=())  # one record stands first in any order
+    ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering), at_most=at_most)
     fields = ALL if root is None else _fields(query, shape, root)
     placing = ALL if root is None else fields_that_place(query, root)

@@ -97,6 +97,9 @@ _DIGESTED: Final[tuple[Document, ...]] = (
     {"big": {"$gt": ["$a", 4]}},
 )  # fmt: skip
 """Projections of which paths do not tell what an update has changed, but digests of what is shown do."""
+_COMPUTED: Final[tuple[Document, ...]] = (*_DIGESTED, {"name": "$a"})
+"""Projections whose members' digests are of what they are sorted by too: where that is hidden, a member that moves and keeps its
+place is taken for one that changed."""
 
 
 def _find(rng: random.Random, namespace: str) -> Cached:
@@ -129,7 +132,11 @@ def _find(rng: random.Random, namespace: str) -> Cached:
     return Cached(
         query=query,
         exact=bool(told and plain and not query.skip and ordered),
-        contributed=bool(plain and ordered and (shows_order or aggregation.projects(projection, "_id"))),
+        contributed=bool(
+            plain
+            and ordered
+            and (shows_order or one or (projection not in _COMPUTED and aggregation.projects(projection, "_id")))
+        ),
         settled=bool(projection is None and not sort and query.limit and not query.skip),
         always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and shows_order))),
     )
