@@ -88,7 +88,12 @@ class QuaestorMiddleware:
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
         self._refreshes = Refreshes(quaestor.telemetry)
-        self._lifespan = Lifespan(quaestor, before_stop=self._stop, on_start=self._look_inside)
+        self._lifespan = Lifespan(
+            quaestor,
+            before_stop=self._stop,
+            on_start=self._look_inside,
+            freezes=quaestor.settings.freeze_at_start,
+        )
         self._explicit = quaestor.settings.explicit
         self._sketch = SketchEndpoint(quaestor, sketch_path)
         self._canary = CanaryEndpoint(quaestor, tuple(cdn))

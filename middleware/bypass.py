@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from middleware.context import ExchangeContext
-from middleware.headers import HeaderPolicy, of_connection
+from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
 from middleware.own_writes import after_own_writes
+from middleware.storable_fields import of_connection
 from quaestor.capture import logging_writes
 from quaestor.errors import StoreError
 from quaestor.read_path import freshening, shared_cache_rules

@@ -18,12 +18,13 @@ from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
 from middleware.handler_scope import conditional, conditions, handler_scope
 from middleware.handovers import Missed, WholeAnswer
-from middleware.headers import UNKEYED, storable
+from middleware.headers import UNKEYED
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
 from middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
 from middleware.partial_answers import BegunEntry, as_received, storable_part
 from middleware.stale_entry import Settled
+from middleware.storable_fields import storable
 from quaestor.capture import Recorder, recording
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
+from functools import lru_cache
 
 from middleware.interface import RawHeaders
-from quaestor.model import Uncacheable
+from middleware.reticence import Reticence, reticence
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
-from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.entries import COPY_SLACK_MS
-from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
+from quaestor.read_path.freshness import cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
 from quaestor.settings import Settings
@@ -31,13 +30,8 @@ LIFETIME = b"quaestor-ttl"
 AT_STEP_MS = 100
 """An answer may leave so much later than its lifetime says."""
 _NO_STORE = (b"cache-control", b"no-store")
-CONNECTION = frozenset(
-    {
-        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-connection",
-        b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-    }
-)  # fmt: skip
-"""Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
+_IN_RANGES = (b"accept-ranges", b"bytes")
+_NONE_YET: RawHeaders = []
 _LIFETIMES = frozenset(
     {
         b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"souin-cache-control", b"surrogate-control",
@@ -65,51 +59,6 @@ _UNSEEN = frozenset({b"cookie", EVERYTHING})
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
-class Reticence(Enum):
-    """The amount that is said on an answer that was not stored, about who may keep it."""
-
-    UNTOUCHED = auto()
-    """The handler's word stands: an error, it said itself that nobody may share it, or it read nothing."""
-    UNKNOWN = auto()
-    """It may depend on reads that nobody listened to: the handler's word stands; if it said nothing, `no-cache`."""
-    UNSTORED = auto()
-    """It could have been stored, and was not this once: `private, no-cache`, whatever the handler said."""
-    PERSONAL = auto()
-    """Made for one user: `private, no-cache` unless the handler said something."""
-    FORBIDDEN = auto()
-    """It shows records, and nobody would learn of their change: `no-store`, whatever the handler said."""
-
-
-_HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
-_PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
-_UNKNOWN = frozenset({Uncacheable.NO_READS.value, Uncacheable.UNCAPTURED.value})
-_NOT_OURS = frozenset({Uncacheable.NO_READS.value})
-_SHOWS_RECORDS = frozenset(
-    {"refused", "lagging", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)}
-)
-
-
-def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) -> Reticence:
-    """The amount that is said on an answer with this status that was not stored for these reasons.
-
-    explicit: without evidence that it shows records, the origin's word stands.
-    """
-    reasons = set(reasons)
-    if DOORKEEPER in reasons:
-        return Reticence.UNSTORED
-    if explicit and (Uncacheable.NO_READS.value in reasons or reasons.isdisjoint(_SHOWS_RECORDS)):
-        return Reticence.UNTOUCHED
-    if status not in STORABLE_STATUSES or reasons & _HANDLER_SAID:
-        return Reticence.UNTOUCHED
-    if reasons & _PERSONAL:
-        return Reticence.PERSONAL
-    if reasons == _NOT_OURS:
-        return Reticence.UNTOUCHED
-    if Uncacheable.NO_READS.value in reasons and reasons <= _UNKNOWN:
-        return Reticence.UNKNOWN
-    return Reticence.FORBIDDEN
-
-
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The value of `Vary` beside what the handler said: the declared fields, in the order of their names."""
     names = set(policy.headers)
@@ -121,28 +70,6 @@ def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
         return b""
     said = {piece.strip() for name, value in given if name == b"vary" for piece in value.lower().split(b",")}
     return b"" if EVERYTHING in said else b", ".join(sorted(names - said))
-
-
-def of_connection(fields: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """The names of fields that belong to one connection: the known ones, and those that Connection names."""
-    named = b",".join(value for name, value in fields if name == b"connection").lower()
-    return CONNECTION | {token.strip() for token in named.split(b",")}
-
-
-def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int) -> RawHeaders | None:
-    """The fields to store: lower-case names, nothing that belongs to one connection, and a Content-Length.
-
-    None if the handler's Content-Length is not that of the body: then the answer is not whole.
-    """
-    fields = [(name.lower(), value) for name, value in headers]
-    kept = [field for field in fields if field[0] not in CONNECTION]
-    if len(kept) < len(fields):
-        dropped = of_connection(fields)
-        kept = [(name, value) for name, value in fields if name not in dropped]
-    lengths = {value for name, value in kept if name == b"content-length"}
-    if not lengths:
-        return kept if status == 204 else [*kept, (b"content-length", b"%d" % len(body))]
-    return kept if lengths == {b"%d" % len(body)} else None
 
 
 def lives_s(
@@ -197,6 +124,12 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
     return min(bounds_ms)
 
 
+@lru_cache(maxsize=256)
+def _must_revalidate(whose: bytes, lives_s: int, further: bytes) -> tuple[bytes, bytes]:
+    """Cache-Control of an answer that browsers keep for so long: one field for all entries that are told the same."""
+    return (b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, lives_s, further))
+
+
 class _Rendered:
     """What is kept beside a resident entry: the fields that never change, and the whole list for one step.
 
@@ -208,12 +141,12 @@ class _Rendered:
     __slots__ = ("cdn_at_most_s", "fixed", "further", "headers", "kept_until_ms", "step")
 
     def __init__(self, fixed: RawHeaders, cdn_at_most_s: int | None, kept_until_ms: int, further: bytes) -> None:
-        self.fixed = fixed
+        self.fixed = tuple(fixed)
         self.cdn_at_most_s = cdn_at_most_s
         self.kept_until_ms = kept_until_ms
         self.further = further
         self.step = -1
-        self.headers: RawHeaders = []
+        self.headers: RawHeaders = _NONE_YET
 
 
 class HeaderPolicy:
@@ -391,13 +324,13 @@ class HeaderPolicy:
             ]
         client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=cdn_at_most_s)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
-        fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
+        fixed = [field for field in given if field[0] not in _LIFETIMES and field[0] != b"etag"]
         fixed.append((b"etag", response.etag))
         if response.status == 200 and not any(name == b"accept-ranges" for name, _ in given):
-            fixed.append((b"accept-ranges", b"bytes"))
+            fixed.append(_IN_RANGES)
         unkeyed = UNKEYED in given
         whose = b"private" if policy.personal or unkeyed else b"public"
-        fixed.append((b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, client_s, transform)))
+        fixed.append(_must_revalidate(whose, client_s, transform))
         if names := varying(policy, given):
             fixed.append((b"vary", names))
         if self._cdn and not policy.personal and not unkeyed:

@@ -33,6 +33,8 @@ REMEMBERED_PLANS = 8_192
 _REMEMBERED_DECLARED = 1_024
 _REMEMBERED_BYTES = 512
 _SAFE = frozenset({"GET", "HEAD"})
+_Names = tuple[str, str, bytes, str, bytes, bytes, Claims]
+"""Method, scheme, host, path, raw path, query string and claims of a request: what its plan is remembered by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ class Routes:
         name = (method, scope["scheme"], host, path, raw_path, query, claimed)
         plan = self.plans.get(name)
         if plan is None:
-            plan = self._make(scope, method, host, raw_path, query, claimed)
+            plan = self._make(scope, name)
             size = sum(map(len, (path, host, raw_path, query)))
             size += sum(len(value) for _, value in claimed) if claimed else 0
             if size <= _REMEMBERED_BYTES and len(claimed) <= len(CLAIMS):
@@ -178,9 +180,8 @@ class Routes:
         self.plans.clear()
         return keys
 
-    def _make(
-        self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
-    ) -> Plan:
+    def _make(self, scope: Mapping[str, Any], names: _Names) -> Plan:
+        method, _, host, _, raw_path, query, claimed = names
         policy, endpoint, called = self._route(scope, method, host)
         shown = kept(query, policy, self._tracking, sort=self._sort_query)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
@@ -210,7 +211,7 @@ class Routes:
             route_name=route_name,
             probation=route if called else None,
             diverged=diverged,
-            names=(method, scope["scheme"], host, path, raw_path, query, claimed),
+            names=names,
         )
 
     def heads(self, scope: Mapping[str, Any]) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from middleware.context import ExchangeContext
-from middleware.headers import of_connection
 from middleware.interface import RawHeaders
+from middleware.storable_fields import of_connection
 from quaestor.model import CachedResponse
 from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.store.memory import Resident

@@ -16,10 +16,10 @@ from itertools import chain
 from typing import Any
 
 from middleware.admission import somebody
-from middleware.headers import storable
 from middleware.interface import App, Message, RawHeaders, Scope
 from middleware.refresh import asked_alone, only_request
 from middleware.routes import Plan, Routes
+from middleware.storable_fields import storable
 from quaestor.capture import Outcome, recording
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse, CapturedRead, Uncacheable

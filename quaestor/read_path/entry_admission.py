@@ -117,15 +117,15 @@ class EntryAdmission:
 
         False: the answer must go out without leave to keep, or the entry has died meanwhile (look it up again).
         """
-        response = resident.response
+        response, urls = resident.response, (url,)
         if len(resident.urls) >= MAX_URLS:
             return False
         try:
-            await self._index.add(dependent(response, (url,)))
+            await self._index.add(dependent(response, urls))
         except StoreError as error:
             self._telemetry.failure("store", "read_path.index_failed", error)
             return False
-        resident.urls.add(url)
+        resident.note_urls(urls)
         return self._usability.servable(response)
 
     async def admit(
@@ -359,10 +359,11 @@ class EntryAdmission:
 
     async def _keep(self, response: CachedResponse, url: str, *, leave: bool, asked_ms: int) -> Verdict:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
+        urls = (url,)
         try:
             if leave:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
-                one, name = dependent(response, (url,)), sketch_name(response)
+                one, name = dependent(response, urls), sketch_name(response)
                 if self._coalescing.leases is None:
                     # In this process's memory neither waits for anything: tasks for them would be most of the work.
                     await self._index.add(one)
@@ -387,7 +388,7 @@ class EntryAdmission:
         resident = self._store.resident(response.key)
         if resident is None or resident.response is not response:
             resident = Resident(response)
-        resident.urls.add(url)
+        resident.note_urls(urls)
         return Verdict(event=Event.KEPT, resident=self._early.settle(resident))
 
     async def _undo(self, response: CachedResponse, *, acknowledged: bool) -> None:

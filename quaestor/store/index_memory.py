@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
+from quaestor.store.by_registration import ByRegistration
 
 MAX_DEPENDENTS = 250_000
 """About 250 MB; one with long names counts as several."""
@@ -39,7 +40,7 @@ class MemoryIndex:
         self._max_dead = max_dead
         self._weight = 0
         self._dependents: dict[_Name, Dependent] = {}
-        self._by_registration: dict[str, set[_Name]] = {}
+        self._by_registration: ByRegistration[_Name] = ByRegistration()
         self._claimed_at_ms: dict[_Name, int] = {}
         self._dead: OrderedDict[str, int] = OrderedDict()
         self._inside: OrderedDict[_Name, None] = OrderedDict()
@@ -69,7 +70,7 @@ class MemoryIndex:
         if not dependent.urls:
             self._inside[name] = None
         for registration_id in dependent.registrations:
-            self._by_registration.setdefault(registration_id, set()).add(name)
+            self._by_registration.add(registration_id, name)
         if not self._dead.keys().isdisjoint(dependent.registrations):
             self._claimed_at_ms[name] = _UNCLAIMED
 
@@ -86,7 +87,7 @@ class MemoryIndex:
         for registration_id in registration_ids:
             self._dead[registration_id] = now_ms
             self._dead.move_to_end(registration_id)
-            for name in self._by_registration.get(registration_id, ()):
+            for name in self._by_registration.guarded(registration_id):
                 if self._claimed_at_ms.get(name, _UNCLAIMED) == _UNCLAIMED:
                     self._claimed_at_ms[name] = now_ms
                     claimed.append(self._dependents[name])
@@ -127,11 +128,7 @@ class MemoryIndex:
             self._claimed_at_ms.pop(name, None)
             self._inside.pop(name, None)
             for registration_id in () if dependent is None else dependent.registrations:
-                names_left = self._by_registration.get(registration_id)
-                if names_left is not None:
-                    names_left.discard(name)
-                    if not names_left:
-                        del self._by_registration[registration_id]
+                self._by_registration.remove(registration_id, name)
         if len(self._due) > 2 * len(self._dependents) + 1_000:  # mostly what was settled before it was due
             self._due = [(dependent.copies_until_ms, name) for name, dependent in self._dependents.items()]
             heapq.heapify(self._due)

@@ -9,6 +9,7 @@ from typing import Any
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded
 from quaestor.store.admission import Admission
+from quaestor.store.by_registration import ByRegistration
 
 _ENTRY_OVERHEAD_BYTES = 1500
 """Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
@@ -51,9 +52,13 @@ class Resident:
         self.rendered: Any = None
         self.usefulness: Any = None
         self.explain = ""
-        self.urls: set[str] = set()
+        self.urls: tuple[str, ...] = ()
         self.hits = 0
         self.reads = 0
+
+    def note_urls(self, urls: tuple[str, ...]) -> None:
+        """The dependency index holds these for the response, too. There are few."""
+        self.urls = (*self.urls, *(url for url in urls if url not in self.urls)) if self.urls else urls
 
     def refresh_from(self, at_ms: int) -> None:
         """Have a request from then on make it anew."""
@@ -96,42 +101,6 @@ def size_bytes(response: CachedResponse) -> int:
 def _unnoticed(*_: object) -> None: ...
 
 
-class _Guarded:
-    """Keys of entries by the registration that guards them: mostly one, but as many as somebody asks for where registrations are
-    shared. O(1) a key. A collector looks at neither strings nor dictionaries of strings again and again."""
-
-    __slots__ = ("_keys",)
-
-    def __init__(self) -> None:
-        self._keys: dict[str, str | dict[str, None]] = {}
-
-    def add(self, registration_id: str, key: str) -> None:
-        keys = self._keys.get(registration_id)
-        if keys is None:
-            self._keys[registration_id] = key
-        elif isinstance(keys, dict):
-            keys[key] = None
-        elif keys != key:
-            self._keys[registration_id] = {keys: None, key: None}
-
-    def remove(self, registration_id: str, key: str) -> None:
-        keys = self._keys.get(registration_id)
-        if isinstance(keys, dict):
-            keys.pop(key, None)
-        if not keys or keys == key:
-            self._keys.pop(registration_id, None)
-
-    def pop(self, registration_id: str) -> tuple[str, ...]:
-        keys = self._keys.pop(registration_id, ())
-        return (keys,) if isinstance(keys, str) else tuple(keys)
-
-    def clear(self) -> None:
-        self._keys.clear()
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
 class MemoryStore:
     """Implements ResponseStore in memory, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
 
@@ -151,7 +120,7 @@ class MemoryStore:
         self._on_refused = on_refused
         self._budget_bytes = budget_bytes
         self._entries: dict[str, Resident] = {}
-        self._guarded = _Guarded()
+        self._guarded: ByRegistration[str] = ByRegistration()
         self._admission = Admission(budget_bytes=budget_bytes)
         self._unreported: Iterator[str] = iter(())
         self.used_bytes = 0

@@ -106,7 +106,7 @@ async def test_what_another_process_stored_is_taken_into_memory(client: SharedCl
     resident = mine.resident(ENTRY.key)
     assert resident is not None
     assert resident.response == ENTRY
-    assert resident.urls == set()
+    assert resident.urls == ()
 
 
 async def test_a_damaged_or_foreign_value_is_no_entry(client: SharedClient, prefix: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -44,6 +46,56 @@ async def test_without_a_lifespan_the_engine_starts_once_at_the_first_request() 
     site = Site()
     await asyncio.gather(*(site.get(f"/{n}") for n in range(5)))
     assert site.engine.life == ["start"]
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """A process in which nobody has frozen anything, as an app's is; what the run consists of is frozen again afterwards."""
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+async def frozen_at_each_message(engine: HandEngine) -> list[int]:
+    """How many objects were frozen when the app was told to start, when it had started, and when the server heard of it."""
+    frozen: list[int] = []
+    kept: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        frozen.append(gc.get_freeze_count())
+        kept.extend([number] for number in range(1_000))  # what an app loads while it starts
+        await send({"type": f"{message['type']}.complete"})
+
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        frozen.append(gc.get_freeze_count())
+
+    await QuaestorMiddleware(app, quaestor=engine)({"type": "lifespan"}, receive, send)
+    return frozen
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_what_an_app_has_loaded_when_it_has_started_is_kept_from_the_collector() -> None:
+    before, after = await frozen_at_each_message(HandEngine())
+    assert before == 0
+    assert after > 1_000
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_nothing_is_frozen_where_the_setting_says_so() -> None:
+    assert await frozen_at_each_message(HandEngine(freeze_at_start=False)) == [0, 0]
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_what_an_app_has_frozen_itself_is_all_that_is_frozen() -> None:
+    gc.freeze()
+    before, after = await frozen_at_each_message(HandEngine())
+    assert 0 < after <= before
 
 
 async def test_websockets_are_passed_on_untouched() -> None:

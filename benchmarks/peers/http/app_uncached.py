@@ -1,5 +1,7 @@
 """FastAPI without a cache."""
 
+import gc
+import os
 from typing import Any
 
 from common import reader
@@ -13,4 +15,7 @@ def create_app() -> FastAPI:
     async def items(n: int = 0) -> list[dict[str, Any]]:
         return await read()
 
+    if os.environ.get("BENCHMARK_FREEZE"):  # as Quaestor does at an app's start
+        gc.collect()
+        gc.freeze()
     return app

@@ -14,13 +14,13 @@ from typing import Final
 
 from quaestor.errors import QueryError
 from quaestor.event_layer.partitioning import record_key
+from quaestor.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.active import ActiveQueries, concerns
 from quaestor.invalidation.matching.boundary import boundary_of
 from quaestor.invalidation.matching.compact_set import elements
 from quaestor.invalidation.matching.demand import Demand
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration, Tenant
 from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomError
-from quaestor.invalidation.matching.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.notifications import eviction_notification, invalidations

@@ -10,9 +10,9 @@ from typing import Any
 import bson
 import pytest
 
+from quaestor.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
 from quaestor.invalidation.matching.entities import Filter
-from quaestor.invalidation.matching.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.retention import Record, Retention

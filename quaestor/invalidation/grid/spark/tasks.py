@@ -7,7 +7,6 @@ marked stopped too.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.connecting import event_layer
+from quaestor.gc_freezing import freeze_loaded
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_processes import Announcement
 from quaestor.invalidation.grid.resizing.handover import GridHandover
@@ -146,8 +146,7 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
 
 
 def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
-    gc.collect()
-    gc.freeze()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
+    freeze_loaded()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client, _flushing(job, client, telemetry):
         ChangeStreamFollower(
             client,

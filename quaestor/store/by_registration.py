@@ -1,0 +1,56 @@
+"""Names of what registrations guard, by registration: mostly one, but as many as anybody asks for where they are shared."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+_Name = TypeVar("_Name", str, tuple[str, tuple[str, ...], tuple[str, ...]])
+
+
+class ByRegistration(Generic[_Name]):
+    """Names by registration id. O(1) a name. A name that is alone is kept as it is: of strings and of tuples of them Python's
+    collector remembers that they hold nothing for it, and there is one such name for each entry."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: dict[str, _Name | dict[_Name, None]] = {}
+
+    def add(self, registration_id: str, name: _Name) -> None:
+        """Note that this registration guards this."""
+        names = self._names.get(registration_id)
+        if names is None:
+            self._names[registration_id] = name
+        elif isinstance(names, dict):
+            names[name] = None
+        elif names != name:
+            self._names[registration_id] = {names: None, name: None}
+
+    def remove(self, registration_id: str, name: _Name) -> None:
+        """Forget it, if it was noted."""
+        names = self._names.get(registration_id)
+        if isinstance(names, dict):
+            names.pop(name, None)
+        if not names or names == name:
+            self._names.pop(registration_id, None)
+
+    def guarded(self, registration_id: str) -> tuple[_Name, ...]:
+        """What this registration guards, in the order in which it was noted."""
+        names = self._names.get(registration_id)
+        if names is None:
+            return ()
+        return tuple(names) if isinstance(names, dict) else (names,)
+
+    def pop(self, registration_id: str) -> tuple[_Name, ...]:
+        """What this registration guards; it is forgotten."""
+        names = self.guarded(registration_id)
+        self._names.pop(registration_id, None)
+        return names
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._names.clear()
+
+    def __len__(self) -> int:
+        """Number of registrations."""
+        return len(self._names)
