@@ -35,14 +35,14 @@ class ByRegistration(Generic[_Name]):
             self._names.pop(registration_id, None)
 
     def guarded(self, registration_id: str) -> tuple[_Name, ...]:
-        """What this registration guards, in the order in which it was noted."""
+        """Names of what this registration guards, in the order in which they were noted."""
         names = self._names.get(registration_id)
         if names is None:
             return ()
         return tuple(names) if isinstance(names, dict) else (names,)
 
     def pop(self, registration_id: str) -> tuple[_Name, ...]:
-        """What this registration guards; it is forgotten."""
+        """The same; it is forgotten."""
         names = self.guarded(registration_id)
         self._names.pop(registration_id, None)
         return names

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("quaestor.errors", "quaestor.clock", "quaestor.tasks"),
+    ("quaestor.errors", "quaestor.clock", "quaestor.gc_freezing", "quaestor.tasks"),
     ("quaestor.model", "quaestor.settings"),
     (
         "quaestor.ports",
