@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from time import monotonic
 
 from middleware.interface import Engine
 from middleware.sketch_snapshot import SketchSnapshot
@@ -34,12 +35,18 @@ class SketchSource:
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._made_at_ms = 0
         self._until_ms = 0
+        self._made_s = 0.0
         self._making: asyncio.Task[None] | None = None
         self.state = SketchState()
 
     async def current(self, now_ms: int) -> SketchSnapshot | None:
         """The snapshot of this second; None: the sketch does not answer."""
-        if now_ms >= self._until_ms or now_ms < self._made_at_ms:
+        # A clock that is set back more than once may show the same second again, hours later.
+        if (
+            now_ms >= self._until_ms
+            or now_ms < self._made_at_ms
+            or monotonic() - self._made_s >= MICRO_CACHE_MS / 1_000
+        ):
             if self._making is None or self._making.done() or self._making.get_loop() is not asyncio.get_running_loop():
                 self._making = asyncio.create_task(self._make())
             await asyncio.shield(self._making)
@@ -53,7 +60,7 @@ class SketchSource:
         """A failure counts for a second too: a server that is down is not asked by every request."""
         engine = self._engine
         now_ms = engine.read_path.clock()
-        self._made_at_ms, self._until_ms = now_ms, now_ms + MICRO_CACHE_MS
+        self._made_at_ms, self._until_ms, self._made_s = now_ms, now_ms + MICRO_CACHE_MS, monotonic()
         off = engine.settings.sketch_off
         try:
             if not off:

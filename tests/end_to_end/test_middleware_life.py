@@ -127,6 +127,21 @@ async def test_the_sketch_is_made_once_a_second_however_many_ask() -> None:
     assert site.runs == 0
 
 
+async def test_a_clock_set_back_to_the_second_of_a_sketch_does_not_bring_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twice within that second, with nobody asking between: the clock alone cannot tell."""
+    passed_s = [0.0]
+    monkeypatch.setattr("middleware.sketch_source.monotonic", lambda: passed_s[0])
+    site = Site()
+    assert (await site.get("/quaestor/sketch")).content == b"sketch 1"
+    site.engine.clock.now_ms += 700
+    passed_s[0] += 0.7
+    assert (await site.get("/quaestor/sketch")).content == b"sketch 1"
+    passed_s[0] += 7_200
+    assert (await site.get("/quaestor/sketch")).content == b"sketch 2"
+
+
 async def test_a_sketch_that_is_down_gives_503_and_is_asked_once_a_second() -> None:
     site = Site()
     site.engine.sketch.down = True
