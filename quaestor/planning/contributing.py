@@ -109,7 +109,8 @@ def describe_contributors(plan: QueryPlan) -> str | None:
     if plan.window is Window.OFFSET and any(path == "_id" for path, _ in query.sort):
         return "ids of the records skipped, and where the page begins and ends"
     if _digestible(plan) and (plan.window is Window.NONE or any(path == "_id" for path, _ in query.sort)):
-        return "digests of what is shown of each record, unless the collection records pre-images"
+        digests = "digests of what is shown of each record, unless the collection records pre-images"
+        return f"{digests}, and where each stands" if _hides_order(plan) else digests
     if _hides_order(plan) and plan.window is not Window.UNORDERED:
         return "where each record stands, since what they are ordered by is hidden"
     if plan.window is Window.BOUNDARY and query.projection:
@@ -131,9 +132,9 @@ def _digested(plan: QueryPlan, registration: Registration) -> bool:
 
 
 def _hides_order(plan: QueryPlan) -> bool:
-    """Whether a member's sort key may change without that being seen of it."""
+    """Whether a member's sort key may change without that being seen of it: hidden, or in parts, or computed from."""
     paths = [path for path, _ in plan.query.sort if path != "_id"]
-    return plan.by_predicate and plan.at_most != 1 and any(plan.visible.untouched((path,)) for path in paths)
+    return plan.by_predicate and plan.at_most != 1 and not all(map(plan.shows, paths))
 
 
 def _placed(plan: QueryPlan, registration: Registration) -> bool:

@@ -36,6 +36,7 @@ from quaestor.planning.relevant_fields import (
     fields_that_show,
     positional,
 )
+from quaestor.query.aggregation import projects, shows
 from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
@@ -127,6 +128,13 @@ class QueryPlan:
     keeps_place: bool = False
     rank: Rank | None = None
     foreign_reads: tuple[ForeignRead, ...] = ()
+
+    def shows(self, path: str) -> bool:
+        """Whether the result certainly shows this path of its records as the collection has it."""
+        if self.query.operation is Operation.AGGREGATE:
+            return shows(self.shaping, path)
+        projection = self.query.projection or {}
+        return projects(projection, path.split(".", 1)[0]) or (path in projection and projects(projection, path))
 
     @property
     def index(self) -> str:

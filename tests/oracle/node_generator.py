@@ -31,6 +31,7 @@ class Cached:
     contributed: the same, where its contributors are known too.
     always: the same, where its contributors are known and no image before a write is.
     settled: the same, or what has not matched before, where every image is known.
+    hides_order: it does not show what it is ordered by.
     """
 
     query: Query
@@ -38,6 +39,7 @@ class Cached:
     contributed: bool = False
     always: bool = False
     settled: bool = False
+    hides_order: bool = False
     ordered: bool = True
 
     def comparable(self, answer: Sequence[Document]) -> list[bytes]:
@@ -97,9 +99,6 @@ _DIGESTED: Final[tuple[Document, ...]] = (
     {"big": {"$gt": ["$a", 4]}},
 )  # fmt: skip
 """Projections of which paths do not tell what an update has changed, but digests of what is shown do."""
-_COMPUTED: Final[tuple[Document, ...]] = ({"name": "$a"}, {"big": {"$gt": ["$a", 4]}})
-"""Projections by expressions. Where one hides what is sorted by, a member that gets another sort key and keeps its place is taken
-for one that moved: digests tell of its members, and not where each stands."""
 
 
 def _find(rng: random.Random, namespace: str) -> Cached:
@@ -123,6 +122,7 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         limit=rng.choice([0, 0, 1, 5]),
         projection=projection,
     )
+    known = shows_order or aggregation.projects(projection, "_id")
     # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell: also where
     # each member stands, so that one may move and keep its place.
     told = projection in (None, {"views": 0})
@@ -132,13 +132,10 @@ def _find(rng: random.Random, namespace: str) -> Cached:
     return Cached(
         query=query,
         exact=bool(told and plain and not query.skip and ordered),
-        contributed=bool(
-            plain
-            and ordered
-            and (shows_order or one or (projection not in _COMPUTED and aggregation.projects(projection, "_id")))
-        ),
+        contributed=bool(plain and ordered and (one or known)),
         settled=bool(projection is None and not sort and query.limit and not query.skip),
-        always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and shows_order))),
+        always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and known))),
+        hides_order=not shows_order,
     )
 
 

@@ -92,12 +92,8 @@ def _contributed_to(
     rules = live.query.rules
     if member:
         shown = kept.shown if isinstance(kept, Page) else kept
-        if (
-            shown is not None
-            and after
-            and image.after is not None
-            and _stays(shown, rules, image, image.after, identity)
-        ):
+        record = image.after if after else None
+        if shown is not None and record is not None and _stays(shown, rules, image, record, identity):
             return None
         return _member(live, rules, image, after)
     if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
@@ -106,10 +102,12 @@ def _contributed_to(
 
 
 def _stays(shown: Shown, rules: Rules, image: AfterImage, record: Document, identity: int) -> bool:
-    """Whether a member that still matches looks as it did, and everybody stands where they stood."""
-    if shown.same(identity, rules, record):
-        return True
-    return _looks_same(rules, image) and shown.keeps_order(identity, rules, record)
+    """Whether a member that still matches looks as it did, and everybody stands where they stood. Places follow the write."""
+    if shown.places is None:
+        return shown.same(identity, rules, record)
+    if not _looks_same(rules, image) and not shown.looks_same(identity, rules, record):
+        return False
+    return shown.places.keeps(identity, sort_key(record, rules.sort))
 
 
 def _looks_same(rules: Rules, image: AfterImage) -> bool:

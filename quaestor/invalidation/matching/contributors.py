@@ -17,7 +17,7 @@ from quaestor.incremental.expansion import distinct_values
 from quaestor.invalidation.matching.places import Places
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import Contributors, Document, MatchType, Query
-from quaestor.planning.member_digests import member_digest
+from quaestor.planning.member_digests import look_the_same, member_digest
 from quaestor.planning.plan import Result, Window
 from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
@@ -29,6 +29,7 @@ from quaestor.query.sorting import SortKey, sort_key
 _COUNTED: Final = 130
 _HOLDER: Final = 400
 _INPUT: Final = 130
+_SHOWN: Final = 146
 _MISSING: Final = b""
 _ARRAY: Final = b"["
 _ODD: Final = b"?"
@@ -137,31 +138,35 @@ def seen_digest(fields: Fields, record: Document) -> bytes:
 
 class Shown:
     """Members, with digests of what is shown of each and of where it stands, which need not follow the writes: any of them that
-    goes, moves or looks otherwise ends the result. And where each stands, if the result does not show that.
+    goes, moves or looks otherwise ends the result.
+
+    places: where each stands, if the result does not show what it is ordered by. They follow the writes, so that where each
+        stood once does not count then.
     """
 
-    __slots__ = ("_places", "_seen")
+    __slots__ = ("_seen", "places")
 
     def __init__(self, seen: Mapping[int, bytes], places: Places | None = None) -> None:
         self._seen = dict(seen)
-        self._places = places
+        self.places = places
 
     @property
     def bytes(self) -> int:
         """Memory that it is taken to cost, beside that of members."""
-        return _INPUT * len(self._seen) + (0 if self._places is None else self._places.bytes)
+        return _SHOWN * len(self._seen) + (0 if self.places is None else self.places.bytes)
 
-    def same(self, identity: int, rules: Rules, record: Document | None) -> bool:
-        """Whether a member is known to look as it did, and to stand where it stood.
+    def same(self, identity: int, rules: Rules, record: Document) -> bool:
+        """Whether a member that still matches is known to look as it did, and to stand where it stood once.
 
-        record: as it is now, if it matches.
+        record: as it is now.
         """
         seen = self._seen.get(identity)
-        return seen is not None and record is not None and seen == member_digest(rules, record)
+        return seen is not None and seen == member_digest(rules, record)
 
-    def keeps_order(self, identity: int, rules: Rules, record: Document) -> bool:
-        """Follow a write to a member that still matches; whether all members are known to stand where they stood."""
-        return self._places is not None and self._places.keeps(identity, sort_key(record, rules.sort))
+    def looks_same(self, identity: int, rules: Rules, record: Document) -> bool:
+        """Whether such a member is known to look as it did, wherever it stands."""
+        seen = self._seen.get(identity)
+        return seen is not None and look_the_same(seen, member_digest(rules, record))
 
 
 class Page:

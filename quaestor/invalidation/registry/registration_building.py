@@ -8,10 +8,9 @@ from typing import Any
 
 from quaestor.invalidation.registry.registration_ids import renewable, round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
-from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
+from quaestor.model import CapturedRead, Document, Query, Registration, Version
 from quaestor.planning.plan import QueryPlan, Result
 from quaestor.planning.plan_cache import plan_of
-from quaestor.query.aggregation import projects, shows
 
 SECONDARY_MARGIN_S = 2
 """How much further back a read on a secondary is dated, beside its own duration: its replies' operationTime is taken
@@ -178,13 +177,6 @@ def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | No
     if not plan.ordering or not limit or members < limit or last is None:
         return None
     fields = {path.split(".", 1)[0] for path in plan.ordering} | {"_id"}
-    if not all(_kept(plan, field) for field in fields - {"_id"}):
+    if not all(plan.shows(field) for field in fields - {"_id"}):
         return None
     return {field: last[field] for field in fields if field in last}
-
-
-def _kept(plan: QueryPlan, field: str) -> bool:
-    """Whether the reply certainly shows this field as the stored record has it."""
-    if plan.query.operation is Operation.AGGREGATE:
-        return shows(plan.shaping, field)
-    return projects(plan.query.projection, field)

@@ -320,6 +320,39 @@ def test_the_first_member_of_a_page_stays_behind_who_is_skipped(key: int, price:
     assert (scene.update({"_id": key, "price": price} | PAID, changed=("price",)) == []) is stays
 
 
+def computed_and_placed(scene: Scene) -> None:
+    """A result that shows whether there are many, in the order of prices, each of which is ten times `_id`."""
+    query = find(PAID, sort=BY_PRICE, projection={"many": {"$gt": ["$n", 2]}})
+    records = [{"n": 3} | record | PAID for record in THREE]
+    supplied(scene, query, *records, members=(1, 2, 3), shown=True, placed=True)
+
+
+def test_a_member_whose_key_a_computed_projection_hides_counts_once_it_passes_another() -> None:
+    """Also where it is replaced as a whole."""
+    scene = Scene()
+    computed_and_placed(scene)
+    assert scene.update({"_id": 2, "price": 25, "n": 4} | PAID, changed=("price", "n")) == []
+    assert scene.write(WriteKind.REPLACE, 1, {"_id": 1, "price": 24, "n": 9} | PAID) == []
+    assert scene.update({"_id": 2, "price": 24.5, "n": 4} | PAID, changed=("price",)) == []
+    assert types(scene.update({"_id": 3, "price": 24.2, "n": 3} | PAID, changed=("price",))) == ["change"]
+
+
+def test_a_member_that_keeps_its_place_and_of_which_another_value_is_computed_counts() -> None:
+    scene = Scene()
+    computed_and_placed(scene)
+    assert types(scene.update({"_id": 2, "price": 21, "n": 0} | PAID, changed=("price", "n"))) == ["change"]
+
+
+@pytest.mark.parametrize("changed", [("price",), ("price", "n")])
+def test_a_member_that_moves_and_comes_back_is_followed(changed: tuple[str, ...]) -> None:
+    """It is as it was at first, and so is its digest; who has moved up to it meanwhile has passed it."""
+    scene = Scene()
+    computed_and_placed(scene)
+    assert scene.update({"_id": 2, "price": 27, "n": 3} | PAID, changed=("price",)) == []
+    assert scene.update({"_id": 2, "price": 20, "n": 3} | PAID, changed=("price",)) == []
+    assert types(scene.update({"_id": 1, "price": 25, "n": 3} | PAID, changed=changed)) == ["change"]
+
+
 def test_equal_keys_tell_nothing() -> None:
     scene = Scene()
     query = find(PAID, sort=BY_PRICE[:1], projection={"name": 1})
