@@ -9,6 +9,7 @@ from typing import Any
 
 import pymongo
 import pytest
+from bson.decimal128 import Decimal128
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo.collection import Collection
@@ -89,6 +90,18 @@ def test_schemas_match_as_in_mongod(collection: Collection[Document], random: Ra
     """Drawn by Hypothesis, so that a disagreement shrinks."""
     found = disagreement(collection, SchemaGenerator(random).schema(2), filled(collection, random, 6))
     assert found is None, found
+
+
+@pytest.mark.parametrize("divisor", [float("inf"), Decimal128("Infinity"), float("nan")])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_divisor_that_is_no_number_is_refused_where_mongod_refuses_it(
+    collection: Collection[Document], divisor: Any, inside: bool
+) -> None:
+    keyword: Document = {"multipleOf": divisor}
+    documents = filled(collection, Random(1))
+    for schema in (keyword, {"items": keyword}, {"allOf": [keyword]}, {"dependencies": {"k": keyword}}):
+        found = disagreement(collection, {"properties": {"k": schema}} if inside else schema, documents)
+        assert found is None, found
 
 
 def check_seeds(collection: Collection[Document], seeds: range) -> None:

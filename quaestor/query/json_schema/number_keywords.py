@@ -42,6 +42,8 @@ def _multiple_of(keyword: str, value: Any, context: Context) -> Check:
         raise MalformedQueryError("$jsonSchema keyword 'multipleOf' must have a positive value")
     if divisor.is_nan() and not context.at_top:
         raise MalformedQueryError("divisor cannot be NaN")
+    if divisor.is_infinite() and not context.at_top:
+        raise MalformedQueryError("divisor cannot be infinite")
     return lambda number: not is_number(number) or decimal_remainder(to_decimal(number), divisor) == 0
 
 
