@@ -102,6 +102,30 @@ async def test_writes_between_a_read_and_its_announcement_are_not_missed(
         standing.close()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [ONE, FOUR], ids=["1x1", "2x2"])
+@pytest.mark.parametrize("seed", [41, 45])
+@pytest.mark.parametrize("images", [False, True], ids=["membership", "before-images"])
+async def test_reads_from_before_the_cells_have_seen_the_writes_are_not_undone(
+    client: pymongo.MongoClient[Document], prefix: str, shape: GridShape, images: bool, seed: int
+) -> None:
+    """The race won by each read: it contains writes that the cells see later, with records looked up later still."""
+    standing = opened(client, prefix, seed, shape, images=images)
+    try:
+        app = standing.grid.app()
+        for number in range(QUERIES):
+            for _ in range(4):
+                standing.world.write()
+            await standing.subscribe(app)
+            await standing.subscribe(app)
+            for _ in range(8):
+                standing.world.write()
+            standing.feed()
+            await standing.check(f"round {number}")
+    finally:
+        standing.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 @pytest.mark.anyio

@@ -185,15 +185,17 @@ class SubscribedQuery:
     """One query that subscribers follow, as its stage announced it.
 
     token: names the announcement.
+    version: every write up to it is contained in what was announced.
     fixed: bytes that it is taken to cost, without its members.
     sides: one for each collection that it reads.
     """
 
-    __slots__ = ("expires_at_ms", "fixed", "query_id", "sides", "token")
+    __slots__ = ("expires_at_ms", "fixed", "query_id", "sides", "token", "version")
 
-    def __init__(self, query_id: str, token: str, expires_at_ms: int) -> None:
+    def __init__(self, query_id: str, token: str, version: Version, expires_at_ms: int) -> None:
         self.query_id = query_id
         self.token = token
+        self.version = version
         self.expires_at_ms = expires_at_ms
         self.fixed = 0
         self.sides: list[SubscribedSide] = []

@@ -69,10 +69,15 @@ class SubscribedSides:
         """Add the queries that this write concerns to `concerned`, and let membership follow it.
 
         matched: the filters that hold after it.
+
+        What was read for a query may be newer than the write, and the record that was looked up for an update newer still:
+        membership must not follow it there, for the write that made it so would find it gone.
         """
-        identity = entry.identity
-        now = {side: None for item in matched for side in elements(item.sides)}
+        identity, version = entry.identity, entry.image.version
+        now = {side: None for item in matched for side in elements(item.sides) if side.query.version < version}
         for side in list(elements(self.members.get(identity))):
+            if side.query.version >= version:
+                continue
             self.concerned[side.query] = None
             if side not in now:
                 self.remove_member(side, identity)
@@ -104,9 +109,10 @@ class SubscribedSides:
     def _before(self, entry: Retained, results: PredicateResults, index: QueryIndex) -> None:
         image = entry.image
         if not image.before_known:
-            self.concerned.update((side.query, None) for side in self.by_images)
+            newer = (side.query for side in self.by_images if side.query.version < image.version)
+            self.concerned.update(dict.fromkeys(newer))
         elif image.before is not None:
             for item in dict.fromkeys(index.candidates(image.before)):
                 for side in elements(item.sides):
-                    if side.members is None and results.matched_before(item):
+                    if side.members is None and side.query.version < image.version and results.matched_before(item):
                         self.concerned[side.query] = None

@@ -116,7 +116,7 @@ class SubscribedQueries:
 
         token: names this announcement.
         prior_state: how it is known whether a record matched before a write.
-        version: every write up to it is contained in the members.
+        version: every write up to it is contained in the members, also those that this cell has yet to see.
         members: this cell's share for each side (see incremental/sides.py); None by before-images.
 
         Returns the retained images newer than `version` that concern it, oldest first. An announcement of the same query
@@ -136,7 +136,7 @@ class SubscribedQueries:
         fixed = sum(side_bytes(len(bson.encode(plan.condition, codec_options=OPTIONS)), plan.access) for plan in plans)
         if not again:
             self._check_memory(fixed + sum(SIDE_MEMBER * len(share) for share in shares if share is not None))
-        subscribed = self._queries[query_id] = SubscribedQuery(query_id, token, expires_at_ms)
+        subscribed = self._queries[query_id] = SubscribedQuery(query_id, token, version, expires_at_ms)
         subscribed.fixed = fixed
         self._memory.bytes += fixed
         try:
