@@ -100,10 +100,10 @@ async def of_cached(url: str, *, delta_s: float | None) -> ServiceTimes:
     cdn_ms = await _asked(machine, (reads * _HITS)[:_HITS], lambda layer: layer == CDN, at_once=1)
     network_cpu_ms = (time.process_time() - begun_cpu_s) / _HITS * 1_000
     app_ms = await _asked(machine, reads, lambda layer: layer == APP, headers=_PAST_CDN)
+    memory_ms, memory_cpu_ms = await _memory(url, delta_s) if delta_s is not None else (None, 0.0)
     filled = [await asyncio.gather(*(_filled(machine, one) for one in some)) for some in _several(reads)]
     await machine.aclose()
     write_ms, purged_s, database_ms = zip(*(one for some in filled for one in some), strict=True)
-    memory_ms, memory_cpu_ms = await _memory(url, delta_s) if delta_s is not None else (None, 0.0)
     return ServiceTimes(
         memory_ms=memory_ms, cdn_ms=latency(cdn_ms), app_ms=latency(app_ms), database_ms=latency(database_ms),
         write_ms=fmean(write_ms), purged_s=median(purged_s), memory_cpu_ms=memory_cpu_ms, network_cpu_ms=network_cpu_ms,
@@ -158,12 +158,14 @@ async def _filled(machine: Machine, read: Request) -> tuple[float, float, float]
 
 
 async def _memory(url: str, delta_s: float) -> tuple[Latency, float]:
+    """Latency and processor time of reads out of memory. Before the collection is written: lifetimes are short after that, and a
+    client has no use for one below 2 s, by which the server's clock may be ahead of what it knows."""
     machine, read = Machine(url, delta_s=delta_s), _UNWRITTEN
     await machine.ready()
     begun_s = time.perf_counter()
     while (await machine.ask(read))[1] != BROWSER:
         if time.perf_counter() - begun_s > _WAIT_S:
-            raise RuntimeError(f"{read.path} was not answered from memory within {_WAIT_S} s: the sketch names all")
+            raise RuntimeError(f"{read.path} was not answered from memory within {_WAIT_S} s: the sketch names it, or it lives too briefly")
         await asyncio.sleep(0.01)
     begun_cpu_s = time.process_time()
     took_ms = await _asked(machine, [read] * _HITS, lambda layer: layer == BROWSER, at_once=1)
