@@ -4,8 +4,8 @@ Every contender serves the same list out of the same MongoDB through one uvicorn
 environment of their own with pinned versions (benchmarks/peers/http/), wrk from outside, rounds interleaved. A miss is the first
 request for a URL; peers keep what it answers for a fixed time, Quaestor until a write changes it. Most of such answers Quaestor's
 doorkeeper refuses, because nobody ever asks again; with `QUAESTOR_DOORKEEPER_SHARE=0` each of them is stored and guarded.
-Quaestor keeps what is loaded at the start from the garbage collector, which an app could do without it: so the uncached one has
-a twin that does.
+Quaestor keeps what is loaded at the start from the garbage collector and has it run less often, which an app could do without it:
+so the uncached one has a twin that does.
 Run: python -m benchmarks.http_peers
 """
 
@@ -41,7 +41,7 @@ DATABASE = "http_peers"
 ROUNDS = 3
 HIT_SECONDS, MISS_SECONDS = 3, 3
 BARE = "bare ASGI bytes"
-UNCACHED_FROZEN = "uncached, frozen at its start"
+UNCACHED_EASED = "uncached, its collector eased"
 EACH_STORED = {"QUAESTOR_DOORKEEPER_SHARE": "0"}
 
 
@@ -140,9 +140,9 @@ class _Stage:
     def peer(self, name: str) -> None:
         self._serve(name, f"app_{name}:create_app", python=str(environment_of(name)), app_dir=PEERS)
 
-    def uncached_frozen(self) -> None:
-        python, environment = str(environment_of("uncached")), {"BENCHMARK_FREEZE": "1"}
-        self._serve(UNCACHED_FROZEN, "app_uncached:create_app", python=python, app_dir=PEERS, environment=environment)
+    def uncached_eased(self) -> None:
+        python, environment = str(environment_of("uncached")), {"BENCHMARK_EASE": "1"}
+        self._serve(UNCACHED_EASED, "app_uncached:create_app", python=python, app_dir=PEERS, environment=environment)
 
     def ours(self, name: str, factory: str, **environment: str) -> None:
         own = self._serve(name, f"benchmarks.http_peers:{factory}", environment=environment)
@@ -199,7 +199,7 @@ def main() -> None:
         with _Stage(mongo) as stage:
             for name in NAMES:
                 stage.peer(name)
-            stage.uncached_frozen()
+            stage.uncached_eased()
             stage.ours(around, "wrapped_app")
             stage.ours(line, "line_app")
             stage.bare()
@@ -215,7 +215,7 @@ def main() -> None:
         grid.wait_ready(timeout_s=120)
         with _Stage(mongo) as stage:
             stage.peer("uncached")
-            stage.uncached_frozen()
+            stage.uncached_eased()
             out_of_redis = {"REDIS_URL": redis, "QUAESTOR_DEPLOYMENT": DATABASE, "QUAESTOR_MEMORY_BYTES": "1"}
             stage.ours(shared, "line_app", **out_of_redis)
             stage.bare()
@@ -244,7 +244,7 @@ def main() -> None:
                     shared: _over(distributed, "misses", shared, uncached),
                     shared_stored: _over(distributed, "misses", shared_stored, uncached),
                 }
-                for uncached in ("uncached", UNCACHED_FROZEN)
+                for uncached in ("uncached", UNCACHED_EASED)
             },
             "aims": "hits in memory at least 0.8 of bare and 8 times fastapi-cache2; stored misses at least 0.75 of uncached, "
             "in Redis 0.55",

@@ -92,7 +92,7 @@ class QuaestorMiddleware:
             quaestor,
             before_stop=self._stop,
             on_start=self._look_inside,
-            freezes=quaestor.settings.freeze_at_start,
+            eases=quaestor.settings.freeze_at_start,
         )
         self._explicit = quaestor.settings.explicit
         self._sketch = SketchEndpoint(quaestor, sketch_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.errors import ConfigurationError, QuaestorError
-from quaestor.gc_freezing import freeze_loaded_once
+from quaestor.gc_freezing import ease_once
 
 PATIENCE_S = 1.0
 """How long a request waits for the start; then it is answered without a cache."""
@@ -23,7 +23,7 @@ class Lifespan:
     shared_state: what the app puts into the state of every request.
     before_stop: called after the app has stopped, before the engine does.
     on_start: called once the engine runs.
-    freezes: what the process has loaded is kept from the garbage collector once the app has started (gc_freezing.py).
+    eases: the garbage collector is given less to do once the app has started (gc_freezing.py).
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Lifespan:
         *,
         before_stop: Callable[[], Awaitable[None]],
         on_start: Callable[[], None] = lambda: None,
-        freezes: bool = False,
+        eases: bool = False,
     ) -> None:
         self._engine = engine
         self._before_stop = before_stop
         self._on_start = on_start
-        self._freezes = freezes
+        self._eases = eases
         self._starting: asyncio.Task[None] | None = None
         self._retry_at_ms = 0
         self._stopped = False
@@ -69,8 +69,8 @@ class Lifespan:
                 if refused:
                     return
                 await self._stop()
-            elif self._freezes and message["type"] == "lifespan.startup.complete":
-                freeze_loaded_once()
+            elif self._eases and message["type"] == "lifespan.startup.complete":
+                ease_once()
             await send(message)
 
         await app(scope, receive_started, send_stopped)

@@ -8,6 +8,9 @@ Registrations and retained writes live long and are freed by reference counting.
 full collections are switched off, the young objects are collected as always, and after every so many new ones whatever has
 outlived that is frozen too: cycles that are garbage at the start are collected, later ones only if they are so while they are
 young.
+
+In a process that serves requests the young objects are mostly those of requests under way, which go by themselves when these
+are answered: collecting them after every 700 new ones walks them again and again for nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +23,29 @@ _YOUNG: Final = 1
 """The generations that are collected before what is left is frozen: a few thousand objects, a millisecond."""
 
 
+_OFTEN: Final = frozenset({700, 2_000})
+"""After so many new objects Python collects the young ones where nobody has said otherwise; until 3.12, and from 3.13."""
+_SELDOM: Final = 10_000
+
+
 def freeze_loaded() -> None:
     """Collect what is garbage, and move all that a process has loaded so far out of the collector's sight. 60 ms and more."""
     gc.collect()
     gc.freeze()
 
 
-def freeze_loaded_once() -> None:
-    """The same, unless anything is frozen: then somebody has decided already what of this process is long-lived."""
-    if not gc.get_freeze_count():
-        freeze_loaded()
+def ease_once() -> None:
+    """The same in a process that serves requests, whose young objects are collected less often from then on.
+
+    Nothing, if anything is frozen: then somebody has decided already what of this process is long-lived. A threshold that is
+    not Python's own stays.
+    """
+    if gc.get_freeze_count():
+        return
+    freeze_loaded()
+    young, *older = gc.get_threshold()
+    if young in _OFTEN:
+        gc.set_threshold(_SELDOM, *older)
 
 
 class GcFreezing:

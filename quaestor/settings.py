@@ -100,7 +100,8 @@ class Settings:
     sort_query: the order of query parameters does not matter, except among those of one name: handlers are shown them by
         name, and `?a=1&b=2` shares an entry with `?b=2&a=1`. A route's own `sort_query` goes first.
     freeze_at_start: what the process has loaded when the app has started is kept from Python's garbage collector (`gc.freeze`),
-        unless the app has frozen anything itself; see docs/observability.md.
+        which then collects young objects after every 10,000 new ones; unless the app has frozen anything itself. See
+        docs/observability.md.
     debug_header: send X-Quaestor-Explain (see docs/observability.md).
     tracing: OpenTelemetry spans of misses and of invalidations; needs `quaestor[otel]`.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say:

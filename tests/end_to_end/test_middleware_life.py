@@ -52,7 +52,9 @@ async def test_without_a_lifespan_the_engine_starts_once_at_the_first_request() 
 def nothing_frozen() -> Iterator[None]:
     """A process in which nobody has frozen anything, as an app's is; what the run consists of is frozen again afterwards."""
     gc.unfreeze()
+    thresholds = gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -96,6 +98,24 @@ async def test_what_an_app_has_frozen_itself_is_all_that_is_frozen() -> None:
     gc.freeze()
     before, after = await frozen_at_each_message(HandEngine())
     assert 0 < after <= before
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+@pytest.mark.parametrize(("own", "then"), [(700, 10_000), (2_000, 10_000), (50, 50), (50_000, 50_000), (0, 0)])
+async def test_young_objects_are_collected_less_often_unless_the_app_says_how_often(own: int, then: int) -> None:
+    gc.set_threshold(own, 11, 12)
+    await frozen_at_each_message(HandEngine())
+    assert gc.get_threshold() == (then, 11, 12)
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+@pytest.mark.parametrize("frozen", [True, False])
+async def test_how_often_is_left_alone_where_nothing_is_frozen_by_the_cache(frozen: bool) -> None:
+    gc.set_threshold(700, 10, 10)
+    if frozen:
+        gc.freeze()
+    await frozen_at_each_message(HandEngine(freeze_at_start=frozen))
+    assert gc.get_threshold() == (700, 10, 10)
 
 
 async def test_websockets_are_passed_on_untouched() -> None:
