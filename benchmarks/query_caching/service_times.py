@@ -165,7 +165,7 @@ async def _memory(url: str, delta_s: float) -> tuple[Latency, float]:
     begun_s = time.perf_counter()
     while (await machine.ask(read))[1] != BROWSER:
         if time.perf_counter() - begun_s > _WAIT_S:
-            raise RuntimeError(f"{read.path} was not answered from memory within {_WAIT_S} s: the sketch names it, or it lives too briefly")
+            raise RuntimeError(f"{read.path} was not answered from memory within {_WAIT_S} s: named, or short-lived")
         await asyncio.sleep(0.01)
     begun_cpu_s = time.process_time()
     took_ms = await _asked(machine, [read] * _HITS, lambda layer: layer == BROWSER, at_once=1)
