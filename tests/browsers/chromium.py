@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,11 @@ class _Tab(Tab):
 
     def close(self) -> None:
         self._pipes.call("Target.closeTarget", targetId=self._target)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while any(one["targetId"] == self._target for one in self._pipes.call("Target.getTargets")["targetInfos"]):
+            if time.monotonic() > deadline_s:
+                raise BrowserError(f"the tab has not closed within {PATIENCE_S} s")
+            time.sleep(0.01)
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._pipes.call(method, self._session, **params)

@@ -175,6 +175,17 @@ def test_powers_beside_the_largest_decimal_are_as_in_mongod(database: Database[D
     assert known > 500, f"only {known} of 1000 powers were computed"
 
 
+def test_powers_of_zero_and_by_zero_are_as_in_mongod(database: Database[Document]) -> None:
+    """Zeros of every type and sign, and bases near ten, of which mongod's library takes one power for another."""
+    zeros: list[Any] = [*map(Decimal128, ("0", "-0", "0E+3", "0.00", "0E-6176")), 0, 0.0, -0.0, Int64(0)]
+    tens = [Decimal128(text) for text in ("10", "10.0", "1E+1", "-10", "100", "10.00000000000000000000000000000001")]
+    bases = [*zeros, *tens, 10, 10.0, 1, 7, Decimal128("Infinity"), Decimal128("NaN")]
+    exponents = [*zeros, Decimal128("1E-34"), Decimal128("-1"), -1, 1]
+    powers = [{"$pow": [base, exponent]} for base in bases for exponent in exponents]
+    wrong = disagreements(database, powers, [{"_id": 0}])
+    assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
+
+
 def end_of_range(random: Random) -> tuple[Decimal, Decimal]:
     """Base and exponent of a power that is the largest decimal, but for a share between 1e-42 and 1e-10."""
     exponent = Decimal(random.choice((1, 2, 3, 7, 101, 9999, random.randrange(1, 10 ** random.randrange(1, 12)))))

@@ -93,9 +93,9 @@ def _pow(base: Any, exponent: Any) -> Any:
     for operand, role in ((base, "base"), (exponent, "exponent")):
         if kind_of(operand) not in NUMERIC:
             raise ExpressionError(f"$pow's {role} must be numeric, not {kind_of(operand)}")
-    if to_double(base) == 0 and to_decimal(base) == 0 and _is_negative(exponent):
-        raise ExpressionError("$pow cannot take a base of 0 and a negative exponent")
     kind = widest((kind_of(base), kind_of(exponent)))
+    if to_double(base) == 0 and to_decimal(base) == 0 and _is_negative(exponent, kind):
+        raise ExpressionError("$pow cannot take a base of 0 and a negative exponent")
     if kind == "decimal":
         return decimal128(_decimal_power(to_decimal(base), to_decimal(exponent)))
     if kind == "double":
@@ -104,9 +104,9 @@ def _pow(base: Any, exponent: Any) -> Any:
     return integer(whole, kind) if whole is not None else _double_power(float(base), float(exponent))
 
 
-def _is_negative(exponent: Any) -> bool:
-    """Of a Decimal128 the sign alone counts, even of a zero."""
-    return exponent.to_decimal().is_signed() if isinstance(exponent, Decimal128) else bool(exponent < 0)
+def _is_negative(exponent: Any, kind: str) -> bool:
+    """Where it is taken as a Decimal128 the sign alone counts, even of a zero."""
+    return to_decimal(exponent).is_signed() if kind == "decimal" else bool(exponent < 0)
 
 
 def _integer_power(base: int, exponent: int) -> int | None:
@@ -131,6 +131,10 @@ def _double_power(base: float, exponent: float) -> float:
 def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
     if exponent.is_infinite() or (base.is_infinite() and exponent != exponent.to_integral_value()):
         base = base.copy_abs()
+    if exponent.is_zero() and base == 10:
+        raise UncertainMatchError(
+            "10 to the power of 0 as a Decimal128 is 0 in mongod 6.0; who can say which server corrects it"
+        )
     if exponent.is_zero() or base == 1:
         return Decimal(1)
     power = DECIMAL.power(base, exponent)

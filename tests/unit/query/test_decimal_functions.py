@@ -62,6 +62,13 @@ def test_a_power_beside_the_largest_decimal_is_not_for_us_to_say(base: str, expo
         value("$pow", base, exponent)
 
 
+@pytest.mark.parametrize(("base", "exponent"), [("10", "0"), ("1E+1", "-0"), ("10.00", "0E-6176")])
+def test_ten_to_the_power_of_zero_is_not_for_us_to_say(base: str, exponent: str) -> None:
+    """mongod's library calls it 0."""
+    with pytest.raises(UncertainMatchError, match="10 to the power of 0"):
+        value("$pow", base, exponent)
+
+
 @pytest.mark.parametrize(
     ("base", "exponent", "expected"),
     [
