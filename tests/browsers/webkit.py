@@ -26,6 +26,8 @@ _RUN = """
     const done = arguments[arguments.length - 1];
     (async () => {SCRIPT})().then((value) => done({ value }), (error) => done({ error: String(error) }));
 """
+_SCRIPT_S = 15
+"""A script whose page is left while it runs is not answered at all; what is asked of a tab between two pages is asked again."""
 
 
 class _Driver:
@@ -49,7 +51,7 @@ class _Driver:
                     raise
                 time.sleep(0.02)
         self._path = f"/session/{told['sessionId']}"
-        self.call("POST", "/timeouts", script=PATIENCE_S * 1000)
+        self.call("POST", "/timeouts", script=_SCRIPT_S * 1000)
         return str(told["capabilities"]["browserVersion"])
 
     def call(self, method: str, path: str, **body: Any) -> Any:
