@@ -9,7 +9,6 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,16 +60,13 @@ class _Chromium(Browser):
         self._pipes = pipes
         self.version = pipes.call("Browser.getVersion")["product"]
 
-    def blank(self) -> Tab:
+    def blank(self) -> _Tab:
         return _Tab(self._pipes, self._pipes.call("Target.createTarget", url="about:blank")["targetId"])
 
     def end_workers(self) -> None:
-        # It is told in a tab's session and ends those of all.
-        page = next(one for one in self._pipes.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        attached = self._pipes.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
-        self._pipes.call("ServiceWorker.enable", attached)
-        self._pipes.call("ServiceWorker.stopAllWorkers", attached)
-        self._pipes.call("Target.detachFromTarget", sessionId=attached)
+        tab = self.blank()  # any other may be closing
+        tab.end_workers()
+        tab.close()
 
 
 class _Tab(Tab):
@@ -118,11 +114,11 @@ class _Tab(Tab):
 
     def close(self) -> None:
         self._pipes.call("Target.closeTarget", targetId=self._target)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while any(one["targetId"] == self._target for one in self._pipes.call("Target.getTargets")["targetInfos"]):
-            if time.monotonic() > deadline_s:
-                raise BrowserError(f"the tab has not closed within {PATIENCE_S} s")
-            time.sleep(0.01)
+
+    def end_workers(self) -> None:
+        """End those of all tabs."""
+        self._call("ServiceWorker.enable")
+        self._call("ServiceWorker.stopAllWorkers")
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._pipes.call(method, self._session, **params)

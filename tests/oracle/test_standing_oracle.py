@@ -10,12 +10,13 @@ from typing import Any
 import pymongo
 import pytest
 
-from quaestor.model import GridShape, Operation
+from quaestor.model import GridShape, Operation, Query
 from tests.oracle.maintained_generator import Document, Generator
 from tests.oracle.maintained_world import World
 from tests.oracle.standing_world import Grid, StandingWorld
 from tests.property.test_standing_orders import EVERYWHERE, LONGER
 from tests.standing_orders.database import execute
+from tests.support import eventually
 
 ONE = GridShape(query_partitions=1, write_partitions=1)
 FOUR = GridShape(query_partitions=2, write_partitions=2)
@@ -122,6 +123,34 @@ async def test_reads_from_before_the_cells_have_seen_the_writes_are_not_undone(
                 standing.world.write()
             standing.feed()
             await standing.check(f"round {number}")
+    finally:
+        standing.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("last", ["delete", "leave"])
+async def test_what_is_read_may_be_newer_than_what_the_cells_have_seen(
+    client: pymongo.MongoClient[Document], prefix: str, last: str
+) -> None:
+    """An update that the read contains, whose record was looked up after the next write: that one counts nevertheless."""
+    standing = opened(client, prefix, 38, ONE, images=False)
+    try:
+        things = standing.world.database["things"]
+        things.replace_one({"_id": 0}, {"a": 1, "w": "ant"}, upsert=True)
+        standing.feed()
+        things.update_one({"_id": 0}, {"$set": {"w": "bee"}})
+        query = Query(namespace=f"{standing.world.name}.things", operation=Operation.FIND, filter={"a": 1})
+        subscriber = await standing.subscribe(standing.grid.app(), query)
+        assert subscriber is not None
+        await subscriber.take()
+        await eventually(lambda: standing.grid.queries() == (1, 1))
+        if last == "delete":
+            things.delete_one({"_id": 0})
+        else:
+            things.update_one({"_id": 0}, {"$set": {"a": 2}})
+        standing.feed()
+        await standing.check("written after it was read")
+        assert subscriber.events > 0, "it was there when it was read"
     finally:
         standing.close()
 

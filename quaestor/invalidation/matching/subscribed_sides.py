@@ -6,7 +6,7 @@ A write concerns a side if the record matches it after the write, or belonged to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed
 from quaestor.invalidation.matching.entities import Filter, SubscribedQuery, SubscribedSide
@@ -14,6 +14,7 @@ from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER
 from quaestor.invalidation.matching.predicate_results import PredicateResults
 from quaestor.invalidation.matching.retention import Retained
+from quaestor.model import Version
 
 
 class MemoryUse:
@@ -74,10 +75,8 @@ class SubscribedSides:
         membership must not follow it there, for the write that made it so would find it gone.
         """
         identity, version = entry.identity, entry.image.version
-        now = {side: None for item in matched for side in elements(item.sides) if side.query.version < version}
-        for side in list(elements(self.members.get(identity))):
-            if side.query.version >= version:
-                continue
+        now = {side: None for item in matched for side in _read_before(elements(item.sides), version)}
+        for side in list(_read_before(elements(self.members.get(identity)), version)):
             self.concerned[side.query] = None
             if side not in now:
                 self.remove_member(side, identity)
@@ -109,10 +108,14 @@ class SubscribedSides:
     def _before(self, entry: Retained, results: PredicateResults, index: QueryIndex) -> None:
         image = entry.image
         if not image.before_known:
-            newer = (side.query for side in self.by_images if side.query.version < image.version)
-            self.concerned.update(dict.fromkeys(newer))
+            self.concerned.update((side.query, None) for side in _read_before(self.by_images, image.version))
         elif image.before is not None:
             for item in dict.fromkeys(index.candidates(image.before)):
-                for side in elements(item.sides):
-                    if side.members is None and side.query.version < image.version and results.matched_before(item):
+                for side in _read_before(elements(item.sides), image.version):
+                    if side.members is None and results.matched_before(item):
                         self.concerned[side.query] = None
+
+
+def _read_before(sides: Iterable[SubscribedSide], version: Version) -> Iterator[SubscribedSide]:
+    """Those of queries whose announced result does not contain the writes of this version yet."""
+    return (side for side in sides if side.query.version < version)
