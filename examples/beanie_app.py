@@ -9,6 +9,7 @@ from typing import Any
 
 from beanie import Document, init_beanie
 from fastapi import FastAPI
+from pydantic import BaseModel
 from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
@@ -17,10 +18,12 @@ from quaestor import Quaestor
 quaestor = Quaestor()
 
 
-class Item(Document):
+class Item(BaseModel):
     name: str
     shelf: int
 
+
+class StoredItem(Document, Item):
     class Settings:
         name = "items"
 
@@ -30,7 +33,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
         os.environ["MONGO_URL"], event_listeners=[quaestor.capture]
     )
-    await init_beanie(client[os.environ.get("DATABASE", "shop")], document_models=[Item])
+    await init_beanie(client[os.environ.get("DATABASE", "examples")], document_models=[StoredItem])
     yield
     await client.close()
 
@@ -39,14 +42,14 @@ app = FastAPI(lifespan=lifespan)
 app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
 
 
-@app.get("/shelves/{shelf}")
-async def shelf(shelf: int) -> list[dict[str, Any]]:
-    """What stands there, by name."""
-    found = await Item.find(Item.shelf == shelf).sort("+name").to_list()
-    return [{"name": one.name, "shelf": one.shelf} for one in found]
+@app.get("/shelves/{shelf}", response_model=list[Item])
+async def shelf(shelf: int) -> list[StoredItem]:
+    """The items of a shelf, by name."""
+    return await StoredItem.find(StoredItem.shelf == shelf).sort("+name").to_list()
 
 
 @app.post("/items", status_code=201)
-async def put(item: Item) -> None:
-    """One more."""
-    await item.insert()
+async def add(item: Item) -> Item:
+    """One more item."""
+    await StoredItem(**item.model_dump()).insert()
+    return item

@@ -14,7 +14,7 @@ from quaestor import Quaestor
 
 quaestor = Quaestor()
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])
-items = client[os.environ.get("DATABASE", "shop")].items
+items = client[os.environ.get("DATABASE", "examples")].items
 
 app = FastAPI()
 app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
@@ -27,12 +27,12 @@ class Item(BaseModel):
 
 @app.get("/shelves/{shelf}")
 async def shelf(shelf: int) -> list[Item]:
-    """What stands there, by name."""
-    return [Item(**one) async for one in items.find({"shelf": shelf}).sort("name", 1)]
+    """The items of a shelf, by name."""
+    return [Item(**document) async for document in items.find({"shelf": shelf}).sort("name", 1)]
 
 
 @app.post("/items", status_code=201)
-async def put(item: Item) -> Item:
-    """One more."""
+async def add(item: Item) -> Item:
+    """One more item."""
     await items.insert_one(item.model_dump())
     return item

@@ -15,7 +15,7 @@ from quaestor import Quaestor
 
 quaestor = Quaestor()
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])
-items = client[os.environ.get("DATABASE", "shop")].items
+items = client[os.environ.get("DATABASE", "examples")].items
 
 
 @dataclass
@@ -26,16 +26,16 @@ class Item:
 
 @get("/shelves/{shelf:int}")
 async def shelf(shelf: FromPath[int]) -> list[Item]:
-    """What stands there, by name."""
+    """The items of a shelf, by name."""
     found = items.find({"shelf": shelf}, {"_id": 0}).sort("name", 1)
-    return [Item(**one) async for one in found]
+    return [Item(**document) async for document in found]
 
 
 @post("/items")
-async def put(data: Item) -> Item:
-    """One more."""
+async def add(data: Item) -> Item:
+    """One more item."""
     await items.insert_one(asdict(data))
     return data
 
 
-app = QuaestorMiddleware(Litestar([shelf, put]), quaestor=quaestor)  # type: ignore[arg-type]
+app = QuaestorMiddleware(Litestar([shelf, add]), quaestor=quaestor)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from quaestor import Quaestor
 
 quaestor = Quaestor.from_env()
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])
-items = client[os.environ.get("DATABASE", "shop")].items
+items = client[os.environ.get("DATABASE", "examples")].items
 
 app = FastAPI()
 app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
@@ -31,13 +31,13 @@ class Item(BaseModel):
 
 @app.get("/shelves/{shelf}")
 async def shelf(shelf: int, response: Response) -> list[Item]:
-    """What stands there, by name; X-Worker says which process has made the answer."""
+    """The items of a shelf, by name; X-Worker names the process that made the answer."""
     response.headers["x-worker"] = str(os.getpid())
-    return [Item(**one) async for one in items.find({"shelf": shelf}).sort("name", 1)]
+    return [Item(**document) async for document in items.find({"shelf": shelf}).sort("name", 1)]
 
 
 @app.post("/items", status_code=201)
-async def put(item: Item) -> Item:
-    """One more."""
+async def add(item: Item) -> Item:
+    """One more item."""
     await items.insert_one(item.model_dump())
     return item

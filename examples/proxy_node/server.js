@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { MongoClient } from "mongodb";
 
 const client = new MongoClient(process.env.MONGO_URL);
-const items = client.db(process.env.DATABASE ?? "shop").collection("items");
+const items = client.db(process.env.DATABASE ?? "examples").collection("items");
 const port = Number(process.env.PORT ?? 3000);
 
 async function body(request) {
@@ -23,8 +23,9 @@ createServer(async (request, response) => {
       response.end(JSON.stringify(found));
     } else if (request.method === "POST" && request.url === "/items") {
       const { name, shelf } = await body(request);
-      await items.insertOne({ name: String(name), shelf: Number(shelf) });
-      response.writeHead(201).end("{}");
+      const item = { name: String(name), shelf: Number(shelf) };
+      await items.insertOne({ ...item });
+      response.writeHead(201).end(JSON.stringify(item));
     } else {
       response.writeHead(404).end("{}");
     }

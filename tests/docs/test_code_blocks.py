@@ -10,8 +10,10 @@ import json
 import os
 import re
 import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -88,21 +90,22 @@ async def cached_until_written(names: Names, path: str, write: Callable[[], Any]
 
 
 async def departures(names: Names, mongo: Any) -> None:
-    flights = mongo.demo.flights
-    await cached_until_written(
-        names,
-        "/departures/JFK",
-        lambda: flights.insert_one({"_id": os.urandom(6).hex(), "origin": "JFK", "scheduled": 1}),
-    )
+    flights = mongo.airport.flights
+    flight = {"origin": "JFK", "flight": "B6 371", "scheduled": os.urandom(6).hex()}
+    await cached_until_written(names, "/departures/JFK", lambda: flights.insert_one(flight))
 
 
 async def shelves(names: Names, mongo: Any) -> None:
-    items = mongo.shop.items
+    items = mongo.tutorial.items
     async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
-        (await http.put("/items/1?shelf=7&price=3")).raise_for_status()
-    await cached_until_written(
-        names, "/shelves/7", lambda: items.replace_one({"_id": 2}, {"shelf": 7, "price": 1}, upsert=True)
-    )
+        (await http.post("/items", json={"name": "tea", "shelf": 7, "price": 3})).raise_for_status()
+    await cached_until_written(names, "/shelves/7", lambda: items.insert_one({"name": "mint", "shelf": 7, "price": 1}))
+
+
+async def listed_ids(names: Names, mongo: Any) -> None:
+    identifier = mongo.tutorial.items.insert_one({"name": "tea", "shelf": 8, "price": 3}).inserted_id
+    answer = await asked(names, "/listed/8")
+    assert {"name": "tea", "shelf": 8, "price": 3.0, "id": str(identifier)} in answer.json()
 
 
 async def records(names: Names, mongo: Any) -> None:
@@ -145,9 +148,11 @@ running = serving(Shop())
 SHOP = running.__enter__()
 """
 FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics')"
+TUTORIAL = next(block.text for block in PYTHON if block.name == "docs/tutorial.md-python-1")
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
     "docs/tutorial.md-python-1": ("", shelves),
+    "docs/tutorial.md-python-2": (TUTORIAL, listed_ids),
     "docs/browser_client.md-python-1": (APP, answers),
     "docs/cdn.md-python-1": (APP, None),
     "docs/cdn.md-python-2": ("from quaestor import Quaestor", None),
@@ -184,7 +189,9 @@ async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch:
     text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
     text = text.replace("/run/secrets/purger.json", str(tmp_path / "purger.json"))
     text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")
-    names: Names = {"__name__": "document"}
+    module = ModuleType("document")  # where pydantic looks for the names of annotations
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    names: Names = vars(module)
     code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with pymongo.MongoClient[Any](mongo_url) as mongo:
         try:
@@ -264,5 +271,5 @@ def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
 
 def test_every_block_says_what_it_is() -> None:
     """Python, commands and JSON are run; only pictures and answers are text, and what stands in pages is run by nobody here."""
-    said = {"python", "bash", "json", "js", "text", "http", "ts", "html"}
+    said = {"python", "bash", "console", "json", "js", "text", "http", "ts", "html"}
     assert {block.name for block in BLOCKS if block.language not in said} == set()
