@@ -28,6 +28,8 @@ FRESH = ResumePosition(None, 7, "set", "second")
         (KNOWN._replace(database=None), "set", KNOWN, False),
         (KNOWN._replace(election="first"), "set", KNOWN, True),
         (KNOWN._replace(election=None), "set", KNOWN, False),
+        (KNOWN._replace(version=10), "set", FRESH, True),
+        (KNOWN._replace(version=9), "set", KNOWN._replace(version=9), False),
         (KNOWN._replace(election="first"), "another set", FRESH._replace(database="another set"), True),
     ],
 )
@@ -35,7 +37,7 @@ def test_a_stream_goes_on_unless_its_history_is_another(
     known: ResumePosition | None, database: str | None, position: ResumePosition, gap: bool
 ) -> None:
     """Another replica set means another place and a gap, another primary the same place and a gap; what is not known is no
-    difference."""
+    difference. A newest write older than the position means that time went back: another place and a gap."""
     assert starting_position(known, PROBE, database=database, telemetry=Telemetry()) == (position, gap)
 
 

@@ -32,6 +32,11 @@ forgets what it had not yet written down. So each election is a gap, and a gap's
 above all that was delivered before, wherever ingest goes on. What was read before it dies, also what is registered only
 later. The stream is then read from the member that answers the probes, and goes on unbroken. The version is kept with the
 position: a cell whose checkpoint lies below it may not have heard of the gap, so whoever takes over from there tells it again.
+
+**Time that goes back.** Each start of the primary's process is a gap too, because its files may be an older copy. If the newest
+write is older than the position, the stream starts anew at the commit point. The gap's version is then the newest that was ever
+delivered, above all that anybody has read. Cells accept no result older than a gap. So nothing is cached until the database has
+reached that version. Then a second gap ends what was read on the way.
 """
 
 from __future__ import annotations
@@ -114,6 +119,7 @@ class ChangeStreamFollower:
         self._position: ResumePosition | None = None
         self._loaded = False
         self._gap = False
+        self._reached: Version = NOT_KNOWN
         self._refused = 0
         self._failed = 0
         self._slim = False
@@ -164,8 +170,8 @@ class ChangeStreamFollower:
         with closing(stream):
             events = stream.read()  # opening succeeded: nothing after the position can be missed from here on
             if self._gap:
-                position = position._replace(gap=max(position.version, probe.applied))
-                self._pipelines.append(_gap(position.gap))
+                position = position._replace(gap=max(position.version, probe.applied, self._reached))
+                self._pipelines.append(_gap(position.gap, now_ms=self._clock()))
                 self._gap = False
             self._save(position)
             if not self._handover.done:
@@ -194,8 +200,8 @@ class ChangeStreamFollower:
                 next_probe_s = time.monotonic() + self._heartbeat_s
                 self._bound()
                 probes.append(self._probe())
-                if probes[-1].election != probe.election:
-                    return  # the cursor may be at a member that lags behind the one that was asked
+                if self._broken(probe, probes[-1]):
+                    return
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             short = self._prompt.owed
@@ -241,13 +247,18 @@ class ChangeStreamFollower:
             self._pipelines.bound()
 
     def _probe(self) -> Probe:
-        probe = probe_primary(self._client, self._clock)
-        if probe.applied < self._watermark:
-            # A member that lags behind what a majority had, or other data than we have followed so far.
-            raise DatabaseError(
-                f"the primary's newest write ({probe.applied}) is older than what was already read ({self._watermark})"
-            )
-        return probe
+        return probe_primary(self._client, self._clock)
+
+    def _broken(self, opened: Probe, latest: Probe) -> bool:
+        """Whether the stream has to be opened anew, because the history may be another one than when it was opened.
+
+        Another primary: the cursor may be at a member that lags behind. A newest write older than the position: time went back.
+        After that: time has reached the gap again.
+        """
+        assert self._position is not None
+        if opened.applied < self._position.gap <= latest.applied:
+            self._gap = True
+        return self._gap or latest.election != opened.election or latest.applied < self._watermark
 
     # The position
 
@@ -268,6 +279,8 @@ class ChangeStreamFollower:
 
     def _start_from(self, probe: Probe) -> ResumePosition:
         database = replica_set_id(self._client)
+        if self._position is not None:
+            self._reached = max(self._reached, self._position.version, self._position.gap)
         start = starting_position(self._position, probe, database=database, telemetry=self._telemetry)
         self._position, self._gap = start.position, self._gap or start.gap
         return start.position
@@ -297,6 +310,7 @@ class ChangeStreamFollower:
             self._refused = 0
 
 
-def _gap(version: Version) -> AfterImage:
-    """Its moment is the second of its version: whatever was performed before then is older than the gap."""
-    return AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=(version >> 32) * 1000)
+def _gap(version: Version, *, now_ms: int) -> AfterImage:
+    """Its moment is the second of its version, at most now: whatever was performed before then is older than the gap."""
+    moment_ms = min((version >> 32) * 1000, now_ms)
+    return AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=moment_ms)

@@ -6,6 +6,7 @@ The argument is in the text of `quaestor/invalidation/ingest/follower.py`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import bson
@@ -30,7 +31,7 @@ class Probe(NamedTuple):
     applied: version of the newest write that the primary has.
     majority: its majority commit point.
     images: it records pre- and post-images (6.0 and later).
-    election: the one that made it primary; None: not known.
+    election: the election that made it primary, and its process; None: not known.
     """
 
     at_ms: int
@@ -65,8 +66,20 @@ def probe_primary(client: pymongo.MongoClient[Any], clock: Clock) -> Probe:
         applied=version_of(last["opTime"]["ts"]),
         majority=version_of(last["majorityOpTime"]["ts"]),
         images=hello["maxWireVersion"] >= _WIRE_VERSION_6_0,
-        election=str(hello["electionId"]) if "electionId" in hello else None,
+        election=_reign(hello),
     )
+
+
+def _reign(hello: Mapping[str, Any]) -> str | None:
+    """Identity of a primary's reign, which ends with the process.
+
+    The number of an election alone is no identity: a mongod that is started on an older copy of its files counts its elections
+    from there, and reaches the same number again.
+    """
+    if "electionId" not in hello:
+        return None
+    process = hello.get("topologyVersion", {}).get("processId")  # from MongoDB 4.4 on
+    return str(hello["electionId"]) if process is None else f"{hello['electionId']} {process}"
 
 
 def replica_set_id(client: pymongo.MongoClient[Any]) -> str | None:

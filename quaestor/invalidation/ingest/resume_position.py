@@ -17,7 +17,7 @@ class ResumePosition(NamedTuple):
     token: resume token, BSON; None: just after `version`.
     version: the watermark.
     database: identity of the replica set, None if it may not be asked for.
-    election: the one that made the primary what it was; None: not known.
+    election: the primary's election and process, see `Probe`; None: not known.
     gap: version of the last gap; a cell whose checkpoint lies below it may not have heard of that.
     life: of the event layer's data when it was saved (offsets.epoch_of): what is said here to be in the pipelines is
         in those of that life.

@@ -1,7 +1,8 @@
 """Starting position of a change stream: the one known so far, if it is still one of this database, and whether there is a gap.
 
-A primary shows writes that its successor may never have had, so each election is a gap (see `follower.py`). Another replica set
-has another history, so nothing that was known applies to it.
+A primary shows writes that its successor may never have had, so each election is a gap (see `follower.py`). So is each start of
+the primary's process: its files may be an older copy. Another replica set has another history, and so has a database whose newest
+write is older than what was read: nothing that was known applies to them.
 """
 
 from __future__ import annotations
@@ -32,15 +33,19 @@ def starting_position(
     known: the position so far, None if there is none that can be resumed from.
     database: identity of the replica set, None if it may not be asked for.
     """
-    gap = False
-    if known is not None and _differ(known.database, database):
-        telemetry.failure("mongodb", "ingest.other_database", "the data followed so far are another replica set's")
-        known = None
+    anew = ResumePosition(None, probe.majority, database, probe.election)
     if known is None:
-        gap, known = True, ResumePosition(None, probe.majority, database)
-    elif _differ(known.election, probe.election):
+        return StartingPosition(anew, gap=True)
+    if _differ(known.database, database):
+        telemetry.failure("mongodb", "ingest.other_database", "the data followed so far are another replica set's")
+        return StartingPosition(anew, gap=True)
+    if probe.applied < known.version:
+        why = f"the primary's newest write ({probe.applied}) is older than what was already read ({known.version})"
+        telemetry.failure("mongodb", "ingest.time_went_back", why)
+        return StartingPosition(anew, gap=True)
+    gap = _differ(known.election, probe.election)
+    if gap:
         telemetry.failure("mongodb", "ingest.primary_changed", "what it did not pass on may have been read")
-        gap = True
     return StartingPosition(known._replace(database=database, election=probe.election), gap)
 
 
