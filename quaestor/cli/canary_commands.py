@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from quaestor.cli.command_settings import command_settings
+from quaestor.cli.recorded_traces import read_trace
 from quaestor.dashboard.simulating import MOST_RECORDS, newest
 from quaestor.errors import ConfigurationError
 from quaestor.redis.clients import shared_client
@@ -13,28 +15,37 @@ from quaestor.settings import Settings
 from quaestor.simulation.canary_prediction import predicted_of
 from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.ttl.canary import Canary
+from quaestor.ttl.canary_guards import Guards
 from quaestor.ttl.canary_rule import Judgement
 from quaestor.ttl.canary_watch import judgement_of
 from quaestor.ttl.parameters import TtlParameters
 from quaestor.ttl.published import Publication
-from quaestor.ttl.trace_format import read
 
 
-def prepared(
-    trace: Path, chosen: TtlParameters, now: TtlParameters, *, share: int, after: int, hold_s: float, promote: bool
-) -> Canary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Terms of a canary, as the command line says them: see Canary."""
+
+    share: int
+    after: int
+    hold_s: float
+    promote: bool
+    guards: Guards
+
+
+def prepared(trace: Path, chosen: TtlParameters, now: TtlParameters, terms: Terms) -> Canary:
     """Canary of these parameters, with what the newest part of a trace predicts. Raises ConfigurationError."""
-    if not 0 <= hold_s <= 86_400:
-        raise ConfigurationError(f"--hold is a number of seconds in 0..86400, not {hold_s:g}")
+    if not 0 <= terms.hold_s <= 86_400:
+        raise ConfigurationError(f"--hold is a number of seconds in 0..86400, not {terms.hold_s:g}")
     delta_ms = command_settings().sketch_delta_s * 1_000
-    known = read(trace)
+    known = read_trace(trace)
     predicted = predicted_of(
-        newest(known.records, MOST_RECORDS), now=now, chosen=chosen, share=share, delta_ms=delta_ms,
+        newest(known.records, MOST_RECORDS), now=now, chosen=chosen, share=terms.share, delta_ms=delta_ms,
         started_ms=known.started_ms,
     )  # fmt: skip
     return Canary(
-        parameters=chosen, share=share, predicted=predicted, after=after, hold_ms=round(hold_s * 1_000),
-        delta_ms=delta_ms, promote=promote,
+        parameters=chosen, share=terms.share, predicted=predicted, after=terms.after,
+        hold_ms=round(terms.hold_s * 1_000), delta_ms=delta_ms, promote=terms.promote, guards=terms.guards,
     )  # fmt: skip
 
 
@@ -43,6 +54,7 @@ def shown(canary: Canary) -> str:
     lines = [f"predicted for {canary.share} % of the results, against the rest:"]
     for name, one in canary.predicted.items():
         lines.append(f"  {name}: {one.now:.4f} -> {one.chosen:.4f}; log odds ratio {one.low:+.2f} to {one.high:+.2f}")
+    lines += [f"  guard: {name} {limit:g}" for name, limit in canary.guards.plain().items()]
     return "\n".join(lines)
 
 

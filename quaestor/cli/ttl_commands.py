@@ -14,7 +14,10 @@ from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
 from quaestor.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from quaestor.simulation.fitting import Fit
+    from quaestor.simulation.simulate import System
     from quaestor.simulation.workload import Workload
+    from quaestor.statistics.learning import Learned
     from quaestor.ttl.parameters import TtlParameters, Tuning
     from quaestor.ttl.published import Publication, PublishedParameters
 
@@ -27,7 +30,12 @@ commands = typer.Typer(
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Recorded with the setting trace_file.")]
 Clients = Annotated[int, typer.Option(min=1, help="Browsers that the requests are spread over.")]
-Delta = Annotated[float, typer.Option(min=0.1, help="Seconds after which browsers fetch the Cache Sketch again.")]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1, help="Seconds after which browsers fetch the Cache Sketch again; default: setting sketch_delta_s."
+    ),
+]
 Out = Annotated[Path, typer.Option(help="Where the parameters are written.")]
 StaleAtMost = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="Share of the requests that may be answered with something older.")
@@ -41,27 +49,27 @@ def fit(
     out: Out,
     stale_at_most: StaleAtMost = 0.01,
     clients: Clients = 100,
-    delta: Delta = 60.0,
+    delta: Delta = None,
 ) -> None:
     """Fit quantile and exponent of each kind of result to a trace: most fresh hits in browsers, at that staleness. A third of the
-    time is held back to check it."""
+    time is held back: what does not do better there than the present parameters is not written."""
     workload = _workload(trace, clients, seed=0)
-    from quaestor.simulation.fitting import Fit, fitted
-    from quaestor.simulation.simulate import System
+    from quaestor.simulation.fitting import fitted
 
-    def show(one: Fit) -> None:
-        print(
-            f"{one.kind}: {one.reads} reads, quantile {one.tuning.quantile:g}, exponent {one.tuning.exponent:g}; "
-            "held back: fresh hits in browsers "
-            f"{one.before.browser_fresh:.3f} -> {one.after.browser_fresh:.3f}, stale {one.before.stale:.4f} -> "
-            f"{one.after.stale:.4f}, purges a second {one.before.purges_hz:.2f} -> {one.after.purges_hz:.2f}",
-            flush=True,
-        )
-
-    system = System(delta_s=delta)
-    parameters, found = fitted(workload, base=_own(), stale_at_most=stale_at_most, system=system, told=show)
-    if not found:
+    parameters, fits = fitted(
+        workload,
+        base=_own(),
+        stale_at_most=stale_at_most,
+        system=_system(delta),
+        told=lambda fit: _show_fit(fit, fit.confirmed),
+    )
+    if not fits:
         raise ConfigurationError(f"{trace} has too few reads of any kind to fit anything to: record for longer")
+    if not parameters.kinds:
+        raise ConfigurationError(
+            f"nothing is written to {out}: the time held back confirms no other parameters; the present ones stay. Record for "
+            "longer, or allow more with --stale-at-most"
+        )
     out.write_text(parameters.encoded() + "\n")
     print(f"written to {out}; try it: quaestor ttl compare {trace} {out}")
 
@@ -72,7 +80,7 @@ def learn(
     out: Out,
     stale_at_most: StaleAtMost = 0.01,
     clients: Clients = 100,
-    delta: Delta = 60.0,
+    delta: Delta = None,
     master: Annotated[str | None, typer.Option(help="Spark's master; default: local[2].")] = None,
     on: Annotated[
         int | None,
@@ -83,10 +91,9 @@ def learn(
     by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
 ) -> None:
     """Learn quantile and exponent of each kind of result from the history of the statistics job, on Spark. A third of the time is
-    held back: what does worse there than the present parameters is not taken."""
+    held back: what does not do better there than the present parameters is not taken."""
     extras.require("simulation", "the simulation of lifetimes")
     extras.require("spark", "learning")
-    from quaestor.simulation.simulate import System
     from quaestor.statistics import learning
     from quaestor.statistics.session import DEFAULT_MASTER
     from quaestor.ttl.parameters import TtlParameters
@@ -101,18 +108,11 @@ def learn(
         raise ConfigurationError(f"{out} cannot be written: {out.absolute().parent} is no folder")
     parameters, found = learning.learn(
         directory, master=master or DEFAULT_MASTER, present=present, stale_at_most=stale_at_most, clients=clients,
-        system=System(delta_s=delta), ignored=command_settings().control_namespace,
+        system=_system(delta), ignored=command_settings().control_namespace,
         progress=lambda done, of: print(f"{done} of {of} tasks of the present stage", flush=True),
     )  # fmt: skip
     for one in found:
-        taken = one.tuning == parameters.of(one.kind) != present.of(one.kind)
-        verdict = "taken" if taken else "the present ones stay"
-        print(
-            f"{one.kind}: {one.reads} reads, {one.tuning.estimator}, quantile {one.tuning.quantile:g}, exponent "
-            f"{one.tuning.exponent:g}; held back: fresh hits in browsers {one.before.browser_fresh:.3f} -> "
-            f"{one.after.browser_fresh:.3f}, stale {one.before.stale:.4f} -> {one.after.stale:.4f}, purges a second "
-            f"{one.before.purges_hz:.2f} -> {one.after.purges_hz:.2f}: {verdict}"
-        )
+        _show_fit(one, one.tuning == parameters.of(one.kind) != present.of(one.kind))
     if parameters == present:
         print("nothing does better than what is there: nothing is written or applied")
         return
@@ -128,7 +128,7 @@ def simulate(
     trace: TraceFile,
     parameters: Annotated[Path | None, typer.Argument(help="Default: what the settings say.")] = None,
     clients: Clients = 100,
-    delta: Delta = 60.0,
+    delta: Delta = None,
 ) -> None:
     """Show what these parameters do on a trace: a JSON object, each figure with half of its 95 % interval."""
     print(json.dumps(_compared(trace, [parameters] if parameters else [], clients, delta)))
@@ -139,7 +139,7 @@ def compare(
     trace: TraceFile,
     parameters: Annotated[list[Path], typer.Argument(metavar="PARAMETERS...")],
     clients: Clients = 100,
-    delta: Delta = 60.0,
+    delta: Delta = None,
 ) -> None:
     """Compare parameters with what the settings say, on a trace. A star: no other one is better in every respect."""
     figures = _compared(trace, list(parameters), clients, delta)
@@ -171,13 +171,31 @@ def apply(
     promote: Annotated[
         bool, typer.Option("--promote", help="Promote it without being asked, if nothing is worse.")
     ] = False,
+    stale_at_most: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Guard of the canary: it ends at once if more of its requests may be stale."
+        ),
+    ] = None,
+    hits_at_least: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Guard of the canary: it ends at once if copies can answer fewer requests."
+        ),
+    ] = None,
 ) -> None:
     """Publish parameters: every app process takes them up within seconds, without a restart. With --share for a part of the
-    results, rolled back by itself when they are worse than predicted."""
+    results, rolled back by itself when they are worse than predicted, or break a guard."""
+    from quaestor.ttl.canary_guards import Guards
+
     read = _parameters(parameters)
+    guards = Guards(stale_at_most=stale_at_most, hits_at_least=hits_at_least)
     if share is None:
-        if trace is not None or promote:
-            raise ConfigurationError("--trace and --promote belong to a canary: say its share with --share, in percent")
+        if trace is not None or promote or guards:
+            raise ConfigurationError(
+                "--trace, --promote, --stale-at-most and --hits-at-least belong to a canary: say its share with --share, in "
+                "percent"
+            )
         published, now_ms = _published(redis_url, deployment)
         _show(published.publish(read, base=on, by=by or getpass.getuser(), now_ms=now_ms))
         return
@@ -186,12 +204,13 @@ def apply(
             "a canary is judged by what a trace predicts: name one with --trace (setting trace_file)"
         )
     published, now_ms = _published(redis_url, deployment)
-    from quaestor.cli.canary_commands import prepared, shown
+    from quaestor.cli.canary_commands import Terms, prepared, shown
     from quaestor.ttl.parameters import TtlParameters
 
     newest = published.history()[-1]
     present = newest.parameters or TtlParameters(default=_own())
-    canary = prepared(trace, read, present, share=share, after=after, hold_s=hold, promote=promote)
+    terms = Terms(share=share, after=after, hold_s=hold, promote=promote, guards=guards)
+    canary = prepared(trace, read, present, terms)
     _show(published.begin_canary(canary, base=on, by=by or getpass.getuser(), now_ms=now_ms))
     print(shown(canary))
 
@@ -211,7 +230,7 @@ def canary(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
     print(
         f"{newest.number} by {newest.by}: {newest.canary.share} % of the results, {one.requests} requests: {one.verdict}"
     )
-    for figure in one.figures:
+    for figure in (*one.figures, *one.guards):
         print(f"  {figure}")
 
 
@@ -252,23 +271,42 @@ def history(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
 
 def _workload(trace: Path, clients: int, *, seed: int) -> Workload:
     extras.require("simulation", "the simulation of lifetimes")
+    from quaestor.cli.recorded_traces import read_trace
     from quaestor.simulation.workload import recorded
-    from quaestor.ttl.trace_format import read
 
-    return recorded(read(trace), clients=clients, seed=seed)
+    return recorded(read_trace(trace), clients=clients, seed=seed)
+
+
+def _system(delta_s: float | None) -> System:
+    """The simulated system, in which browsers fetch the Cache Sketch as the settings say, or as often as the command says."""
+    from quaestor.simulation.simulate import System
+
+    return System(delta_s=command_settings().sketch_delta_s if delta_s is None else delta_s)
+
+
+def _show_fit(fit: Fit | Learned, taken: bool) -> None:
+    print(
+        f"{fit.kind}: {fit.reads} reads, {fit.tuning.estimator}, quantile {fit.tuning.quantile:g}, exponent "
+        f"{fit.tuning.exponent:g}; held back: fresh hits in browsers {fit.before.browser_fresh:.3f} -> "
+        f"{fit.after.browser_fresh:.3f}, stale {fit.before.stale:.4f} -> {fit.after.stale:.4f}, purges a second "
+        f"{fit.before.purges_hz:.2f} -> {fit.after.purges_hz:.2f}: {'taken' if taken else 'the present ones stay'}",
+        flush=True,
+    )
 
 
 def _compared(
-    trace: Path, files: list[Path], clients: int, delta_s: float
+    trace: Path, files: list[Path], clients: int, delta_s: float | None
 ) -> dict[str, dict[str, tuple[float, float]]]:
     extras.require("simulation", "the simulation of lifetimes")
+    from quaestor.cli.recorded_traces import read_trace
     from quaestor.simulation.comparison import compared
-    from quaestor.simulation.simulate import System
+    from quaestor.simulation.workload import recorded
     from quaestor.ttl.parameters import TtlParameters
 
     candidates = {"settings": TtlParameters(default=_own())} | {str(path): _parameters(path) for path in files}
-    workloads = [_workload(trace, clients, seed=seed) for seed in range(SEEDS)]
-    return compared(workloads, candidates, System(delta_s=delta_s))
+    known = read_trace(trace)
+    workloads = [recorded(known, clients=clients, seed=seed) for seed in range(SEEDS)]
+    return compared(workloads, candidates, _system(delta_s))
 
 
 def _own() -> Tuning:

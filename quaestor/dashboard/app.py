@@ -124,6 +124,7 @@ class DashboardApp:
             "bounds": {name: list(bounds) for name, bounds in BOUNDS.items()},
             "estimators": ESTIMATORS,
             "trace": None if trace is None else trace.name,
+            "delta_s": self._what_if.delta_s,
         }
         return state if self._applying is None else state | await self._applying.state()
 

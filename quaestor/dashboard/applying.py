@@ -69,7 +69,7 @@ class Applying:
             "number": newest.number,
             "parameters": _plain(newest.parameters or self.own),
             "own": _plain(self.own),
-            "canary": None if newest.canary is None else {"by": newest.by, "at_ms": newest.at_ms, **newest.canary.plain()},
+            "canary": None if newest.canary is None else _shown(newest, newest.canary),
             "history": [
                 {
                     "number": one.number, "base": one.base, "at_ms": one.at_ms, "by": one.by,
@@ -105,6 +105,10 @@ def parameters_of(value: Any) -> TtlParameters:
         return decoded(json.dumps(value))
     except RecursionError as error:
         raise Refused(400, "the parameters are nested too deep") from error
+
+
+def _shown(publication: Publication, canary: Canary) -> dict[str, Any]:
+    return {"by": publication.by, "at_ms": publication.at_ms, "guards": canary.guards.plain(), **canary.plain()}
 
 
 def _plain(parameters: TtlParameters) -> Any:

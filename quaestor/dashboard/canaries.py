@@ -11,6 +11,7 @@ from quaestor.dashboard.what_if import WhatIf
 from quaestor.errors import ConfigurationError
 from quaestor.ttl.canary import Canary, check_terms
 from quaestor.ttl.canary_counts import total
+from quaestor.ttl.canary_guards import NAMES, guards_of
 from quaestor.ttl.canary_watch import CanaryReports, judgement_of, promotable
 from quaestor.ttl.parameters import TtlParameters
 from quaestor.ttl.published import Publication
@@ -33,10 +34,12 @@ class Canaries:
         Raises Refused, or ConfigurationError for what cannot be.
 
         newest: what counts.
-        terms: share, and what else is not as by default (see Canary).
+        terms: share, and what else is not as by default (see Canary and Guards).
         """
         if "share" not in terms:
             raise Refused(400, "share is missing: of the results, in percent")
+        guards = guards_of({name: terms[name] for name in NAMES if name in terms})
+        terms = {name: value for name, value in terms.items() if name not in NAMES}
         check_terms(terms)
         predicted = await self._what_if.predicted(
             now=newest.parameters or self._applying.own,
@@ -44,7 +47,7 @@ class Canaries:
             share=terms["share"],
             delta_ms=self._delta_ms,
         )
-        return Canary(parameters=parameters, predicted=predicted, delta_ms=self._delta_ms, **terms)
+        return Canary(parameters=parameters, predicted=predicted, delta_ms=self._delta_ms, guards=guards, **terms)
 
     async def promote(self, *, base: int, by: str) -> Publication:
         """Publish the canary's parameters for all results. Raises SupersededError if something else counts by now than `base`,

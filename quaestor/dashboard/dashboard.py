@@ -50,7 +50,8 @@ class Dashboard:
         parts = engine.parts
         reporter = ProcessReporter(engine)
         reporter.begin()
-        what_if = WhatIf(parts.settings.trace_file.replace("{pid}", "*"))
+        traces = parts.settings.trace_file.replace("{pid}", "*")
+        what_if = WhatIf(traces, delta_s=parts.settings.sketch_delta_s)
         applying = canaries = None
         if reporter.own is not None:
             published = PublishedParameters(parts.storage.layer, scope=parts.settings.scope)

@@ -17,7 +17,7 @@ from quaestor.ttl.trace_format import read
 
 def prediction(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The predictions of one canary, by figure. Raises ConfigurationError."""
-    trace = read(Path(request["trace"]), unfinished=True)
+    trace = read(Path(request["trace"]))
     predicted = predicted_of(
         newest(trace.records, MOST_RECORDS), now=decoded(request["now"]), chosen=decoded(request["chosen"]),
         share=request["share"], delta_ms=request["delta_ms"], started_ms=trace.started_ms,

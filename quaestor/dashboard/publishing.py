@@ -9,10 +9,11 @@ from quaestor.admin.request import Refused
 from quaestor.dashboard.applying import Applying, name_of, number_of, parameters_of
 from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.leaving import while_there
+from quaestor.ttl.canary_guards import NAMES
 from quaestor.ttl.published import Publication
 
 CALLS: Final = ("/apply", "/canary", "/promote", "/rollback")
-_TERMS: Final = frozenset({"share", "after", "hold_ms", "promote"})
+_TERMS: Final = frozenset({"share", "after", "hold_ms", "promote", *NAMES})
 
 
 class Publishing:
@@ -48,7 +49,8 @@ class Publishing:
         needed = {"by", "base", "parameters", "share"}
         known = needed <= body.keys() <= needed | _TERMS
         shape = (
-            '{"by": ..., "base": ..., "parameters": {...}, "share": ...}, and if wanted "after", "hold_ms", "promote"'
+            '{"by": ..., "base": ..., "parameters": {...}, "share": ...}, and if wanted "after", "hold_ms", "promote", '
+            '"stale_at_most", "hits_at_least"'
         )
         by, base = _who(body, known, shape)
         parameters = parameters_of(body["parameters"])

@@ -74,7 +74,7 @@ def what_if(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         from quaestor.simulation.workload import recorded
     except ImportError as error:
         raise ConfigurationError("a what-if needs numpy: pip install 'quaestor[simulation]'") from error
-    trace = read(Path(request["trace"]), unfinished=True)
+    trace = read(Path(request["trace"]))
     records = newest(trace.records, MOST_RECORDS)
     part = replace(trace, records=tuple(records))
     most = MOST_READS if find_spec("numba") is not None else INTERPRETED_READS

@@ -57,7 +57,7 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
     applying = Applying(published, own=TtlParameters(default=tuning_of(settings)), clock=system_clock)
     shared = None if redis is None else SharedReports(redis, scope=settings.scope)
     reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=settings.scope)
-    what_if = WhatIf(traces)
+    what_if = WhatIf(traces, delta_s=settings.sketch_delta_s)
     canaries = Canaries(applying, reports, what_if, delta_ms=settings.sketch_delta_s * 1_000)
     looks_only = read_only or redis is None
     dashboard = DashboardApp(

@@ -29,10 +29,12 @@ class WhatIf:
     """What-ifs on the traces that processes of this machine record, or that were recorded.
 
     traces: their names, `*` for any part of a file's name; empty: there are none.
+    delta_s: seconds after which clients fetch the Cache Sketch again, if a what-if says nothing else.
     """
 
-    def __init__(self, traces: str) -> None:
+    def __init__(self, traces: str, *, delta_s: float) -> None:
         self._traces = traces
+        self.delta_s = delta_s
         self._busy = False
 
     def trace(self) -> Path | None:
@@ -57,7 +59,7 @@ class WhatIf:
         if unknown := body.keys() - {"parameters", "clients", "delta_s"}:
             raise Refused(400, f"unknown: {', '.join(sorted(unknown))[:200]}; known: parameters, clients, delta_s")
         chosen = parameters_of(body.get("parameters"))
-        clients, delta_s = body.get("clients", 100), body.get("delta_s", 10)
+        clients, delta_s = body.get("clients", 100), body.get("delta_s", self.delta_s)
         if not isinstance(clients, int) or isinstance(clients, bool) or not 1 <= clients <= MOST_CLIENTS:
             raise Refused(400, f"clients is a number from 1 to {MOST_CLIENTS}")
         if not isinstance(delta_s, int | float) or isinstance(delta_s, bool) or not 0.1 <= delta_s <= 3_600:

@@ -18,6 +18,8 @@ QUANTILES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 EXPONENTS: Final = (1.0, 1.5, 2.0)
 LEAST_READS: Final = 200
 """Reads of a kind before anything is fitted to it; with fewer it goes with the others."""
+LEAST_HELD: Final = LEAST_READS // 4
+"""Reads in the time held back before its figures confirm anything."""
 TRAINED: Final = 2 / 3
 """Share of the time that is fitted to; the rest is held back."""
 
@@ -41,7 +43,9 @@ class Fit:
     """Fit of one kind of result.
 
     reads: of it, in all of the trace.
-    before, after: figures of the time held back, with the parameters that are there, and with the fitted ones.
+    tuning: parameters that did best in the time fitted to.
+    before, after: figures of the time held back, with the present parameters, and with the fitted ones.
+    confirmed: whether the time held back shows these to be better; otherwise the present ones stay.
     """
 
     kind: str
@@ -49,6 +53,7 @@ class Fit:
     tuning: Tuning
     before: Figures
     after: Figures
+    confirmed: bool
 
 
 def fitted(
@@ -59,9 +64,9 @@ def fitted(
     system: System,
     told: Callable[[Fit], None] = lambda _: None,
 ) -> tuple[TtlParameters, list[Fit]]:
-    """Parameters for all kinds of a workload, and how each was found. Takes one simulation for each candidate and kind.
+    """Parameters that the time held back confirms, and the fit of each kind. Takes one simulation for each candidate and kind.
 
-    base: what is not fitted: bounds, estimator, budgets.
+    base: present parameters of all kinds; bounds and budgets stay.
     stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
         least stale is taken.
     told: each fit as it is made, for progress.
@@ -75,7 +80,7 @@ def fitted(
         if count >= LEAST_READS:
             found.append(_fit(_part(workload, of_kind[kind]), kind, count, base, stale_at_most, system))
             told(found[-1])
-    return TtlParameters(default=base, kinds={one.kind: one.tuning for one in found}), found
+    return TtlParameters(default=base, kinds={one.kind: one.tuning for one in found if one.confirmed}), found
 
 
 def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most: float, system: System) -> Fit:
@@ -85,7 +90,11 @@ def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most:
     figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in tried]
     chosen = tried[best(figures, stale_at_most)]
     before, after = (simulated(held_back, production(TtlParameters(default=one)), system) for one in (base, chosen))
-    return Fit(kind=kind, reads=reads, tuning=chosen, before=before, after=after)
+    enough = len(held_back.read_s) >= LEAST_HELD
+    return Fit(
+        kind=kind, reads=reads, tuning=chosen, before=before, after=after,
+        confirmed=enough and better(after, before, stale_at_most),
+    )  # fmt: skip
 
 
 def candidates(present: Tuning) -> list[Tuning]:
@@ -107,14 +116,14 @@ def best(figures: Sequence[Judged], stale_at_most: float) -> int:
     return min(range(len(figures)), key=lambda i: figures[i].stale)
 
 
-def no_worse(after: Judged, before: Judged, stale_at_most: float) -> bool:
-    """Whether parameters may take the place of others: they are less above the bound on staleness, or as little and with as many
-    fresh hits."""
+def better(after: Judged, before: Judged, stale_at_most: float) -> bool:
+    """Whether parameters may take the place of others. They exceed the bound on staleness by less; or by as little, with more
+    fresh hits; or both are the same, and answers are less often stale."""
 
-    def cost(one: Judged) -> tuple[float, float]:
-        return max(0.0, one.stale - stale_at_most), -one.browser_fresh
+    def cost(figures: Judged) -> tuple[float, float, float]:
+        return max(0.0, figures.stale - stale_at_most), -figures.browser_fresh, figures.stale
 
-    return cost(after) <= cost(before)
+    return cost(after) < cost(before)
 
 
 def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Workload:

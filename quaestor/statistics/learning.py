@@ -3,8 +3,8 @@
 The windows of the statistics job say of every query how often it was read and how often it changed, and of which kind it is.
 Each kind is simulated with each candidate by the estimator of production, as many at a time as Spark has cores: the same job
 fits a day on a laptop and a month on a cluster. Chosen is what gives browsers the most fresh hits within a bound on staleness
-in the first two thirds of the time. The last third, which nothing was fitted to, decides whether it is taken: what does worse
-there than the present parameters is not.
+in the first two thirds of the time. The last third, which nothing was fitted to, decides whether it is taken: what does not
+do better there than the present parameters is not.
 
 Bounded: of a kind with more than MOST_READS reads a share of its queries is taken, each with all of its reads.
 """
@@ -24,7 +24,7 @@ import numpy as np
 
 from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.simulation.comparison import production
-from quaestor.simulation.fitting import LEAST_READS, TRAINED, best, between, candidates, no_worse
+from quaestor.simulation.fitting import LEAST_HELD, LEAST_READS, TRAINED, best, better, between, candidates
 from quaestor.simulation.simulate import Figures, System, simulated
 from quaestor.simulation.workload import counted
 from quaestor.statistics.rows import KIND, MATCH_MEASURES, QUERY, READ_MEASURES
@@ -34,8 +34,6 @@ from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 
 MOST_READS: Final = 500_000
 """Reads of one kind that are simulated."""
-LEAST_HELD: Final = LEAST_READS // 4
-"""Reads in the time held back before it is believed."""
 _CHANGES: Final = tuple(measure for measure in MATCH_MEASURES if measure != "evicted")
 _TASKS_A_CORE: Final = 4
 _SETTINGS: Final = {
@@ -75,7 +73,7 @@ class Learned:
     reads: of it, in all of the history.
     tuning: that did best in the time fitted to.
     before, after: what the present parameters and these do to the time held back.
-    validated: these do no worse there, so they are taken.
+    validated: these do better there, so they are taken.
     """
 
     kind: str
@@ -228,5 +226,5 @@ def _chosen(kind: str, reads: int, tunings: Sequence[Tuning], found: Iterable[Tr
     tried = sorted(one for one in found if one.kind == kind)
     place = best([one.trained for one in tried], stale_at_most)
     before, after = tried[0].held, tried[place].held
-    validated = tried[place].held_reads >= LEAST_HELD and no_worse(after, before, stale_at_most)
+    validated = tried[place].held_reads >= LEAST_HELD and better(after, before, stale_at_most)
     return Learned(kind=kind, reads=reads, tuning=tunings[place], before=before, after=after, validated=validated)

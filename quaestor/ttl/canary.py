@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from quaestor.errors import ConfigurationError
+from quaestor.ttl.canary_guards import NO_GUARDS, Guards
 from quaestor.ttl.parameters import TtlParameters, decoded
 
 MOST_SHARE: Final = 50
@@ -49,6 +50,7 @@ class Canary:
     hold_ms: for so long a figure has to be worse than predicted before it is rolled back (0..86,400,000).
     delta_ms: what a client may be behind, as the prediction took it.
     promote: whether it is promoted without being asked.
+    guards: shares that it may not pass, whatever is predicted.
     """
 
     parameters: TtlParameters
@@ -58,6 +60,7 @@ class Canary:
     hold_ms: int = 60_000
     delta_ms: int = 10_000
     promote: bool = False
+    guards: Guards = NO_GUARDS
 
     def __post_init__(self) -> None:
         check_terms({name: getattr(self, name) for name in (*_BOUNDS, "promote")})
@@ -66,9 +69,10 @@ class Canary:
         for name, one in self.predicted.items():
             if not all(math.isfinite(value) and abs(value) <= _FARTHEST for value in one) or one.low > one.high:
                 raise ConfigurationError(f"the prediction of {name[:50]!r} is none: {str(tuple(one))[:100]}")
+        self.guards.check_prediction({name: one.chosen for name, one in self.predicted.items()})
 
     def plain(self) -> dict[str, Any]:
-        """The canary as plain data for JSON."""
+        """The canary as plain data for JSON, without its guards: a process of an older version refuses what it does not know."""
         return {
             "parameters": json.loads(self.parameters.encoded()), "share": self.share, "after": self.after,
             "hold_ms": self.hold_ms, "delta_ms": self.delta_ms, "promote": self.promote,
@@ -90,8 +94,8 @@ def check_terms(terms: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"promote must be true or false, not {str(terms['promote'])[:50]!r}")
 
 
-def canary_of(value: Any) -> Canary:
-    """Canary of plain data. Raises ConfigurationError that says what is wrong with it."""
+def canary_of(value: Any, guards: Guards = NO_GUARDS) -> Canary:
+    """Canary of plain data, with its guards. Raises ConfigurationError that says what is wrong with it."""
     known = {"parameters", "share", "after", "hold_ms", "delta_ms", "promote", "predicted"}
     if not isinstance(value, dict) or value.keys() != known:
         raise ConfigurationError(f"a canary is an object of {', '.join(sorted(known))}, and nothing else")
@@ -100,7 +104,7 @@ def canary_of(value: Any) -> Canary:
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(f"the predictions of a canary cannot be read: {str(error)[:100]}") from error
     return Canary(
-        parameters=decoded(json.dumps(value["parameters"])), predicted=predicted,
+        parameters=decoded(json.dumps(value["parameters"])), predicted=predicted, guards=guards,
         **{name: value[name] for name in known - {"parameters", "predicted"}},
     )  # fmt: skip
 

@@ -5,7 +5,8 @@ it cannot, so the odds of `hits` of two lifetimes are to each other as the lifet
 are the share. So busy hours, and other traffic than in the trace, move canary and rest alike, and the ratio stays.
 
 The band is the rest's figure (both ends of its interval) moved by the predicted log odds ratio. A figure is worse than
-predicted when all of the canary's interval lies beyond the band's bad end. Intervals are Wilson's (JASA 1927), at 99.9 %: they
+predicted when all of the canary's interval lies beyond the band's bad end, and breaks a guard when all of it lies beyond that
+(see `canary_guards`). Intervals are Wilson's (JASA 1927), at 99.9 %: they
 are looked at every few seconds, and each look is a chance to be wrong.
 """
 
@@ -54,11 +55,13 @@ class Verdict(StrEnum):
     WAITING: too little was observed.
     INSIDE: nothing is worse than predicted, after as many requests as were asked for.
     WORSE: some figure is.
+    BROKEN: some guard is broken.
     """
 
     WAITING = "waiting"
     INSIDE = "inside"
     WORSE = "worse"
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,38 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuardJudged:
+    """One guard of a canary. Shares (0..1).
+
+    name: of the figure.
+    canary, low, high: measured, with its interval.
+    observed: requests for the canary's results.
+    enough: whether anything can be said; never of hits behind a CDN.
+    kept: whether the measured share keeps the limit.
+    broken: whether all of its interval lies beyond.
+    """
+
+    name: str
+    limit: float
+    more_is_worse: bool
+    canary: float
+    low: float
+    high: float
+    observed: int
+    enough: bool
+    kept: bool
+    broken: bool
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        bound = f"{self.name} {'at most' if self.more_is_worse else 'at least'} {self.limit:g}"
+        if not self.enough:
+            return f"guard {bound}: not judged yet ({self.observed} requests)"
+        how = "broken" if self.broken else "kept" if self.kept else "not kept, within the interval"
+        return f"guard {bound}: {how}, {self.canary:.4f} ({self.low:.4f} to {self.high:.4f}) of {self.observed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Judgement on a canary at one moment.
 
@@ -102,12 +137,14 @@ class Judgement:
 
     verdict: Verdict
     figures: tuple[Judged, ...]
+    guards: tuple[GuardJudged, ...]
     requests: int
 
     @property
     def why(self) -> str:
-        """The figures that are worse than predicted, in one sentence."""
-        return "; ".join(str(one) for one in self.figures if one.worse)
+        """The guards that are broken and the figures that are worse than predicted, in one sentence."""
+        broken = [str(one) for one in self.guards if one.broken]
+        return "; ".join([*broken, *(str(one) for one in self.figures if one.worse)])
 
     def plain(self) -> dict[str, Any]:
         """The judgement as plain data for JSON."""
@@ -119,6 +156,14 @@ class Judgement:
                     "band": [one.low, one.high], "observed": one.observed, "enough": one.enough, "worse": one.worse,
                 }
                 for one in self.figures
+            ],
+            "guards": [
+                {
+                    "name": one.name, "limit": one.limit, "more_is_worse": one.more_is_worse, "canary": one.canary,
+                    "interval": [one.low, one.high], "observed": one.observed, "enough": one.enough, "kept": one.kept,
+                    "broken": one.broken,
+                }
+                for one in self.guards
             ],
         }  # fmt: skip
 
@@ -133,13 +178,18 @@ def judged(canary: Canary, own: Counts, rest: Counts, *, cdn: bool) -> Judgement
         for name in FIGURES
         if name in canary.predicted and not (cdn and name == "hits")
     )
-    if any(one.worse for one in found):
+    guards = tuple(_guard(*limit, own, cdn=cdn) for limit in canary.guards.limits())
+    if any(one.broken for one in guards):
+        verdict = Verdict.BROKEN
+    elif any(one.worse for one in found):
         verdict = Verdict.WORSE
-    elif found and own.requests >= canary.after and all(one.enough for one in found):
+    elif (
+        found and own.requests >= canary.after and all(one.enough for one in found) and all(one.kept for one in guards)
+    ):
         verdict = Verdict.INSIDE
     else:
         verdict = Verdict.WAITING
-    return Judgement(verdict=verdict, figures=found, requests=own.requests)
+    return Judgement(verdict=verdict, figures=found, guards=guards, requests=own.requests)
 
 
 def wilson(events: int, trials: int, z: float = Z) -> tuple[float, float]:
@@ -171,6 +221,20 @@ def _figure(name: str, predicted: Prediction, own: Counts, rest: Counts) -> Judg
     return Judged(
         name=name, canary=events / max(1, trials), canary_low=canary_low, canary_high=canary_high,
         rest=of_rest / max(1, rest_trials), low=low, high=high, observed=trials, enough=enough, worse=enough and beyond,
+    )  # fmt: skip
+
+
+def _guard(name: str, limit: float, more_is_worse: bool, own: Counts, *, cdn: bool) -> GuardJudged:
+    figure = FIGURES[name]
+    events, trials = getattr(own, figure.events), getattr(own, figure.trials)
+    low, high = wilson(events, trials)
+    enough = trials >= LEAST and not (cdn and name == "hits")
+    share = events / max(1, trials)
+    kept = share <= limit if more_is_worse else share >= limit
+    beyond = low > limit if more_is_worse else high < limit
+    return GuardJudged(
+        name=name, limit=limit, more_is_worse=more_is_worse, canary=share, low=low, high=high, observed=trials, enough=enough,
+        kept=enough and kept, broken=enough and beyond,
     )  # fmt: skip
 
 

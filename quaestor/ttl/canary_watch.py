@@ -86,6 +86,8 @@ class CanaryWatch:
         await self._reports.tell(number, self.process, Told(own=arm.own, rest=arm.rest, cdn=cdn))
         judgement = judgement_of(publication, await self._reports.all(number))
         self._show(judgement)
+        if judgement.verdict is Verdict.BROKEN:
+            return await self._end(publication, judgement, now_ms, promoted=False)
         if judgement.verdict is Verdict.WORSE:
             if self._worse is None or self._worse[0] != number:
                 self._worse = number, now_ms
@@ -139,6 +141,8 @@ def promotable(publication: Publication, judgement: Judgement | None) -> TtlPara
     """
     if publication.canary is None or judgement is None:
         raise ConfigurationError("there is no canary that could be promoted: begin one with a share of the results")
+    if judgement.verdict is Verdict.BROKEN:
+        raise ConfigurationError(f"the canary is not promoted, it breaks a guard: {judgement.why}")
     if judgement.verdict is Verdict.WORSE:
         raise ConfigurationError(f"the canary is not promoted, it is worse than predicted: {judgement.why}")
     if judgement.verdict is Verdict.WAITING:
@@ -146,6 +150,7 @@ def promotable(publication: Publication, judgement: Judgement | None) -> TtlPara
         raise ConfigurationError(
             f"the canary is not promoted yet: {judgement.requests} of {publication.canary.after} requests were seen"
             + (f", and too little of {few} (of {LEAST})" if few else "")
+            + "".join(f"; {one}" for one in judgement.guards if not one.kept)
         )
     return publication.canary.parameters
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from quaestor.errors import ConfigurationError, EventLayerResetError
 from quaestor.ports import EventLayer
 from quaestor.ttl.canary import Canary, canary_of
+from quaestor.ttl.canary_guards import guards_of
 from quaestor.ttl.parameters import TtlParameters, decoded
 
 _AT_ONCE = 1_000
@@ -101,6 +102,8 @@ class PublishedParameters:
         }  # fmt: skip
         if canary is not None:
             fields["canary"] = canary.plain()
+            if canary.guards:
+                fields["guards"] = canary.guards.plain()
         if why:
             fields["why"] = why[:_LONGEST_WHY]
         if newest.number == base:
@@ -130,7 +133,7 @@ class PublishedParameters:
                 return
             given = fields["parameters"]
             parameters = None if given is None else decoded(json.dumps(given))
-            canary = canary_of(fields["canary"]) if "canary" in fields else None
+            canary = canary_of(fields["canary"], guards_of(fields.get("guards", {}))) if "canary" in fields else None
             at_ms, by, why = int(fields["at_ms"]), str(fields["by"]), str(fields.get("why", ""))
             one = Publication(newest.number + 1, newest.number, at_ms, by, parameters, canary, why)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError, ConfigurationError):

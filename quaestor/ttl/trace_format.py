@@ -2,7 +2,7 @@
 
 The first line is an object that names the format, its version, when recording began and which share of the results is in it; each
 further one an array that begins with what happened and when (ms since the beginning); the last one counts the lines before
-it. So a file that was cut, or is of another version, is found out before anything is made of it.
+it. A file without that last line is a trace whose recording goes on, or was cut: its whole lines are read.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ class Trace:
     started_ms: when recording began, since the epoch.
     share: of the results that are in it (0..1).
     full: whether recording ended because the file had reached its size.
+    ended: whether recording ended; otherwise it goes on, or the process was killed.
     """
 
     started_ms: int
     share: float
     full: bool
+    ended: bool
     records: tuple[Record, ...]
 
 
@@ -109,19 +111,17 @@ def end(lines: int, *, full: bool) -> str:
     return json.dumps([ENDED, lines, full], separators=(",", ":")) + "\n"
 
 
-def read(path: Path, *, unfinished: bool = False) -> Trace:
-    """Read a trace. Raises ConfigurationError in one sentence for what is none, is of another version, or was cut.
-
-    unfinished: it may still be written to, and ends where it ends.
-    """
+def read(path: Path) -> Trace:
+    """Read a trace, also while a process writes to it: a last line that is not whole yet does not count. Raises
+    ConfigurationError in one sentence for a file that is no trace, has another version or a damaged line."""
     try:
         with path.open(encoding="utf-8") as file:
             lines = iter(lambda: file.readline(_LONGEST_LINE), "")
             started_ms, share = _header(path, next(lines, ""))
-            records, full = _records(path, lines, unfinished=unfinished)
+            records, full, ended = _records(path, lines)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the trace {path} cannot be read: {error}") from error
-    return Trace(started_ms=started_ms, share=share, full=full, records=tuple(records))
+    return Trace(started_ms=started_ms, share=share, full=full, ended=ended, records=tuple(records))
 
 
 def _header(path: Path, text: str) -> tuple[int, float]:
@@ -141,7 +141,8 @@ def _header(path: Path, text: str) -> tuple[int, float]:
     return started_ms, share
 
 
-def _records(path: Path, lines: Iterator[str], *, unfinished: bool) -> tuple[list[Record], bool]:
+def _records(path: Path, lines: Iterator[str]) -> tuple[list[Record], bool, bool]:
+    """The records, whether the file was full, and whether recording ended."""
     records: list[Record] = []
     for number, text in enumerate(lines, start=2):
         try:
@@ -150,18 +151,13 @@ def _records(path: Path, lines: Iterator[str], *, unfinished: bool) -> tuple[lis
                 counted, full = fields
                 if counted != number - 1 or next(lines, ""):
                     raise ValueError(f"its last line counts {counted} before it")
-                return records, bool(full)
+                return records, bool(full), True
             records.append(_record(what, fields))
         except (ValueError, TypeError, RecursionError) as error:
-            if not text.endswith("\n"):
-                break
+            if not text.endswith("\n") and len(text) < _LONGEST_LINE:
+                break  # being written at this moment, or cut by the end of its process
             raise ConfigurationError(f"the trace {path} is damaged in line {number}: {str(error)[:100]}") from error
-    if unfinished:
-        return records, False
-    raise ConfigurationError(
-        f"the trace {path} was cut after {len(records)} records: its last line is missing; end the application that records it, "
-        "or record it again"
-    )
+    return records, False, False
 
 
 def _record(what: str, fields: list[Any]) -> Record:

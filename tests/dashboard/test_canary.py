@@ -195,6 +195,24 @@ async def test_how_a_canary_ended_by_itself_is_in_the_audit_trail(tmp_path: Path
         await eventually(over)
 
 
+async def test_a_canary_that_breaks_a_guard_ends_at_once_though_the_rest_is_as_bad(tmp_path: Path) -> None:
+    """Everybody sees the guard, and the reason in the audit trail; one that the trace predicts to break it is not begun."""
+    async with traced(tmp_path) as client:
+        hopeless = await called(client, "canary", BEGIN | {"hits_at_least": 1})
+        assert (hopeless.status_code, "below the guard hits_at_least of 1" in hopeless.json()["detail"]) == (400, True)
+        begun = await called(client, "canary", BEGIN | {"hits_at_least": 0.2, "stale_at_most": 0.9})
+        assert begun.status_code == 200, begun.text
+        assert begun.json()["canary"]["guards"] == {"stale_at_most": 0.9, "hits_at_least": 0.2}
+        await has_seen(client, BAD, BAD)
+
+        async def ended() -> bool:
+            return bool((await state(client))["number"] == 2)
+
+        await eventually(ended)
+        why = (await state(client))["history"][0]["why"]
+        assert why.startswith("rolled back: guard hits at least 0.2: broken, 0.0500 ("), why
+
+
 async def test_of_two_operators_of_a_canary_one_is_told(tmp_path: Path) -> None:
     """Of two who begin one, and of two who end it differently; nothing of the slower one has happened."""
     async with traced(tmp_path) as client:
@@ -239,6 +257,8 @@ async def test_who_may_only_look_sees_a_canary_and_cannot_act(tmp_path: Path, wh
         ("canary", BEGIN | {"after": 7}, "after of a canary must be"),
         ("canary", BEGIN | {"hold_ms": -1}, "hold_ms of a canary must be"),
         ("canary", BEGIN | {"promote": 1}, "promote must be true or false"),
+        ("canary", BEGIN | {"stale_at_most": 2}, "stale_at_most of a canary must be a share in 0..1, not 2"),
+        ("canary", BEGIN | {"hits_at_least": "0.5"}, "hits_at_least of a canary must be a share in 0..1, not 0.5"),
         ("canary", BEGIN | {"delta_ms": 1_000}, "the body is"),
         ("canary", BEGIN | {"predicted": {"hits": [0, 0, 0, 0]}}, "the body is"),
         ("canary", BEGIN | {"trace": "/etc/passwd"}, "the body is"),

@@ -111,9 +111,12 @@ def test_a_canary_that_is_worse_than_predicted_is_shown_to_be_rolled_back(
     """Ten minutes were predicted to be good, as nothing changed that day; today everything does. Who may only look sees it too,
     and has nothing to act by; the figures are there for whoever hears the page, and on a phone."""
     lifetime(page, "600")
+    entered(page, "#guard-hits", "1")
     begun(page, hold="0")
     becomes(lambda: "requests that a copy could answer" in page.text("canary-figures"))
     assert "0 % → 99" in page.text("canary-figures")
+    assert "guard: requests that a copy could answer" in page.text("canary-figures")
+    assert "at least 1 %" in page.text("canary-figures")
     viewer = Page(browser, shop.url)
     viewer.look(width=360, dark=True)
     viewer.enter(VIEWERS)

@@ -38,7 +38,7 @@ def unfinished(path: Path) -> Path:
 
 
 async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
-    asked = WhatIf(str(trace))
+    asked = WhatIf(str(trace), delta_s=10)
     request = asked.asked(body, now=TtlParameters(default=Tuning(quantile=0.5)))
     return [json.loads(line) async for line in asked.run(request)]
 
@@ -58,6 +58,16 @@ async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Pat
     assert 0 < now["origin_ms"][0] < result["uncached_origin_ms"]
     assert chosen["stale"][0] <= now["stale"][0]
     json.dumps(result, allow_nan=False)
+
+
+async def test_browsers_fetch_the_sketch_as_the_settings_say_unless_the_trial_says_otherwise(tmp_path: Path) -> None:
+    """The page is told the setting, and the server takes it where a call names none."""
+    settings = {"trace_file": str(unfinished(tmp_path / "trace")), "sketch_delta_s": 7}
+    async with watched(settings=settings) as client:
+        assert (await client.get(f"{HERE}/parameters", headers=VIEWER)).json()["delta_s"] == 7
+    what_if = WhatIf(settings["trace_file"], delta_s=7)
+    for body, expected in (({}, 7), ({"delta_s": 2}, 2)):
+        assert what_if.asked({"parameters": CHOSEN} | body, now=TtlParameters())["delta_s"] == expected
 
 
 async def test_over_http_its_lines_come_one_by_one_to_whoever_may_look(tmp_path: Path) -> None:
@@ -108,12 +118,12 @@ async def test_without_a_trace_it_is_said_how_one_is_recorded() -> None:
 def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
     """Files are named by whoever runs the app, never by who asks."""
     with pytest.raises((Refused, ConfigurationError), match=sentence):
-        WhatIf(str(unfinished(tmp_path / "trace"))).asked(body, now=TtlParameters())
+        WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10).asked(body, now=TtlParameters())
 
 
 async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one is told to wait; when the first one has gone there is room again."""
-    asked = WhatIf(str(unfinished(tmp_path / "trace")))
+    asked = WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10)
     request = asked.asked({"parameters": CHOSEN}, now=TtlParameters())
     first = asked.run(request)
     await anext(first)
@@ -127,8 +137,8 @@ async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, mo
 
 def test_the_largest_trace_of_the_last_day_is_taken(tmp_path: Path) -> None:
     """A process that has just begun has recorded next to nothing; what is older than a day before the newest does not count."""
-    assert WhatIf("").trace() is None
-    traces = WhatIf(str(tmp_path / "trace-*"))
+    assert WhatIf("", delta_s=10).trace() is None
+    traces = WhatIf(str(tmp_path / "trace-*"), delta_s=10)
     assert traces.trace() is None
     for name, size, written_s in (("trace-old", 900, 1_000), ("trace-full", 500, 200_000), ("trace-new", 10, 201_000)):
         (tmp_path / name).write_text("x" * size)

@@ -209,13 +209,16 @@ async def test_a_canary_is_begun_shown_promoted_and_undone_by_the_command_line(
             ((*begin[:-1], str(short)), "record for longer"),
             ((*begin, "--after", "7"), "after of a canary must be"),
             ((*begin, "--hold", "-1"), "--hold is a number"),
+            ((*begin, "--hits-at-least", "1"), "below the guard hits_at_least of 1"),
+            (("apply", str(chosen), "--on", "0", "--stale-at-most", "0.1"), "belong to a canary"),
             (("promote",), "there is no canary"),
         ):
             code, text = await tell(*arguments)
             assert (code, said in text) == (2, True), text
         assert len(published.history()) == 1
-        code, text = await tell(*begin)
+        code, text = await tell(*begin, "--hits-at-least", "0.05")
         assert code == 0
+        assert "guard: hits_at_least 0.05" in text
         assert "10 % of the results" in text
         assert re.search(r"hits: 0\.\d{4} -> 0\.\d{4}; log odds ratio", text)
         await eventually(lambda: estimator.canary is not None)
@@ -229,7 +232,8 @@ async def test_a_canary_is_begun_shown_promoted_and_undone_by_the_command_line(
         estimator.canary.rest.add(_counted(20_000))
 
         async def seen() -> bool:
-            return "2000 requests: inside" in (await tell("canary"))[1]
+            text = (await tell("canary"))[1]
+            return "2000 requests: inside" in text and "guard hits at least 0.05: kept" in text
 
         await eventually(seen)
         code, text = await tell("promote", "--by", "bob")

@@ -19,6 +19,7 @@ from quaestor.ttl.baselines import StaticTtl
 from quaestor.ttl.canary import Canary, Prediction, canary_of, in_canary, result_of
 from quaestor.ttl.canary_arm import CanaryArm
 from quaestor.ttl.canary_counts import Counts, Meter
+from quaestor.ttl.canary_guards import NO_GUARDS, Guards, guards_of
 from quaestor.ttl.canary_rule import LEAST, TOLERANCE, Verdict, judged, wilson
 from quaestor.ttl.canary_watch import CanaryWatch, OwnReports, Told, promotable, told_of
 from quaestor.ttl.chosen import ChosenEstimators
@@ -277,6 +278,14 @@ def test_names_of_strangers_in_shared_entries_are_passed_over() -> None:
         ({"delta_ms": 0}, "delta_ms of a canary"),
         ({"promote": 1}, "promote must be"),
         ({"predicted": {}}, "needs a prediction"),
+        (
+            {"guards": Guards(stale_at_most=0.4)},
+            "stale is 0.5000 with these parameters, above the guard stale_at_most of 0.4",
+        ),
+        (
+            {"guards": Guards(hits_at_least=0.6)},
+            "hits is 0.5000 with these parameters, below the guard hits_at_least of 0.6",
+        ),
         ({"predicted": {"hits": Prediction(1, 0, 0, 0)}}, "the prediction of 'hits'"),
         ({"predicted": {"hits": Prediction(0, math.inf, 0, 0)}}, "the prediction of 'hits'"),
     ],
@@ -344,6 +353,90 @@ async def test_it_is_rolled_back_after_it_was_worse_for_long_enough_and_promoted
     exposed = telemetry.exposition().decode()
     assert 'quaestor_ttl_canaries_ended_total{how="rolled-back"} 1.0' in exposed
     assert 'quaestor_ttl_canary_figures{figure="hits",of="rest"} 0.5' in exposed
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, True, "0.1", [0.1]])
+@pytest.mark.parametrize("name", ["stale_at_most", "hits_at_least"])
+def test_a_guard_that_is_no_share_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} of a canary must be a share in 0..1"):
+        guards_of({name: value})
+    with pytest.raises(ConfigurationError, match="guards of a canary are an object"):
+        guards_of({"misses_at_most": 0.1})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("guards", "said"),
+    [
+        (Guards(stale_at_most=0.6), "rolled back: guard stale at most 0.6: broken, 0.8000 ("),
+        (Guards(hits_at_least=0.4), "rolled back: guard hits at least 0.4: broken, 0.2000 ("),
+        (NO_GUARDS, None),
+    ],
+)
+async def test_a_canary_that_does_what_was_predicted_ends_at_once_if_that_breaks_a_guard(
+    guards: Guards, said: str | None
+) -> None:
+    """Canary and rest have turned bad alike, so the band has followed: only a guard sees it. Its log entry tells every process
+    of the guard; one of an older version reads the canary without it."""
+    layer = MemoryEventLayer(clock=lambda: NOW_MS)
+    published = PublishedParameters(layer, scope="d")
+    one = canary(hold_ms=3_600_000, promote=True, guards=guards)
+    published.begin_canary(one, base=0, by="ann", now_ms=NOW_MS)
+    begun = PublishedParameters(layer, scope="d").history()[-1]
+    assert begun.canary == one
+    assert (
+        "guards"
+        not in json.loads(layer.read({"quaestor:{d:ttl}:parameters": "0"}, count=1, block_ms=0)[0].payload)["canary"]
+    )
+    arm = CanaryArm(one, ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
+    arm.own = Counts(requests=9_000, hits=1_800, lifetimes=900, stale=7_200)
+    arm.rest = Counts(requests=9_000, hits=1_800, lifetimes=900, stale=7_200)
+    ended = await CanaryWatch(published, OwnReports(), Telemetry()).look(begun, arm, cdn=False, now_ms=NOW_MS)
+    assert ended is not None
+    if said is None:
+        assert ended.why.startswith("promoted: ")
+    else:
+        assert (ended.parameters, ended.why.startswith(said)) == (None, True), ended.why
+
+
+def test_a_guard_is_broken_by_its_whole_interval_and_hinders_a_promotion_before() -> None:
+    """A few unlucky requests end nothing; a share beyond the limit is not promoted; hits behind a CDN are not judged."""
+    one = canary(after=100, guards=Guards(stale_at_most=0.6, hits_at_least=0.4))
+    begun = PublishedParameters(MemoryEventLayer(clock=lambda: NOW_MS), scope="d").begin_canary(
+        one, base=0, by="ann", now_ms=NOW_MS
+    )
+    for own, cdn, verdict, said in (
+        (
+            Counts(requests=99, stale=99, lifetimes=100),
+            False,
+            Verdict.WAITING,
+            "guard stale at most 0.6: not judged yet",
+        ),
+        (
+            Counts(requests=200, hits=100, stale=124, lifetimes=100),
+            False,
+            Verdict.WAITING,
+            "not kept, within the interval",
+        ),
+        (
+            Counts(requests=9_000, hits=4_500, stale=5_580, lifetimes=900),
+            False,
+            Verdict.BROKEN,
+            "breaks a guard: guard stale",
+        ),
+        (
+            Counts(requests=200, hits=100, stale=20, lifetimes=100),
+            True,
+            Verdict.WAITING,
+            "guard hits at least 0.4: not judged",
+        ),
+    ):
+        judgement = judged(one, own, own, cdn=cdn)
+        assert judgement.verdict is verdict
+        with pytest.raises(ConfigurationError, match=said):
+            promotable(begun, judgement)
+    kept = Counts(requests=200, hits=100, stale=20, lifetimes=100)
+    assert promotable(begun, judged(one, kept, kept, cdn=False)) == LONG
 
 
 def test_what_may_be_promoted_is_said_in_one_sentence() -> None:

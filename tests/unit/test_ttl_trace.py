@@ -1,4 +1,4 @@
-"""Traces: what is recorded is read again, whatever was cut or is strange is refused in one sentence."""
+"""Traces: what is recorded is read again, also while it is recorded; whatever is strange is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -89,22 +89,27 @@ def test_a_trace_that_never_began_is_whole(tmp_path: Path) -> None:
     assert read(tmp_path / "trace").records == ()
 
 
-def test_a_trace_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_of_a_trace_that_is_still_written_or_was_cut_the_whole_lines_are_read(tmp_path: Path) -> None:
+    """Wherever it ends at this moment; it is known not to have ended. More lines than its last one counts are refused."""
     path = tmp_path / "trace"
     one = recorder(path)
     for i in range(5):
         one.observe_read([f"q{i}"], now_ms=START_MS + i, kind="c")
     one.end()
     whole = path.read_bytes()
-    for length in range(len(whole) - 1):
+    first = whole.index(b"\n") + 1
+    for length in range(first, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(ConfigurationError):
-            read(path)
+        trace = read(path)
+        assert (trace.ended, len(trace.records)) == (False, min(5, whole[first : length + 1].count(b"\n")))
+    path.write_bytes(whole[: first - 2])
+    with pytest.raises(ConfigurationError, match="is no trace"):
+        read(path)
     path.write_bytes(whole + b'["c",1,"q"]\n')
     with pytest.raises(ConfigurationError, match="counts"):
         read(path)
     path.write_bytes(whole)
-    assert len(read(path).records) == 5
+    assert (read(path).ended, len(read(path).records)) == (True, 5)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +130,13 @@ def test_a_trace_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
         ),
         ('{"format":"quaestor trace","version":1,"started_ms":1,"share":1}\n7\n["e",2,false]\n', "damaged in line 2"),
         ('{"format":"quaestor trace","version":1,"started_ms":1,"share":1}\n["e",7,false]\n', "counts 7"),
-        ('{"format":"quaestor trace","version":1,"started_ms":1,"share":1}\n["c",1,"q"]\n', "was cut after 1 records"),
+        (
+            '{"format":"quaestor trace","version":1,"started_ms":1,"share":1}\n["c",1,"' + "q" * 70_000 + '"]\n',
+            "damaged in line 2",
+        ),
     ],
 )
-def test_what_is_no_whole_trace_of_this_version_is_refused_in_one_sentence(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_what_is_no_trace_of_this_version_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "trace"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=said) as raised:

@@ -4,6 +4,7 @@ import { changes } from "./parameters.js";
 import { $, count, element, rows, share, show, time } from "./words.js";
 
 const FIGURES = { hits: "requests that a copy could answer", invalidations: "lifetimes that a change cut short", stale: "requests that may be answered with something older" };
+const GUARDS = { stale_at_most: "stale", hits_at_least: "hits" };
 const HEADS = ["share of", "#canary", "#rest", "#band", "#on the trace", "judged"];
 
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
@@ -34,6 +35,7 @@ export function startCanary(act) {
 			: {
 				waiting: "too little was seen yet",
 				inside: "nothing is worse than predicted",
+				broken: "a guard is broken; it is rolled back now",
 				worse: `worse than predicted; rolled back by itself when it has been so for ${time(canary.hold_ms)}`,
 			}[live.judgement.verdict];
 		return `${canary.share} % of the results have other parameters since ${at(canary.at_ms)}, by ${canary.by}: ${seen}.`;
@@ -48,6 +50,15 @@ export function startCanary(act) {
 		return [FIGURES[name] ?? name, `${share(one.canary)} (${range(one.interval)})`, share(one.rest), range(one.band), trace, judged];
 	}
 
+	function guard(name, limit) {
+		const figure = GUARDS[name];
+		const one = live?.judgement.guards.find((guarded) => guarded.name === figure);
+		const heading = `guard: ${FIGURES[figure]}`;
+		const bound = `${figure === "stale" ? "at most" : "at least"} ${share(limit)}`;
+		if (!one?.enough) return [heading, "–", "–", bound, "–", one && live.cdn && figure === "hits" ? "not judged: a CDN answers such requests" : `too few: ${count(one?.observed ?? 0)} seen`];
+		return [heading, `${share(one.canary)} (${range(one.interval)})`, "–", bound, "–", one.broken ? "broken" : one.kept ? "kept" : "not kept, within the interval"];
+	}
+
 	function draw() {
 		const { canary } = state;
 		show($("canary-told"), sentence());
@@ -59,7 +70,10 @@ export function startCanary(act) {
 			$("canary-changes").dataset.text = lines.join("\n");
 			$("canary-changes").replaceChildren(...(lines.length ? lines : ["the same parameters"]).map((text) => element("li", text)));
 		}
-		rows($("canary-figures"), HEADS, Object.entries(canary.predicted).map(([name, one]) => line(name, one)));
+		rows($("canary-figures"), HEADS, [
+			...Object.entries(canary.predicted).map(([name, one]) => line(name, one)),
+			...Object.entries(canary.guards).map(([name, limit]) => guard(name, limit)),
+		]);
 		show($("canary-counted"), `${count(live?.judgement.requests ?? 0)} of ${count(canary.after)} requests were seen for its results, ${count(live?.rest ?? 0)} for the others. ${canary.promote ? "Then it is promoted by itself, if nothing is worse." : "It is not promoted by itself."}`);
 		$("canary-acting").hidden = !state.may_apply;
 		$("promote").disabled = !live || Boolean(live.hindrance);

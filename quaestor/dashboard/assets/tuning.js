@@ -34,6 +34,7 @@ export function startTuning() {
 			for (const one of document.querySelectorAll("#tuning input, #tuning select, #tuning button")) one.disabled = true;
 			return;
 		}
+		if (!$("delta").value) $("delta").value = state.delta_s;
 		if (untouched) draft = copied(state.parameters);
 		$("readonly").hidden = state.may_apply;
 		$("applying").hidden = !state.may_apply;
@@ -249,7 +250,8 @@ export function startTuning() {
 	$("begin").addEventListener("click", () => {
 		if (!$("applying").reportValidity()) return;
 		const hold_ms = Math.round(1000 * Number($("hold").value));
-		send("canary", { parameters: draft, share: Number($("share").value), after: Number($("after").value), hold_ms, promote: $("promotes").checked });
+		const guards = Object.fromEntries([["stale_at_most", $("guard-stale")], ["hits_at_least", $("guard-hits")]].filter(([, field]) => field.value !== "").map(([name, field]) => [name, Number(field.value) / 100]));
+		send("canary", { parameters: draft, share: Number($("share").value), after: Number($("after").value), hold_ms, promote: $("promotes").checked, ...guards });
 	});
 
 	return {

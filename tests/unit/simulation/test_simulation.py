@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quaestor.errors import ConfigurationError
 from quaestor.simulation.comparison import compared, oracle, pareto, production
-from quaestor.simulation.fitting import best, candidates, no_worse
+from quaestor.simulation.fitting import best, better, candidates
 from quaestor.simulation.simulate import Figures, System, simulated, summed_up
 from quaestor.simulation.workload import Mix, Workload, counted, recorded, synthetic
 from quaestor.ttl.baselines import StaticTtl
@@ -166,15 +166,24 @@ def test_the_most_fresh_hits_within_the_bound_are_chosen_and_the_present_ones_of
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        (Shown(0.5, 0.01), True),
+        (Shown(0.5, 0.01), False),
+        (Shown(0.5, 0.015), False),
+        (Shown(0.5, 0.005), True),
         (Shown(0.4, 0.0), False),
         (Shown(0.6, 0.02), True),
         (Shown(0.9, 0.03), False),
     ],
-    ids=["the same", "fewer hits, less stale than needed", "more hits within the bound", "above the bound"],
+    ids=[
+        "the same",
+        "as many hits, more stale",
+        "as many hits, less stale",
+        "fewer hits, less stale than needed",
+        "more hits within the bound",
+        "above the bound",
+    ],
 )
-def test_what_is_worse_in_the_time_held_back_is_not_taken(after: Shown, expected: bool) -> None:
-    assert no_worse(after, Shown(0.5, 0.01), 0.02) is expected
+def test_what_is_not_better_in_the_time_held_back_is_not_taken(after: Shown, expected: bool) -> None:
+    assert better(after, Shown(0.5, 0.01), 0.02) is expected
 
 
 def test_counts_in_windows_are_a_workload() -> None:
@@ -206,14 +215,14 @@ def test_a_recorded_trace_is_a_workload() -> None:
         Withdrawn(3_200, "q2"),
         Changed(4_000, "q1"),
     )
-    workload = recorded(Trace(started_ms=0, share=1.0, full=False, records=records), clients=5, seed=1)
+    workload = recorded(Trace(started_ms=0, share=1.0, full=False, ended=True, records=records), clients=5, seed=1)
     assert workload.read_of.tolist() == [0, 1, 0, 0, 0, 0]
     assert ((workload.read_s[2:] >= 2) & (workload.read_s[2:] <= 3)).all()
     assert workload.write_of.tolist() == [0, 1]
     assert workload.kinds == ("db.a", "db.a db.b")
     assert simulated(workload, production(TtlParameters()), System()).requests == 6
     with pytest.raises(ConfigurationError, match="nothing was read"):
-        recorded(Trace(started_ms=0, share=1.0, full=False, records=()), clients=5, seed=1)
+        recorded(Trace(started_ms=0, share=1.0, full=False, ended=True, records=()), clients=5, seed=1)
 
 
 @pytest.mark.parametrize(
