@@ -45,7 +45,8 @@ _PLANS: Final = {
     "enterprise": _Plan(50, 500, 3_000, 500),
 }
 _FIELDS: Final = {URL: "files", TAG: "tags", PREFIX: "prefixes"}
-_LIMIT = re.compile(r"\br=(\d+).*?\bt=(\d+)")
+_REMAINING = re.compile(r"\br=(\d+)")
+_RESET = re.compile(r"\bt=(\d+)")
 
 
 class Cloudflare(HostedPlace):
@@ -143,5 +144,7 @@ class Cloudflare(HostedPlace):
 
 def _pace(response: httpx.Response) -> Pace | None:
     """Of `Ratelimit: "default";r=50;t=30`."""
-    found = _LIMIT.search(response.headers.get("ratelimit", ""))
-    return Pace(remaining=float(found[1]), reset_s=float(found[2])) if found else None
+    field = response.headers.get("ratelimit", "")
+    remaining = _REMAINING.search(field)
+    reset = remaining and _RESET.search(field, remaining.end())
+    return Pace(remaining=float(remaining[1]), reset_s=float(reset[1])) if remaining and reset else None

@@ -2,6 +2,9 @@
 
 It stands inside the cache, so a page that is cached is changed once. What cannot be changed safely goes out as it is: compressed
 and streamed bodies, parts, answers that say `no-transform` or carry a digest of their bytes, what does not begin as HTML does.
+
+A page holds text of strangers. Only its first EXAMINED_BYTES are read, in linear time. A longer page is changed if its head ends
+within them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ _HEAD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Up to the end of the tag that opens the head; nothing but comments and white space between what has to be there."""
-_POLICY_IN_PAGE = re.compile(rb"http-equiv\s*=\s*[\"']?\s*content-security-policy", re.IGNORECASE)
+_POLICY_IN_PAGE = re.compile(rb"http-equiv\s*+=\s*+[\"']?+\s*+content-security-policy", re.IGNORECASE)
+_HEAD_ENDS = re.compile(rb"</head[\s>]|<body[\s>]", re.IGNORECASE)
+EXAMINED_BYTES = 65_536
+"""The part of a page that is searched for the end of its head, and for a policy in it."""
 _NONCE = re.compile(r"'nonce-([A-Za-z0-9+/_=-]+)'")
 _OF_THE_BYTES = frozenset(
     {b"content-encoding", b"content-range", b"content-md5", b"digest", b"content-digest", b"repr-digest", b"signature"}
@@ -76,17 +82,30 @@ class _Page:
         length = [value for name, value in start["headers"] if name.lower() == b"content-length"]
         if message.get("more_body", False) and length != [b"%d" % len(body)]:
             return
-        opened = _HEAD.match(body)
-        if opened is None or _POLICY_IN_PAGE.search(body):
+        opened = head_opens(body)
+        if opened is None:
             return
         nonce = f' nonce="{html.escape(self._nonce)}"' if self._nonce else ""
         line = f'<script type="module" src="{html.escape(self._source)}"{nonce}></script>'.encode()
-        message["body"] = body[: opened.end()] + line + body[opened.end() :]
+        message["body"] = body[:opened] + line + body[opened:]
         if length:
             start["headers"] = [
                 (name, b"%d" % len(message["body"])) if name.lower() == b"content-length" else (name, value)
                 for name, value in start["headers"]
             ]
+
+
+def head_opens(page: bytes) -> int | None:
+    """Where a page's head begins; None for no HTML, a head that does not end within EXAMINED_BYTES, or a policy in the page.
+
+    O(EXAMINED_BYTES), whatever the page holds.
+    """
+    opened = _HEAD.match(page, 0, EXAMINED_BYTES)
+    if opened is None or _POLICY_IN_PAGE.search(page, 0, EXAMINED_BYTES):
+        return None
+    if len(page) > EXAMINED_BYTES and not _HEAD_ENDS.search(page, opened.end(), EXAMINED_BYTES):
+        return None
+    return opened.end()
 
 
 def changeable(status: int, headers: RawHeaders) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DEEPEST = 64
 _PATIENCE_S = 20.0
 _LOOK_AGAIN_S = 0.05
-_PARAMETER = re.compile(r"\{[^{}:]*(?P<any>:path)?[^{}]*\}")
+_PARAMETER = re.compile(r"\{[^{}:]*+(?P<any>:path)?+[^{}]*+\}")
 
 
 def load_app(name: str) -> Any:

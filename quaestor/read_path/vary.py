@@ -20,7 +20,7 @@ _REMEMBERED = 16_384
 _LONGEST = 256
 """Keys beyond this are remembered by a digest: strangers choose how long a URL is."""
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
-_COMMA = re.compile(rb"[ \t]*,[ \t]*")
+_COMMA = re.compile(rb"(?<![ \t])[ \t]*+,[ \t]*+")
 _CODING = re.compile(rb"[0-9a-z\-*]+")
 
 

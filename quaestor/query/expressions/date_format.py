@@ -102,6 +102,18 @@ def read_date(text: str, form: str, local: Zone | None) -> int:
 
     Raises ConversionError if the text does not have the format, or is not a date.
     """
+    try:
+        pattern = read_pattern(form)
+    except ConversionError as error:
+        raise ConversionError(f"Error parsing date string '{text}': {error}") from None
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ConversionError(f"Error parsing date string '{text}': it is not in the format '{form}'")
+    return _composed(text, found.groupdict(), local)
+
+
+def read_pattern(form: str) -> re.Pattern[str]:
+    """The expression of a format. Raises ConversionError for a specifier that is used twice."""
     used: set[str] = set()
     pattern = ""
     for piece in _PIECE.finditer(form):
@@ -109,14 +121,11 @@ def read_date(text: str, form: str, local: Zone | None) -> int:
         if letter is None:
             pattern += re.escape(piece[2])
         elif letter in used and letter != "%":
-            raise ConversionError(f"Error parsing date string '{text}': %{letter} is used twice")
+            raise ConversionError(f"%{letter} is used twice")
         else:
             used.add(letter)
             pattern += _READERS[letter]
-    found = re.fullmatch(pattern, text)
-    if found is None:
-        raise ConversionError(f"Error parsing date string '{text}': it is not in the format '{form}'")
-    return _composed(text, found.groupdict(), local)
+    return re.compile(pattern)
 
 
 def _composed(text: str, parts: Mapping[str, str], local: Zone | None) -> int:

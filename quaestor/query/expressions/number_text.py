@@ -13,8 +13,10 @@ from quaestor.query.expressions.errors import ConversionError
 from quaestor.query.expressions.numeric import decimal128
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+\Z")
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
-_HEXADECIMAL: Final = re.compile(r"[+-]0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?\Z")
+_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]+)?\Z")
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)(?:[pP][+-]?[0-9]+)?\Z"
+)
 _WORD: Final = re.compile(r"[+-]?(?:inf(?:inity)?|nan)\Z", re.IGNORECASE)
 _NAN_PAYLOAD: Final = re.compile(r"[+-]?nan\([0-9a-z_]*\)\Z", re.IGNORECASE)
 _SMALLEST_NORMAL: Final = 2.2250738585072014e-308

@@ -106,5 +106,5 @@ def _brief(error: Exception) -> str:
 
 def cause(told: str) -> str:
     """Cause in a failed task's report: without the stack of the JVM, and of Python's the last line."""
-    said = re.split(r"\n\s*(?:at |PYTHONPATH was:)", told, maxsplit=1)[0].strip()
+    said = re.split(r"\n[ \t]*+(?:at |PYTHONPATH was:)", told, maxsplit=1)[0].strip()
     return said.rpartition("\n")[2].strip()[:300]
