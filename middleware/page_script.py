@@ -96,7 +96,7 @@ class _Page:
 
 
 def head_opens(page: bytes) -> int | None:
-    """Place where the head of a page begins; None for no HTML, a head that does not end within EXAMINED_BYTES, or a policy in the page.
+    """Place where the head of a page begins, or None: no HTML, a policy in the page, a head that does not end in time.
 
     O(EXAMINED_BYTES), whatever the page holds.
     """
