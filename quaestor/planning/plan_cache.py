@@ -77,5 +77,5 @@ def _by_shape(query: Query, *, keep: bool) -> QueryPlan:
     if keep and shape not in _shapes:
         if len(_shapes) >= _MOST_SHAPES:
             _shapes.clear()
-        _shapes[shape] = PlanTemplate.of(plan)
+        _shapes[shape] = PlanTemplate.of(query, plan)
     return plan

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import bson
 from bson import ObjectId
 
-from quaestor.model import Document, Operation, Query
+from quaestor.model import Document, Operation, Query, SortSpec
 from quaestor.planning.access_paths import access_paths
 from quaestor.planning.plan import QueryPlan, essence_of, query_id_of
 from quaestor.query.ast import Conjunction, Predicate
@@ -77,16 +77,18 @@ class PlanTemplate:
         and values come last in a member's encoding.
     beginnings: of their encodings.
     essence: what its id is made of, but for the filter.
+    sort: the order that the plan keeps. A query for at most one record is planned without an order, but its id contains it.
     """
 
     rest: Mapping[str, Any]
     places: tuple[tuple[str, str], ...]
     beginnings: tuple[bytes, ...]
     essence: Document
+    sort: SortSpec
 
     @classmethod
-    def of(cls, plan: QueryPlan) -> PlanTemplate | None:
-        """The template of a plan whose query has a shape; None if it cannot be made from one."""
+    def of(cls, query: Query, plan: QueryPlan) -> PlanTemplate | None:
+        """Return the template of the plan of a query with a shape; None if the plan does not come out of it."""
         if plan.match != "exact" or plan.predicate is None:
             return None
         root = plan.predicate.root
@@ -98,13 +100,14 @@ class PlanTemplate:
             rest={name: getattr(plan, name) for name in _SAME},
             places=places,
             beginnings=tuple(encode_place(Predicate(path, operator, None)) for path, operator in places),
-            essence=essence_of(plan.query),
+            essence=essence_of(query),
+            sort=plan.query.sort,
         )
         try:
-            again = template.filled(plan.query)
+            again = template.filled(query)
         except KeyError:  # a member became another one
             return None
-        same = again.query_id == plan.query_id and again.access == plan.access
+        same = (again.query, again.query_id, again.access) == (plan.query, plan.query_id, plan.access)
         return template if same else None
 
     def filled(self, query: Query) -> QueryPlan:
@@ -121,7 +124,7 @@ class PlanTemplate:
         predicate = CompiledQuery(compile_node(root), root, identity)
         return QueryPlan(
             **self.rest,
-            query=query,
+            query=query if query.sort == self.sort else replace(query, sort=self.sort),
             query_id=query_id_of(query, {**self.essence, "filter": identity}),
             condition=dict(query.filter),
             predicate=predicate,

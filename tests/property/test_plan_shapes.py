@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from bson import ObjectId
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quaestor.model import Operation, Query
@@ -52,6 +52,11 @@ REST = st.fixed_dictionaries(
         "index_keys": st.sampled_from([(), (("a", "b"),), (("$**",),)]),
     }
 )
+BY_ONE_ID: dict[str, Any] = {
+    "namespace": "d.c", "operation": Operation.FIND, "sort": (("a", -1), ("b", 1)), "skip": 0, "limit": 2,
+    "projection": None, "index_keys": (),
+}  # fmt: skip
+"""The sort matters to the id of such a query only."""
 DOCUMENTS = st.lists(
     st.dictionaries(st.sampled_from(["_id", "a", "b", "ab"]), st.one_of(*PLAIN, st.none(), st.lists(WHOLE, max_size=2)))
 )
@@ -66,13 +71,15 @@ def of_plan(plan: QueryPlan) -> dict[str, Any]:
 
 
 @given(pairs_of_filters(), REST, DOCUMENTS)
+@example(({"_id": 1}, {"_id": 2}), BY_ONE_ID, [])
+@example(({"_id": {"$eq": 1, "$gt": 0}, "a": 1}, {"_id": {"$eq": 2, "$gt": 5}, "a": 3}), BY_ONE_ID, [])
 def test_a_plan_by_shape_is_the_plan_of_the_query(
     filters: tuple[dict[str, Any], dict[str, Any]], rest: dict[str, Any], documents: list[dict[str, Any]]
 ) -> None:
     """Ids, access, fields, window and what matches are those that planning it in full gives, whichever values came first."""
     one, other = (Query(filter=filter_, **rest) for filter_ in filters)
     assert shape_of(one) == shape_of(other) is not None
-    template = PlanTemplate.of(plan_query(one))
+    template = PlanTemplate.of(one, plan_query(one))
     assert template is not None
     made, full = template.filled(other), plan_query(other)
     assert of_plan(made) == of_plan(full)
