@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -65,6 +66,9 @@ def pytest_collection_finish() -> None:
 def nothing_left_open() -> Iterator[None]:
     """What a module's tests forget to close is said of them, not of whoever runs when it happens to be collected."""
     yield
+    # What failed last is kept for debuggers, with all that its frames hold.
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
     gc.collect()
 
 

@@ -33,6 +33,8 @@ WARM_PASSES: Final = 2
 """The second is for what the doorkeeper (docs/admission.md) did not store at the first."""
 _WARM_AT_ONCE = 96
 _LOOK_S = 0.05
+_LEAST_READS: Final = 10
+"""Each connection has so many reads counted, however slow the machine is."""
 _reached: ContextVar[list[int] | None] = ContextVar("reached", default=None)
 
 
@@ -117,8 +119,11 @@ class Machine:
         shown = json.loads(body) if response.status_code == 200 else None
         return response.status_code, max(reached, default=BROWSER), shown
 
-    async def aclose(self) -> None:
-        """Close its connections."""
+    async def __aenter__(self) -> Machine:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close its connections, also when asking failed."""
         await self._transport.aclose()
 
 
@@ -141,17 +146,20 @@ class Load:
 
     async def __aenter__(self) -> Load:
         for _ in range(CLIENTS):
-            machine = Machine(self._url, delta_s=self._delta_s)
-            self._closing.push_async_callback(machine.aclose)
-            await machine.ready()
-            self._machines.append(machine)
+            self._machines.append(await self._closing.enter_async_context(Machine(self._url, delta_s=self._delta_s)))
+        try:
+            for machine in self._machines:
+                await machine.ready()
+        except BaseException:
+            await self._closing.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._closing.aclose()
 
     async def phase(self, seed: str, connections: int, *, settle_s: float, seconds: float) -> Phase:
-        """Run so many connections; counted is what is asked for after settle_s, for so many seconds."""
+        """Run so many connections; counted is what is asked for after settle_s, for so many seconds and a few reads at least."""
         begun_s = time.perf_counter() + settle_s
         phase = Phase(connections, begun_s)
         async with asyncio.TaskGroup() as tasks:
@@ -174,10 +182,11 @@ class Load:
         phase.cores = {name: (after[name] - before[name]) / length_s for name in after}
 
     async def _connection(self, phase: Phase, client: int, mix: Mix, until_s: float) -> None:
-        machine = self._machines[client]
-        while (asked_s := time.perf_counter()) < until_s:
+        machine, reads = self._machines[client], 0
+        while (asked_s := time.perf_counter()) < until_s or reads < _LEAST_READS:
             request = mix.next()
             counted = asked_s >= phase.begun_s
+            reads += counted and request.kind in READS
             if request.kind not in READS:
                 phase.writes += counted
                 await self._write(machine, request, phase)
@@ -214,20 +223,19 @@ async def warm(url: str, further: Iterable[Request] = ()) -> float:
     been running for long. Returns how long it took, in s.
     """
     begun_s = time.perf_counter()
-    machines = [Machine(url, delta_s=None) for _ in range(CLIENTS)]
     wanted: Sequence[Request] = [*everything(), *further]
-    for _ in range(WARM_PASSES):
-        ahead = iter(wanted)
+    async with AsyncExitStack() as closing:
+        machines = [await closing.enter_async_context(Machine(url, delta_s=None)) for _ in range(CLIENTS)]
+        for _ in range(WARM_PASSES):
+            ahead = iter(wanted)
 
-        async def one(machine: Machine, ahead: Iterable[Request] = ahead) -> None:
-            for request in ahead:
-                status, _, _ = await machine.ask(request)
-                if status != 200:
-                    raise RuntimeError(f"{request.path} was answered with {status}")
+            async def one(machine: Machine, ahead: Iterable[Request] = ahead) -> None:
+                for request in ahead:
+                    status, _, _ = await machine.ask(request)
+                    if status != 200:
+                        raise RuntimeError(f"{request.path} was answered with {status}")
 
-        async with asyncio.TaskGroup() as tasks:
-            for i in range(_WARM_AT_ONCE):
-                tasks.create_task(one(machines[i % CLIENTS]))
-    for machine in machines:
-        await machine.aclose()
+            async with asyncio.TaskGroup() as tasks:
+                for i in range(_WARM_AT_ONCE):
+                    tasks.create_task(one(machines[i % CLIENTS]))
     return time.perf_counter() - begun_s
