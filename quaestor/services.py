@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from quaestor.cache_sketch.sizing import geometry_of
-from quaestor.capture.catalog import Catalog
+from quaestor.capture.catalog import POLL_MS, Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
@@ -213,7 +213,8 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     def failed(error: DependencyError) -> None:
         parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
 
-    catalog = Catalog(client, on_changed=changed, clock=parts.clock)
+    poll_ms = min(POLL_MS, parts.settings.staleness_bound_ms // 2)
+    catalog = Catalog(client, on_changed=changed, poll_ms=poll_ms, clock=parts.clock)
     polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
     if parts.settings.pre_images != "enable":
         parts.resolver.connect(catalog)

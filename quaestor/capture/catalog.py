@@ -1,8 +1,10 @@
 """Definitions of a database's namespaces: collections, views on them, time-series collections; and their text indexes.
 
-A change of a view's definition has no change event in MongoDB 6.0, so definitions are listed again and again, and changes
-reported twice, one poll apart: a registration that was on its way at the first report is there at the second.
-Definitions of text indexes are looked up as `text_indexes.py` says.
+MongoDB 6.0 and later report each change of a definition in the change stream. So an answer that was read through a view also
+registers the view itself, and ends with the event. A read that comes just after the event may still be resolved by the definition
+before it. So definitions are also listed, twice within the staleness bound, and changes are reported twice, one poll apart: a
+registration that was on its way at the first report is there at the second. While nobody reads, nothing is listed.
+Older servers report nothing: there the listing alone notices a change. `text_indexes.py` describes text indexes.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
 from quaestor.planning.plan_cache import plan_of
 from quaestor.query import aggregation
 
-POLL_MS = 2_000
+POLL_MS = 1_000
 """Default pause between two listings of a database."""
-_MAX_AGE_POLLS = 3
-_TEXT_INDEXES_REPORTED: Final = 17
-"""Wire version of MongoDB 6.0, whose change streams report text indexes (showExpandedEvents)."""
+_MAX_AGE_POLLS = 2
+_DEFINITIONS_REPORTED: Final = 17
+"""Wire version of MongoDB 6.0, whose change streams report views, options and text indexes (showExpandedEvents)."""
 _CAPPED_DELETES_REPORTED: Final = 13
 """Wire version of MongoDB 5.0: from then on what a capped collection drops is in the oplog. Before, nobody is told."""
 
@@ -79,6 +81,7 @@ class Catalog:
         self._texts = TextIndexes(client)
         self._indexes = IndexKeys(client)
         self._wire_version = 0
+        self._used = False
         self._lock = threading.RLock()
 
     def definition(self, namespace: str) -> Definition:
@@ -86,6 +89,7 @@ class Catalog:
 
         Raises DatabaseError.
         """
+        self._used = True
         self._listed(_database(namespace))
         return self._lookup(namespace) or _PLAIN
 
@@ -102,6 +106,7 @@ class Catalog:
         No I/O while the databases concerned are polled, except for `$text`. Never raises DatabaseError: what cannot be
         looked up is a reason not to cache.
         """
+        self._used = True
         fresh: set[str] = set()
         for database in _databases(reads):
             if not self._is_listed(database):
@@ -120,7 +125,7 @@ class Catalog:
                 if searches(read.query):
                     resolved[position], unknown = await anyio.to_thread.run_sync(self._with_text_index, read)
                     reasons += unknown
-                elif self._wire_version < _TEXT_INDEXES_REPORTED and _searches_within(read):
+                elif self._wire_version < _DEFINITIONS_REPORTED and _searches_within(read):
                     reasons += (Reason(Uncacheable.UNREADABLE, "$text inside a pipeline, on a server before 6.0"),)
                 if _leaves_order_open(resolved[position]):
                     resolved[position] = await self._with_index_keys(resolved[position])
@@ -142,7 +147,7 @@ class Catalog:
         """The read with the definition that its `$text` was answered by, or why that is not known. Blocking."""
         namespace = read.query.namespace
         try:
-            if self._wire_version >= _TEXT_INDEXES_REPORTED:
+            if self._wire_version >= _DEFINITIONS_REPORTED:
                 definition = self._texts.now(namespace)
             elif self._texts.follow(namespace):
                 definition = self._texts.known(namespace)
@@ -178,6 +183,7 @@ class Catalog:
         Raises DatabaseError if one could not be listed, after the others were.
         """
         failure: DatabaseError | None = None
+        self._used = False  # before anything is listed: who reads from now on may still go by what was listed before
         for database in list(self._known):
             try:
                 self._list(database)
@@ -194,13 +200,21 @@ class Catalog:
             raise failure
 
     async def run(self, on_error: Callable[[DatabaseError], None] = lambda error: None) -> None:
-        """Poll until cancelled. An unreachable database is told to on_error and tried again."""
+        """Poll until cancelled, where a poll could find anything. Report an unreachable database to on_error and try again."""
         while True:
             await anyio.sleep(self._poll_ms / 1000)
+            if not self.is_poll_due:
+                continue
             try:
                 await anyio.to_thread.run_sync(self.poll)
             except DatabaseError as error:
                 on_error(error)
+
+    @property
+    def is_poll_due(self) -> bool:
+        """Whether a change may go unnoticed without a poll: somebody has read since the last one, or no events report it."""
+        events = self._wire_version >= _DEFINITIONS_REPORTED and not self._indexes.followed
+        return not events or self._used or bool(self._changed or self._reported_once)
 
     def _lookup(self, namespace: str) -> Definition | None:
         _, definitions = self._known.get(_database(namespace), (0, {}))

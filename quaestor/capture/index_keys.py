@@ -28,6 +28,11 @@ class IndexKeys:
         self._known: dict[str, Keys] = {}
         self._lock = threading.Lock()
 
+    @property
+    def followed(self) -> int:
+        """The number of namespaces that every poll lists."""
+        return len(self._known)
+
     def known(self, namespace: str) -> Keys | None:
         """The keys as last listed; None if they never were."""
         return self._known.get(namespace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.snapshot import Findings, snapshot
@@ -17,6 +17,7 @@ from quaestor.query import aggregation
 
 _MAX_DEPTH = 20
 """mongod's own limit for views on views."""
+_NO_RECORD: Final[Document] = {"_id": {"$in": []}}
 
 
 class Kind(StrEnum):
@@ -54,6 +55,8 @@ Lookup = Callable[[str], Definition | None]
 def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_reported: bool = True) -> Outcome:
     """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
 
+    Each view on the way adds a read that no record satisfies: its registration ends when the view is defined anew.
+
     lookup: the definition of a namespace.
     capped_deletes_reported: whether the change stream reports what capped collections drop.
 
@@ -63,7 +66,8 @@ def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_rep
     resolver = _Resolver(lookup, capped_deletes_reported)
     for read in reads:
         resolver.add(read)
-    return Outcome(reads=tuple(resolver.reads), reasons=tuple(dict.fromkeys(resolver.reasons)))
+    reads = (*resolver.reads, *resolver.defined.values())
+    return Outcome(reads=reads, reasons=tuple(dict.fromkeys(resolver.reasons)))
 
 
 def base_of(namespace: str, lookup: Lookup) -> str:
@@ -71,20 +75,28 @@ def base_of(namespace: str, lookup: Lookup) -> str:
     return _follow(namespace, lookup).base
 
 
+def is_definition(query: Query) -> bool:
+    """Whether a query stands for the definition of a view, see `resolve`."""
+    return query.filter == _NO_RECORD
+
+
 @dataclass(frozen=True, slots=True)
 class _Chain:
     base: str
     pipeline: tuple[Document, ...]
     bottom: Definition | None
+    views: tuple[str, ...] = ()
 
 
 def _follow(namespace: str, lookup: Lookup) -> _Chain:
     base = namespace
     pipeline: tuple[Document, ...] = ()
+    views: list[str] = []
     for _ in range(_MAX_DEPTH + 1):
         definition = lookup(base)
         if definition is None or definition.kind is not Kind.VIEW:
-            return _Chain(base, pipeline, definition)
+            return _Chain(base, pipeline, definition, tuple(views))
+        views.append(base)
         pipeline = definition.pipeline + pipeline
         base = definition.view_on
     return _Chain(namespace, (), Definition(kind=Kind.UNKNOWN))
@@ -97,10 +109,11 @@ class _Resolver:
     reads: list[CapturedRead] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     foreign: set[str] = field(default_factory=set)
+    defined: dict[str, CapturedRead] = field(default_factory=dict)
 
     def add(self, read: CapturedRead) -> None:
         namespace = read.query.namespace
-        chain = self._chain(namespace)
+        chain = self._chain(namespace, read)
         query = _with_collation(read.query, self.lookup(namespace))
         ids, last = read.ids, read.last
         if chain.base != namespace:
@@ -119,14 +132,16 @@ class _Resolver:
         if namespace in self.foreign:
             return
         self.foreign.add(namespace)
-        chain = self._chain(namespace)
+        chain = self._chain(namespace, read)
         if not named or chain.base != namespace:
             self.reads.append(_any_write(chain.base, read))
         for source in _sources(chain.pipeline, namespace):
             self._foreign(source, read, named=False)
 
-    def _chain(self, namespace: str) -> _Chain:
+    def _chain(self, namespace: str, read: CapturedRead) -> _Chain:
         chain = _follow(namespace, self.lookup)
+        for view in chain.views:
+            self._defined_by(view, read)
         if chain.bottom is not None and chain.bottom.kind is Kind.TIME_SERIES:
             self.reasons.append(Reason(Uncacheable.TIME_SERIES, f"{chain.base} is a time-series collection"))
         elif chain.bottom is not None and chain.bottom.kind is Kind.UNKNOWN:
@@ -139,6 +154,13 @@ class _Resolver:
         self.reasons += findings.reasons
         self.reasons += aggregation.refusals(chain.pipeline)
         return chain
+
+    def _defined_by(self, view: str, read: CapturedRead) -> None:
+        """Note a read of the view's definition, as old as the oldest read through the view."""
+        known = self.defined.get(view)
+        if known is None or read.read_at < known.read_at:
+            query = Query(namespace=view, operation=Operation.FIND, filter=_NO_RECORD)
+            self.defined[view] = replace(read, query=query, ids=None, last=None, digest=None)
 
 
 def _sources(pipeline: Iterable[Document], namespace: str) -> list[str]:

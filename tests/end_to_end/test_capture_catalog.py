@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pymongo
@@ -11,7 +12,7 @@ from pymongo import MongoClient
 
 from quaestor.capture import Capture, Outcome, recording
 from quaestor.capture.catalog import POLL_MS, Catalog
-from quaestor.capture.views import Kind
+from quaestor.capture.views import Kind, is_definition
 from quaestor.errors import DatabaseError
 from quaestor.model import CapturedRead, Operation, Uncacheable
 from quaestor.planning.plan import plan_query
@@ -60,7 +61,13 @@ async def examined(catalog: Catalog, handler: Callable[[], object]) -> Outcome:
 
 
 async def only_read(catalog: Catalog, handler: Callable[[], object]) -> CapturedRead:
-    return captured.only_read(await examined(catalog, handler))
+    """The only read of records, beside those of definitions."""
+    outcome = await examined(catalog, handler)
+    return captured.only_read(replace(outcome, reads=_of_records(outcome.reads)))
+
+
+def _of_records(reads: Sequence[CapturedRead]) -> tuple[CapturedRead, ...]:
+    return tuple(read for read in reads if not is_definition(read.query))
 
 
 async def test_a_plain_collection_is_left_alone(client: Client, prefix: str, catalog: Catalog) -> None:
@@ -131,7 +138,7 @@ async def test_collections_behind_views_in_a_pipeline_are_dependencies_too(
     join = {"$lookup": {"from": "joined", "localField": "_id", "foreignField": "c", "as": "j"}}
     outcome = await examined(catalog, lambda: database.c.aggregate([join]).to_list())
     assert outcome.reasons == ()
-    main, *foreign = outcome.reads
+    main, *foreign = _of_records(outcome.reads)
     assert main.query.pipeline == (join,)
     assert {read.query.namespace for read in foreign} == {f"{prefix}.other", f"{prefix}.third"}
     assert all(read.query.widened for read in foreign)
@@ -189,6 +196,43 @@ async def test_a_view_seen_for_the_first_time_is_cached_from_the_second_read_on(
     client[prefix].create_collection("v", viewOn="c", pipeline=[])
     assert reasons(await examined(catalog, lambda: client[prefix].v.find_one())) == {Uncacheable.VIEW}
     await only_read(catalog, lambda: client[prefix].v.find_one())
+
+
+async def test_each_view_on_the_way_is_a_dependency_by_its_own_name(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """Also below another view and inside a pipeline, and once each however often it is read."""
+    client[prefix].create_collection("low", viewOn="c", pipeline=[{"$match": {"_id": {"$lt": 8}}}])
+    client[prefix].create_collection("v", viewOn="low", pipeline=[{"$match": {"n": 1}}])
+    client[prefix].create_collection("side", viewOn="other", pipeline=[])
+    lookup: list[dict[str, Any]] = [{"$lookup": {"from": "side", "localField": "n", "foreignField": "c", "as": "s"}}]
+    catalog.definition(f"{prefix}.v")
+
+    def handler() -> None:
+        client[prefix].v.find_one()
+        client[prefix].v.find().to_list()
+        client[prefix].c.aggregate(lookup).to_list()
+
+    reads = (await examined(catalog, handler)).reads
+    views = [read.query.namespace for read in reads if is_definition(read.query)]
+    assert sorted(views) == [f"{prefix}.low", f"{prefix}.side", f"{prefix}.v"]
+
+
+async def test_nothing_is_listed_while_nobody_reads_and_events_report_definitions(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """A read may have been resolved by what was listed before a change, so it calls for one poll; a change for another."""
+    catalog.definition(f"{prefix}.c")
+    assert catalog.is_poll_due
+    catalog.poll()
+    assert not catalog.is_poll_due
+    await examined(catalog, lambda: client[prefix].c.find_one({"_id": 1}))
+    assert catalog.is_poll_due
+    client[prefix].create_collection("v", viewOn="c", pipeline=[])
+    catalog.poll()
+    assert catalog.is_poll_due
+    catalog.poll()
+    assert not catalog.is_poll_due
 
 
 async def test_a_changed_view_is_reported_twice_with_its_collections(
@@ -282,7 +326,7 @@ async def test_an_older_server_is_asked_again_and_again_for_its_text_indexes(
     client: Client, prefix: str, catalog: Catalog, changes: Changes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its change stream does not tell of them: the first read is not cached, and a change is reported twice."""
-    monkeypatch.setattr("quaestor.capture.catalog._TEXT_INDEXES_REPORTED", 10_000)
+    monkeypatch.setattr("quaestor.capture.catalog._DEFINITIONS_REPORTED", 10_000)
     collection = client[prefix].c
     name = collection.create_index([("name", "text")])
     assert reasons(await examined(catalog, lambda: collection.find(SEARCH).to_list())) == {Uncacheable.VIEW}

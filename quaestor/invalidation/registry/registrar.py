@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
+from quaestor.capture.views import is_definition
 from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
 from quaestor.event_layer.partitioning import query_partition
@@ -119,7 +120,8 @@ class Registrar:
     def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
         """Have digests taken of the views among what was read, if they are widened: the next answers can be rechecked."""
         if self._rechecks and any(one.plan.match == "widened" and one.read.digest is None for one in found):
-            views = {read.query.namespace for read in reads} - {one.query.namespace for one in found}
+            collections = {one.query.namespace for one in found if not is_definition(one.query)}
+            views = {read.query.namespace for read in reads} - collections
             if views:
                 self._compare(views)
 
