@@ -49,6 +49,15 @@ window.controlled = async () => {
 window.ready = true;
 </script>"""
 """A page that knows nothing of the client but the line that registers the worker."""
+OWN_PAGE = """<!doctype html><link rel="icon" href="data:,">
+<script>
+window.refused = [];
+addEventListener("quaestor-refused", ({ detail }) => window.refused.push(detail));
+window.warnings = [];
+console.warn = (text) => window.warnings.push(text);
+REGISTERED
+</script>""" + WORKER_PAGE.removeprefix('<!doctype html><link rel="icon" href="data:,">')
+"""A page of a site that has a service worker of its own."""
 BUILT = Path(middleware.__file__).parent / "browser"
 
 
@@ -62,6 +71,7 @@ class Origin:
     """The application. Its fields may be read and set from the test's thread.
 
     rules, release: of the service worker.
+    own: the script of the site's own service worker, at `/sw.js`.
     sketch_kept_s: how long caches may keep a sketch.
     asked: how often each `METHOD path` came in; the sketch's path without its query.
     values: what `/data/NAME` shows.
@@ -77,6 +87,7 @@ class Origin:
         self._delta_s = delta_s
         self.rules = "handles=/data/&handles=/me/"
         self.release = 1
+        self.own = ""
         self.sketch_kept_s = 1
         self.url = ""
         self._sketch = MemoryCacheSketch()
@@ -97,6 +108,15 @@ class Origin:
 
     async def worker_page(self, request: Request) -> Response:
         return HTMLResponse(WORKER_PAGE.replace("RULES", self.rules), headers={"cache-control": "no-store"})
+
+    async def own_page(self, request: Request) -> Response:
+        """A page whose own script registers the site's worker, if the query says so."""
+        registered = "navigator.serviceWorker.register('/sw.js');" if "register" in request.query_params else ""
+        page = OWN_PAGE.replace("RULES", self.rules).replace("REGISTERED", registered)
+        return HTMLResponse(page, headers={"cache-control": "no-store"})
+
+    async def own_worker(self, request: Request) -> Response:
+        return Response(self.own, media_type="text/javascript", headers={"cache-control": "no-store"})
 
     async def built(self, request: Request) -> Response:
         """A built file; the worker's ends with a comment that names its release."""
@@ -180,6 +200,8 @@ class Origin:
                 Route("/", self.page),
                 Route("/src/{name}", self.module),
                 Route("/worker-page", self.worker_page),
+                Route("/own-page", self.own_page),
+                Route("/sw.js", self.own_worker),
                 Route("/quaestor/{name}.js", self.built),
                 Route("/session/{user}", self.session, methods=["POST"]),
                 Route("/quaestor/sketch", self.sketch),

@@ -1,4 +1,9 @@
-/** A worker that does nothing, served in place of the other one to be rid of it: it takes over, forgets what was kept, and is gone. */
+/**
+ * A worker that does nothing, served in place of the other one to be rid of it: it takes over, forgets what was kept, and is gone.
+ * Imported into a site's own worker it only forgets.
+ */
+
+import { imported } from "./imported.ts";
 
 const worker = self as unknown as {
 	addEventListener(name: string, listener: (event: Event & { waitUntil(work: Promise<unknown>): void }) => void): void;
@@ -6,11 +11,11 @@ const worker = self as unknown as {
 	registration: ServiceWorkerRegistration;
 };
 
-worker.addEventListener("install", () => void worker.skipWaiting());
+if (!imported()) worker.addEventListener("install", () => void worker.skipWaiting());
 worker.addEventListener("activate", (event) => {
 	const leave = async (): Promise<void> => {
 		for (const name of await caches.keys()) if (/^quaestor-\d/.test(name)) await caches.delete(name);
-		await worker.registration.unregister();
+		if (!imported()) await worker.registration.unregister();
 	};
 	event.waitUntil(leave());
 });

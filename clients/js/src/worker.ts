@@ -1,13 +1,14 @@
 /**
  * The service worker: pages read through it without knowing of it, all with one sketch.
  *
- * Its URL carries the rules: `handles`, a path that requests have to begin with, and `not`, one that they must not, as often as
+ * Its URL carries the rules, or `self.quaestor` of the site's own worker that imports it: `handles`, a path that requests have to begin with, and `not`, one that they must not, as often as
  * wanted; `sketch`, where that is served; `delta`, in seconds; `offline`, to answer from old copies while the network fails. The browser ends a worker whenever it
  * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
  */
 
 import { Client, type Said } from "./client.ts";
 import { digits, lifetime } from "./fields.ts";
+import { imported, ruled } from "./imported.ts";
 import { LATEST, nothingKnown } from "./known.ts";
 import { longDigest } from "./long_digest.ts";
 import { readSketch, useLongDigest } from "./sketch.ts";
@@ -42,7 +43,8 @@ const SECOND = 1000;
 useLongDigest(longDigest);
 
 const worker = self as unknown as Scope;
-const rules = new URLSearchParams(location.search);
+const rules = ruled();
+const foreign = imported();
 const path = rules.get("sketch") || "/quaestor/sketch";
 const delta = digits(rules.get("delta"));
 const begins = (name: string, { pathname }: URL): boolean => rules.getAll(name).some((start) => pathname.startsWith(start));
@@ -130,7 +132,8 @@ const read = (request: Request): Promise<Response> =>
 		return answer;
 	});
 
-worker.addEventListener("install", (event) => {
+// In a site's own worker navigations, updates and messages are the site's.
+if (!foreign) worker.addEventListener("install", (event) => {
 	const network = ["navigate", "no-cors"].map((requestMode) => ({ condition: { requestMode }, source: "network" }));
 	event.waitUntil(Promise.resolve(event.addRoutes?.(network)).catch(() => {}));
 });
@@ -140,14 +143,15 @@ worker.addEventListener("activate", (event) => {
 		for (const name of await caches.keys()) {
 			if (/^quaestor-\d/.test(name) && name !== KEPT) await caches.delete(name);
 		}
-		await worker.clients.claim();
+		if (!foreign) await worker.clients.claim();
 	};
 	event.waitUntil(others());
 });
 
 worker.addEventListener("message", (event) => {
-	if (event.data === "skip waiting") void worker.skipWaiting();
-	else {
+	if (event.data === "skip waiting") {
+		if (!foreign) void worker.skipWaiting();
+	} else if (/^(wrote|session|off)$/.test(event.data as string)) {
 		client.hear(event.data as Said);
 		event.waitUntil(keeping);
 	}

@@ -29,7 +29,7 @@ const start = async (world: World, kept: Kept, search = "") => {
 		},
 	});
 	Object.assign(globalThis, {
-		location: { origin: ORIGIN, search },
+		location: { origin: ORIGIN, pathname: "/quaestor/worker.js", search },
 		self: {
 			addEventListener: (name: string, listener: (event: object) => void) => (listeners[name] = listener),
 			skipWaiting: async () => void took.push("over"),
