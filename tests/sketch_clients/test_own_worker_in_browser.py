@@ -74,7 +74,10 @@ def test_a_worker_of_the_site_stays_and_the_page_is_told_the_remedy(browser: Bro
 
 def test_a_worker_of_the_site_that_has_the_pages_already_is_not_replaced(browser: Browser, origin: Origin) -> None:
     """Also where the page itself does not register it."""
-    opened(browser, origin, "?register").close()
+    first = opened(browser, origin, "?register")
+    becomes(lambda: len(first.run("return refused")) == 1)
+    becomes(lambda: workers(first) == own(origin))
+    first.close()
     tab = opened(browser, origin)
     becomes(lambda: len(tab.run("return refused")) == 1)
     assert workers(tab) == own(origin)
