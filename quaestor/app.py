@@ -1,9 +1,8 @@
 """Quaestor as an application uses it: the public face of its parts (`parts`) and of what runs beside the requests (`services`).
 
-Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Correct for one
-app process; several processes need one Redis, because they must share the sketch and see each other's entries.
-Distributed (redis_url): everything shared lives in Redis; the matching grid runs elsewhere
-(`python -m quaestor.invalidation.grid.spark`).
+Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process.
+With redis_url: everything shared lives in Redis. The processes elect one among them to run the matching node for all, while there
+is no grid (`quaestor grid`, `quaestor cluster`).
 """
 
 from __future__ import annotations
@@ -151,14 +150,14 @@ class Quaestor:
             self.telemetry.event("quaestor.started", mode="without a grid")
             return
         await self._watching.start()
-        self.telemetry.event("quaestor.started", mode="distributed" if self.redis is not None else "embedded")
+        self.telemetry.event("quaestor.started", mode="shared" if self.redis is not None else "embedded")
 
     async def _watch(self, client: WatchClient) -> None:
         """Begin what needs a database."""
         self._watched = client
         self._manual = services.manual_invalidation(self.parts, client)
         for watching in (
-            *(services.embedded_grid, services.catalog_polling),
+            *(services.embedded_grid, services.elected_grid, services.catalog_polling),
             *(services.contributor_reading, services.rechecking),
         ):
             self._stops.append(await watching(self.parts, client))

@@ -92,6 +92,29 @@ class MeasuredPipelines(Protocol):
         """
 
 
+@runtime_checkable
+class LeasingLayer(EventLayer, Protocol):
+    """An event layer whose small values processes can hold for a time, or replace only if nobody else has.
+
+    Each call is one atomic round trip. Raises EventLayerError.
+    """
+
+    def lease(self, name: str, holder: str, *, lease_ms: int) -> bool:
+        """Take or prolong a lease. Returns whether this holder has it now: nobody else had.
+
+        lease_ms: after so long it ends by itself, by the server's clock.
+        """
+
+    def release(self, name: str, holder: str) -> None:
+        """End the lease, if this holder has it."""
+
+    def leaseholder(self, name: str) -> str | None:
+        """The holder of a lease; None if nobody has it."""
+
+    def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
+        """Put a value in place of `before`, None: of nothing. Returns False, and does nothing, if another is there."""
+
+
 class Guarded(Protocol):
     """Guarded entry: what stands for one, and not for the next one under the same key. A CachedResponse or a Dependent."""
 

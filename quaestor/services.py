@@ -15,8 +15,12 @@ from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError, StoreError
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.fenced import FencedLayer
+from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
+from quaestor.invalidation.grid.election import Election
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
@@ -238,6 +242,29 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
         return _nothing
     parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.recheck_ms))
     return parts.rechecking.stop
+
+
+async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
+    """Grid of all processes in the one that they elect, while a deployment on Redis has no grid of its own."""
+    settings, url = parts.settings, parts.settings.redis_url
+    if url is None or not settings.elect_grid:
+        return _nothing
+
+    def layer() -> RedisPipelines:
+        return event_layer(url, settings.deployment)
+
+    def grid(held: Callable[[], bool]) -> EmbeddedGrid:
+        return EmbeddedGrid(
+            client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
+            settings=settings, telemetry=parts.telemetry, clock=parts.clock,
+        )  # fmt: skip
+
+    election = Election(
+        layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.staleness_bound_ms,
+        telemetry=parts.telemetry, clock=parts.clock,
+    )  # fmt: skip
+    election.start()
+    return partial(anyio.to_thread.run_sync, election.stop)
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:

@@ -114,6 +114,8 @@ class Settings:
         it is the process id; empty: nothing is recorded.
     trace_share: of the results that are recorded (0..1, above 0).
     trace_max_bytes: recording ends when the file is so large.
+    elect_grid: with `redis_url`, the processes elect one among them to run the matching while there is no grid (docs/grid.md).
+        False: without a grid nothing is cached.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -179,6 +181,7 @@ class Settings:
     trace_file: str = ""
     trace_share: float = 1.0
     trace_max_bytes: int = 64 * 1024 * 1024
+    elect_grid: bool = True
     grid: bool = True
 
     def __post_init__(self) -> None:

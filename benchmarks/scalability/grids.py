@@ -25,7 +25,7 @@ from quaestor.event_layer.partitioning import query_partition
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_stats import cell_stats
-from quaestor.invalidation.grid.spark.tasks import FREEZE_EVERY, MOST_REGISTRATIONS
+from quaestor.invalidation.grid.grid_loops import FREEZE_EVERY, MOST_REGISTRATIONS
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 

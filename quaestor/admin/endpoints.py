@@ -23,10 +23,11 @@ from quaestor.cdn_ports import ReportingCdn
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, EventLayerError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
 from quaestor.invalidation.grid.cell_stats import cell_stats
+from quaestor.invalidation.grid.election import matching
 from quaestor.observability.readings import readings
+from quaestor.ports import LeasingLayer
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
-from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
 MAX_NAMES = 1000
@@ -107,7 +108,7 @@ class Endpoints:
         return {
             "serving": quaestor.read_path.serving(now_ms),
             "lagging": quaestor.registry.lagging_partitions(now_ms=now_ms),
-            "mode": _mode(quaestor.settings),
+            **await self._mode(),
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
@@ -131,6 +132,19 @@ class Endpoints:
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": readings(quaestor.telemetry.families.registry),
         }
+
+    async def _mode(self) -> Mapping[str, Any]:
+        """Who runs the matching: `mode`, and for an elected process `leader`, as host:pid."""
+        settings, layer = self._quaestor.settings, self._quaestor.parts.storage.layer
+        if not settings.grid:
+            return {"mode": "none"}
+        if settings.redis_url is None or not isinstance(layer, LeasingLayer):
+            return {"mode": "embedded"}
+        try:
+            found = await anyio.to_thread.run_sync(matching, layer, settings.deployment)
+        except EventLayerError:
+            return {"mode": "unknown"}
+        return {"mode": str(found.by), "leader": found.leader}
 
     async def _registration_bytes(self) -> int | None:
         """Bytes that a registration costs on average in all cells together that hold it; None: there is none, or no cell says."""
@@ -266,12 +280,6 @@ def problem_of(error: Exception) -> tuple[int, str] | None:
             return 503, f"a part did not answer: {error}"[:500]
         case _:
             return None
-
-
-def _mode(settings: Settings) -> str:
-    if not settings.grid:
-        return "none"
-    return "embedded" if settings.redis_url is None else "distributed"
 
 
 def _object(body: Any) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ def text(status: Mapping[str, Any]) -> str:
     grid = status["grid"]
     lines = [
         ("serving from cache", _serving(status)),
-        ("mode", {"none": "RFC 9111 only, no MongoDB is watched"}.get(status["mode"], status["mode"])),
+        ("mode", _mode(status)),
         ("deployment", status["deployment"]),
         ("grid", f"{grid['query_partitions']} x {grid['write_partitions']} cells" if grid else ""),
         ("registrations", _number(counts.get("registrations", {}).get("all", 0))),
@@ -64,6 +64,18 @@ def text(status: Mapping[str, Any]) -> str:
     lines.append(("bytes per entry", _each(counts.get("store_bytes", {}), counts.get("store_entries", {}))))
     width = max(len(name) for name, value in lines if value)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
+
+
+def _mode(status: Mapping[str, Any]) -> str:
+    mode = str(status["mode"])
+    return {
+        "none": "RFC 9111 only, no MongoDB is watched",
+        "embedded": "embedded: this process runs the matching for itself",
+        "elected": f"elected: the app process {status.get('leader')} runs the matching for all",
+        "grid": "grid: quaestor grid or quaestor cluster runs the matching",
+        "nobody": "nobody runs the matching",
+        "unknown": "unknown: Redis does not answer",
+    }.get(mode, mode)
 
 
 def _serving(status: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor cluster`: run the grid, resize it, show how it is doing."""
+"""Commands that run the grid: `quaestor grid` as local processes, the group `quaestor cluster` on Spark, with its status."""
 
 from __future__ import annotations
 
@@ -25,6 +25,30 @@ MetricsHost = Annotated[str, typer.Option(help="Where the figures are served; by
 Conf = Annotated[
     list[str] | None, typer.Option(metavar="SPARK.NAME=VALUE", help="A Spark setting, as of spark-submit; repeatable.")
 ]
+
+
+def grid(
+    query_partitions: QueryPartitions = 1,
+    write_partitions: WritePartitions = 1,
+    mongo_url: DatabaseUrl = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    ready_timeout: ReadyTimeout = 120.0,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+) -> None:
+    """Run the grid as processes of this machine until Ctrl-C, each restarted alone. Needs no Java.
+
+    Takes over from the app process that was elected, or from another grid; that one then ends. When this grid is stopped, app
+    processes elect one among them again. `quaestor cluster status` shows how it is doing.
+    """
+    from quaestor.cli import grid_run
+
+    grid_run.run_as_processes(
+        command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
+        query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
+        metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
 
 
 @commands.callback(invoke_without_command=True)
@@ -57,7 +81,7 @@ def run_cluster(
     extras.require("spark", "the grid")
     from quaestor.cli import grid_run
 
-    grid_run.run(
+    grid_run.run_on_spark(
         command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
         master=master, query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
         conf=conf or (), metrics_port=metrics_port, metrics_host=metrics_host,
@@ -86,7 +110,7 @@ def resize(
 
     settings = command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
     grid_run.require_resizable(settings, query_partitions=query_partitions, write_partitions=write_partitions)
-    grid_run.run(
+    grid_run.run_on_spark(
         settings, master=master, query_partitions=query_partitions, write_partitions=write_partitions,
         ready_timeout_s=ready_timeout,
         conf=conf or (), metrics_port=metrics_port, metrics_host=metrics_host,

@@ -156,7 +156,10 @@ def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell
 def text(status: ClusterStatus) -> str:
     """Three tables: a line for each cell, for each stage and for each pipeline."""
     if status.shape is None:
-        return f"no grid was heard of in deployment {status.deployment!r}: start one with quaestor cluster"
+        return (
+            f"no grid was heard of in deployment {status.deployment!r}: app processes elect one of them to run it when they "
+            "start, or start one with quaestor grid or quaestor cluster"
+        )
     shape = status.shape
     head = f"deployment {status.deployment}: {shape.query_partitions} query x {shape.write_partitions} write partitions"
     lines = [head, *_table([_COLUMNS, *(_row(cell) for cell in status.cells)])]

@@ -53,26 +53,37 @@ def doctor(
 
 
 def _grid(settings: Settings) -> list[Diagnosis]:
-    """The grid of a deployment in Redis: without one nothing is cached there."""
+    """The matching of a deployment: which of the three modes it is in, and whether it keeps up."""
     from quaestor.cli.cluster_status import look
     from quaestor.clock import system_clock
     from quaestor.doctor.diagnosis import mend, ok
     from quaestor.errors import ConfigurationError, EventLayerError
     from quaestor.event_layer.connecting import event_layer
+    from quaestor.invalidation.grid.election import MatchedBy, matching
 
-    if settings.redis_url is None or not settings.grid:
+    if not settings.grid:
         return []
-    run = f"quaestor cluster --deployment {settings.deployment}"
+    if settings.redis_url is None:
+        return [ok("grid", "embedded: each app process runs the matching for itself")]
+    run = f"quaestor grid --deployment {settings.deployment}"
     try:
         with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
             status = look(layer, settings.deployment, now_ms=system_clock())
+            found = matching(layer, settings.deployment)
     except (ConfigurationError, EventLayerError) as error:
         return [mend("grid", f"could not be asked: {error}")]
-    if status.shape is None:
-        return [mend("grid", f"none was ever started in deployment {settings.deployment!r}: nothing is cached", run)]
+    if found.by is MatchedBy.NOBODY and settings.elect_grid:
+        return [
+            ok("grid", "nobody runs the matching now; the first app process that starts is elected to run it for all")
+        ]
+    if status.shape is None or found.by is MatchedBy.NOBODY:
+        return [mend("grid", f"none runs in deployment {settings.deployment!r}: nothing is cached", run)]
     shape = f"{status.shape.query_partitions} x {status.shape.write_partitions} cells"
+    where = f"elected: app process {found.leader} runs" if found.by is MatchedBy.ELECTED else "a grid runs"
     late = [one for one in status.cells if one.lag_ms is None or one.lag_ms > settings.staleness_bound_ms]
     if late:
-        sentence = f"{len(late)} of {shape} are silent or too far behind: what they guard is not served from cache"
+        sentence = (
+            f"{where} {shape}; {len(late)} are silent or too far behind: what they guard is not served from cache"
+        )
         return [mend("grid", sentence, f"quaestor cluster status --deployment {settings.deployment}", run)]
-    return [ok("grid", f"{shape}, all fresh")]
+    return [ok("grid", f"{where} {shape}, all fresh")]

@@ -1,4 +1,4 @@
-"""Run of the grid on Spark in the foreground, until it is told to stop: what `quaestor cluster` does."""
+"""Run of the grid in the foreground, until it is told to stop: what `quaestor cluster` and `quaestor grid` do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from contextlib import ExitStack, closing
 from quaestor.cli.cluster_metrics import served
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer.connecting import event_layer
+from quaestor.invalidation.grid.foreground import required_urls, run_grid
+from quaestor.invalidation.grid.process_grid import ProcessGrid
 from quaestor.invalidation.grid.resizing.state import get_state
+from quaestor.invalidation.grid.running_grid import RunningGrid
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 
 
-def run(
+def run_on_spark(
     settings: Settings,
     *,
     master: str | None,
@@ -26,7 +29,7 @@ def run(
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
 ) -> None:
-    """Run the grid; returns when SIGINT or SIGTERM has stopped it.
+    """Run the grid on Spark; returns when SIGINT or SIGTERM has stopped it.
 
     conf: Spark settings, `spark.name=value` each.
     metrics_port: where the grid's figures are served; listened on before anything is started. None: nowhere.
@@ -35,22 +38,49 @@ def run(
     answer, or the grid has ended by itself).
     """
     try:
-        from quaestor.invalidation.grid.spark.__main__ import run_grid
+        from quaestor.invalidation.grid.spark import SparkGrid
         from quaestor.invalidation.grid.spark.configuration import spark_settings
-        from quaestor.invalidation.grid.spark.slots import default_master, require_slots
     except ImportError as error:
         raise ConfigurationError(f"the grid needs pyspark ({error}): pip install 'quaestor[spark]'") from error
+    redis_url, mongo_url = required_urls(settings)
+    grid = SparkGrid(
+        master,
+        shape=GridShape(query_partitions=query_partitions, write_partitions=write_partitions),
+        redis_url=redis_url,
+        mongo_url=mongo_url,
+        settings=settings,
+        conf=spark_settings(conf),
+    )
+    _run(grid, settings, f"Spark ({grid.master})", ready_timeout_s, metrics_port, metrics_host)
+
+
+def run_as_processes(
+    settings: Settings,
+    *,
+    query_partitions: int,
+    write_partitions: int,
+    ready_timeout_s: float,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
+) -> None:
+    """The same with a local process for each task. Raises the same, but for what Spark needs."""
+    redis_url, mongo_url = required_urls(settings)
     shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
-    require_slots(master or default_master(shape), shape)
-    chosen = spark_settings(conf)
+    grid = ProcessGrid(shape, redis_url=redis_url, mongo_url=mongo_url, settings=settings)
+    _run(grid, settings, f"{grid.job.tasks} processes", ready_timeout_s, metrics_port, metrics_host)
+
+
+def _run(
+    grid: RunningGrid, settings: Settings, on: str, ready_timeout_s: float, metrics_port: int | None, metrics_host: str
+) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with ExitStack() as cleanup:
-        if metrics_port is not None and settings.redis_url is not None:
+        if metrics_port is not None:
             url = cleanup.enter_context(served(settings, host=metrics_host, port=metrics_port))
             print(f"quaestor grid: metrics at {url}", flush=True)
-        run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s, conf=chosen)
+        run_grid(grid, on=on, stop=stop, ready_timeout_s=ready_timeout_s)
 
 
 def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:
@@ -64,7 +94,7 @@ def require_resizable(settings: Settings, *, query_partitions: int, write_partit
         state = get_state(layer, settings.deployment)
     if state is None:
         raise ConfigurationError(
-            f"no grid was ever started in deployment {settings.deployment!r}: start one with quaestor cluster"
+            f"no grid was ever started in deployment {settings.deployment!r}: start one with quaestor grid or quaestor cluster"
         )
     shape = state.serving.shape
     if (shape.query_partitions, shape.write_partitions) == (query_partitions, write_partitions):

@@ -171,6 +171,7 @@ def proxy(
 app.command()(audit_command.audit)
 app.command()(dashboard_command.dashboard)
 app.command()(doctor_command.doctor)
+app.command()(cluster_commands.grid)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)

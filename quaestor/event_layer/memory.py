@@ -58,6 +58,7 @@ class MemoryEventLayer:
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
         self._values: dict[str, bytes] = {}
+        self._leases: dict[str, tuple[str, int]] = {}
         self._lock = threading.Lock()
         self._bells: dict[str, list[_Bell]] = {}
         self._closed = False
@@ -153,6 +154,35 @@ class MemoryEventLayer:
         with self._lock:
             self._require_open()
             return self._values.get(name)
+
+    def lease(self, name: str, holder: str, *, lease_ms: int) -> bool:
+        with self._lock:
+            self._require_open()
+            held = self._leases.get(name)
+            if held is not None and held[0] != holder and held[1] > self._clock():
+                return False
+            self._leases[name] = (holder, self._clock() + lease_ms)
+            return True
+
+    def release(self, name: str, holder: str) -> None:
+        with self._lock:
+            self._require_open()
+            if self._leases.get(name, ("", 0))[0] == holder:
+                del self._leases[name]
+
+    def leaseholder(self, name: str) -> str | None:
+        with self._lock:
+            self._require_open()
+            holder, until_ms = self._leases.get(name, ("", 0))
+            return holder if until_ms > self._clock() else None
+
+    def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
+        with self._lock:
+            self._require_open()
+            if self._values.get(name) != before:
+                return False
+            self._values[name] = value
+            return True
 
     def close(self) -> None:
         """Wakes blocked readers; every later call raises EventLayerError."""

@@ -5,12 +5,32 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets as _offsets
 from quaestor.event_layer.redis_requests import FIELD, Command, Position, offset, position
 from quaestor.ports import PipelineSize, StreamEntry
+from quaestor.redis.scripts import FREES
+
+_LEASE: Final = (
+    FREES
+    + """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+)
+_RELEASE: Final = FREES + "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1"
+_SWAP: Final = """
+local value = redis.call('GET', KEYS[1])
+if ARGV[1] == '1' then
+  if value ~= ARGV[2] then return 0 end
+elseif value then return 0 end
+for number, name in ipairs(KEYS) do redis.call('SET', name, ARGV[2 + number]) end
+return 1
+"""
 
 
 class RedisPipelines(ABC):
@@ -111,6 +131,32 @@ class RedisPipelines(ABC):
     def get(self, name: str) -> bytes | None:
         (value,) = self.request(name, ("GET", name))
         return None if value is None else bytes(value)
+
+    def lease(self, name: str, holder: str, *, lease_ms: int) -> bool:
+        (taken,) = self.request(name, ("EVAL", _LEASE, 1, name, holder, lease_ms))
+        return bool(taken)
+
+    def release(self, name: str, holder: str) -> None:
+        self.request(name, ("EVAL", _RELEASE, 1, name, holder))
+
+    def leaseholder(self, name: str) -> str | None:
+        (holder,) = self.request(name, ("GET", name))
+        return None if holder is None else str(holder.decode())
+
+    def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
+        keys = (name, *self._beside(name))
+        (swapped,) = self.request(
+            name, ("EVAL", _SWAP, len(keys), *keys, int(before is not None), before or b"", value, *self._told(name))
+        )
+        return bool(swapped)
+
+    def _beside(self, name: str) -> Sequence[str]:
+        """Names of what a put writes along with a value."""
+        return ()
+
+    def _told(self, name: str) -> Sequence[bytes]:
+        """What it writes there."""
+        return ()
 
 
 def _trim(stream: str, before_ms: int) -> Command:

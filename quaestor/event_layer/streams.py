@@ -98,6 +98,11 @@ def grid(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:grid"
 
 
+def leader(deployment: str) -> str:
+    """Lease: the app process that runs the grid, while there is no other (see invalidation/grid/election.py)."""
+    return f"quaestor:{{{deployment}:n}}:leader"
+
+
 def claims(deployment: str, generation: int) -> str:
     """Grids that were about to begin this generation; it is that of the first."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}claims"

@@ -11,6 +11,7 @@ class GridMetrics:
 
     registrations: live ones of this process.
     serving: 1 while anything may be served.
+    elected: 1 while this process runs the grid for all.
     lag_s: of the slowest node.
     partition_lag_ms: of a query partition's slowest cell.
     pipeline_entries, pipeline_bytes, pipeline_lag_ms: by pipeline.
@@ -22,6 +23,9 @@ class GridMetrics:
         self.registrations = families.gauge("registrations", "live registrations of this process")
         self.serving = families.gauge(
             "serving", "1 while cached responses may be served, of one query partition at least"
+        )
+        self.elected = families.gauge(
+            "elected", "1 while this process runs the matching for all processes of its deployment"
         )
         self.lag_s = families.gauge("grid_lag_seconds", "how far the slowest matching node lags behind the database")
         self.partition_lag_ms = families.gauges(

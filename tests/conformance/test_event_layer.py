@@ -14,7 +14,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.offsets import appended_at_ms
-from quaestor.ports import EventLayer, MeasuredPipelines, StreamEntry
+from quaestor.ports import EventLayer, LeasingLayer, MeasuredPipelines, StreamEntry
 
 MakeLayer = Callable[[], EventLayer]
 
@@ -221,3 +221,39 @@ def test_a_closed_layer_says_so(layer: EventLayer, name: str) -> None:
         layer.append(name, [b"2"])
     with pytest.raises(EventLayerError):
         read(layer, name)
+
+
+def leasing(layer: EventLayer) -> LeasingLayer:
+    assert isinstance(layer, LeasingLayer)
+    return layer
+
+
+def test_a_lease_is_one_holders_until_it_ends(layer: EventLayer, prefix: str) -> None:
+    leases, name = leasing(layer), streams.leader(prefix)
+    assert leases.leaseholder(name) is None
+    assert leases.lease(name, "a", lease_ms=60_000)
+    assert leases.lease(name, "a", lease_ms=60_000), "prolonged"
+    assert not leases.lease(name, "b", lease_ms=60_000)
+    leases.release(name, "b")
+    assert leases.leaseholder(name) == "a", "only the holder ends it"
+    leases.release(name, "a")
+    assert leases.leaseholder(name) is None
+    assert leases.lease(name, "b", lease_ms=1)
+    deadline = time.monotonic() + 20
+    while not leases.lease(name, "c", lease_ms=60_000):
+        assert time.monotonic() < deadline, "a lease ends by itself"
+
+
+def test_a_value_is_swapped_only_for_the_one_that_is_named(layer: EventLayer, prefix: str) -> None:
+    values, name = leasing(layer), streams.grid(prefix)
+    assert not values.swap(name, b"a", b"b"), "there is none"
+    assert layer.get(name) is None
+    assert values.swap(name, None, b"a")
+    assert not values.swap(name, None, b"b")
+    assert not values.swap(name, b"", b"b")
+    assert layer.get(name) == b"a"
+    assert values.swap(name, b"a", b"\x00\xff")
+    assert layer.get(name) == b"\x00\xff"
+    assert values.swap(name, b"\x00\xff", b"")
+    assert values.swap(name, b"", b"c")
+    assert layer.get(name) == b"c"

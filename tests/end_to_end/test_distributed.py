@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
+from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
@@ -94,6 +95,9 @@ class Grid:
 def grid(
     mongo_url: str, redis_url: str, deployment: str, shape: GridShape = SHAPE, *earlier: GridShape
 ) -> Iterator[Grid]:
+    """A grid that the state of the deployment knows, as it knows each that is run: app processes elect none then."""
+    with closing(event_layer(redis_url, deployment)) as layer:
+        put_state(layer, deployment, GridState(serving=Run(run="threads", shape=shape)))
     made = Grid(mongo_url, redis_url, deployment, shape, earlier)
     for name in made.parts:
         made.start(name)
@@ -112,7 +116,7 @@ class Worker:
     def __init__(self, mongo_url: str, redis_url: str, deployment: str, staleness_bound_ms: int) -> None:
         self.quaestor = Quaestor(
             redis_url=redis_url, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, client_ttl="estimated", ttl_min_ms=600_000,
-            verification=False, trust_new_sketch=True,
+            verification=False, trust_new_sketch=True, elect_grid=False,
             # A cell that is dead is not waited for longer than it takes to be found out.
             staleness_bound_ms=staleness_bound_ms, activation_deadline_ms=staleness_bound_ms,
         )  # fmt: skip

@@ -82,12 +82,14 @@ class World:
     checker: Checker
     load: Load
     heartbeats: Heartbeats
+    cells: int = CELLS
+    further: list[Server] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def healthy(self, since_ms: int = 0) -> bool:
         """Every cell is fresh, and both workers have answered from the cache in the last half second."""
         recent_s = time.monotonic() - 0.5
-        return self.heartbeats.all_fresh(since_ms, CELLS) and all(
+        return self.heartbeats.all_fresh(since_ms, self.cells) and all(
             hits_s and hits_s[-1] >= recent_s for hits_s in self.hits_s()
         )
 
@@ -142,6 +144,24 @@ class World:
         """How many requests were answered with 200 so far."""
         return self.load.outcomes["hit"] + self.load.outcomes["handler"]
 
+    def grid_of_processes(self, *, query_partitions: int) -> Server:
+        """`quaestor grid` for this deployment, not started yet; the world stops it in the end."""
+        mongo_url = self.mongods[0].url if self.grid_mongo is None else f"{HOST}:{self.grid_mongo.port}"
+        environment = {
+            "MONGO_URL": mongo_url if "://" in mongo_url else f"mongodb://{mongo_url}/?directConnection=true",
+            "REDIS_URL": f"redis://{HOST}:{self.grid_redis.port}/0", "QUAESTOR_DEPLOYMENT": DEPLOYMENT,
+            "QUAESTOR_STALENESS_BOUND_MS": str(BOUND_MS),
+        }  # fmt: skip
+        folder = self.folder / f"processes{len(self.further)}"
+        folder.mkdir()
+        server = Server(
+            "grid of processes",
+            [sys.executable, "-m", "quaestor.cli", "grid", "--query-partitions", str(query_partitions)],
+            folder, 0, "", ready=lambda: "cells + ingest running" in server.log_tail(), environment=environment,
+        )  # fmt: skip
+        self.further.append(server)
+        return server
+
     def forget(self, server: Server) -> None:
         """Delete what Valkey has written; it must not be running."""
         shutil.rmtree(server.folder / "appendonlydir", ignore_errors=True)
@@ -179,9 +199,11 @@ def world(
     reads_per_s: float = 80,
     seed: int = 1,
     redis_url: str = "",
+    elected: bool = False,
 ) -> Iterator[World]:
     """All of it, running and well. Everything is ended by its own id in the end. readers: of each worker. redis_url: of a Redis
-    that is used instead of the Valkey and the links to it, which then belong to nobody."""
+    that is used instead of the Valkey and the links to it, which then belong to nobody. elected: no grid is started; the app
+    workers elect one among them."""
     with ExitStack() as stack:
 
         def started(server: Server) -> Server:
@@ -216,9 +238,11 @@ def world(
             place("grid"), deployment=DEPLOYMENT, redis_url=redis_url or f"redis://{HOST}:{grid_redis.port}/0",
             mongo_url=grid_mongo_url, settings=settings,
         )  # fmt: skip
-        grid.launch()
+        if not elected:
+            grid.launch()
         stack.callback(lambda: grid.stop())
         environment = settings | {
+            "QUAESTOR_ELECT_GRID": str(int(elected)),
             "MONGO_URL": app_mongo_url, "REDIS_URL": redis_url or f"redis://{HOST}:{app_redis.port}/0",
             "QUAESTOR_DEPLOYMENT": DEPLOYMENT, "SITE_DATABASE": DATABASE,
         }  # fmt: skip
@@ -230,14 +254,16 @@ def world(
             writes_per_s=writes_per_s, reads_per_s=reads_per_s, seed=seed,
         )  # fmt: skip
         heartbeats = Heartbeats(redis_url or valkey.url, DEPLOYMENT)
-        grid.wait_ready(150)
+        if not elected:
+            grid.wait_ready(150)
         heartbeats.start()
         stack.callback(heartbeats.stop)
         load.start()
         stack.callback(load.stop)
         made = World(
             folder, members, valkey, links, app_redis, grid_redis, app_mongo, grid_mongo, grid, apps, client, history,
-            checker, load, heartbeats,
+            checker, load, heartbeats, cells=1 if elected else CELLS,
         )  # fmt: skip
+        stack.callback(lambda: [server.stop() for server in made.further])
         made.settle()
         yield made

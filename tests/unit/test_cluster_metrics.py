@@ -202,10 +202,10 @@ def test_where_nobody_can_listen_is_said_in_one_sentence(host: str, port: int) -
 def test_a_grid_whose_port_is_taken_is_not_started(
     server: MetricsServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(**_: object) -> None:
+    def never(*_: object, **__: object) -> None:
         raise AssertionError("the grid was started")
 
-    monkeypatch.setattr("quaestor.invalidation.grid.spark.__main__.run_grid", never)
+    monkeypatch.setattr("quaestor.cli.grid_run.run_grid", never)
     port = server.url.rsplit(":")[-1].partition("/")[0]
     with pytest.raises(SystemExit) as ended:
         main.main([

@@ -9,7 +9,7 @@ import pytest
 from quaestor.cli import main
 from quaestor.event_layer import streams
 from quaestor.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.grid.resizing.state import GridState, Run, alone, enter, get_state, put_state
+from quaestor.invalidation.grid.resizing.state import GridState, Run, alone, enter, enter_elected, get_state, put_state
 from quaestor.invalidation.registry.grid_view import Change, GridView
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.ports import EventLayer
@@ -187,3 +187,58 @@ def test_resizing_without_a_grid_is_refused_in_a_sentence(
         )  # fmt: skip
     assert ended.value.code == 2
     assert "no grid was ever started" in capsys.readouterr().err
+
+
+def test_an_elected_grid_replaces_an_elected_one_in_its_generation_and_gives_way_to_any_other() -> None:
+    layer = MemoryEventLayer()
+    assert enter_elected(layer, "d", "a", shape(1, 1)) == (Run(run="a", shape=shape(1, 1), elected=True), ())
+    assert enter_elected(layer, "d", "b", shape(1, 1)) == (Run(run="b", shape=shape(1, 1), elected=True), ())
+    state = get_state(layer, "d")
+    assert state is not None
+    assert (state.concerns("a"), state.concerns("b"), state.unattended) == (False, True, True)
+    own, earlier = enter(layer, "d", "grid", shape(2, 1))
+    assert (own.shape.generation, earlier) == (1, (shape(1, 1),))
+    again = enter_elected(layer, "d", "c", shape(1, 1))
+    assert again is not None
+    assert again[0].shape.generation == 0, "while the grid is about to take over, an elected one goes on in its place"
+    state = get_state(layer, "d")
+    assert state is not None
+    assert state.concerns("c")
+    assert state.concerns("grid")
+    put_state(layer, "d", state.promoted("grid"))
+    assert enter_elected(layer, "d", "e", shape(1, 1)) is None
+    assert not state.promoted("grid").concerns("c")
+
+
+def test_an_elected_grid_takes_over_from_one_that_was_stopped_and_its_successor_goes_on_with_that() -> None:
+    layer = MemoryEventLayer()
+    enter(layer, "d", "grid", shape(2, 2))
+    state = get_state(layer, "d")
+    assert state is not None
+    put_state(layer, "d", state.ended("grid"))
+    for run in ("a", "b"):
+        expected = (Run(run=run, shape=shape(1, 1, 1), elected=True), (shape(2, 2),))
+        assert enter_elected(layer, "d", run, shape(1, 1)) == expected
+    state = get_state(layer, "d")
+    assert state is not None
+    assert state.promoted("b") == GridState(serving=Run(run="b", shape=shape(1, 1, 1), elected=True))
+
+
+def test_a_grid_that_starts_in_the_same_moment_is_not_overwritten_by_an_elected_one() -> None:
+    class Raced(MemoryEventLayer):
+        """A grid starts between the look of the elected one and its write."""
+
+        raced = False
+
+        def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
+            if not self.raced:
+                self.raced = True
+                enter(self, "d", "grid", shape(1, 1))
+            return super().swap(name, before, value)
+
+    layer = Raced()
+    assert enter_elected(layer, "d", "a", shape(1, 1)) is None
+    state = get_state(layer, "d")
+    assert state is not None
+    assert state.concerns("grid")
+    assert not state.unattended

@@ -134,6 +134,12 @@ class ClusterEventLayer(RedisPipelines):
             self._epoch.require(seen_positions.decode(told, self._epoch.name))
         return None if value is None else bytes(value)
 
+    def _beside(self, name: str) -> Sequence[str]:
+        return (_beside(name),)
+
+    def _told(self, name: str) -> Sequence[bytes]:
+        return (seen_positions.encode(self.epoch(), self._epoch.seen()),)
+
     # Requests
 
     def request(self, name: str, *commands: Command) -> list[Any]:

@@ -1,28 +1,25 @@
-"""Grid inside the application's process: one thread of ingest, one matching node, the later stages of subscribed queries, an
-event layer in memory."""
+"""Grid inside an application's process: one thread of ingest, one matching node, the later stages of subscribed queries.
+
+Embedded, on the event layer in the process's memory. Elected, on the one that all processes share (see election.py).
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final
 
 import pymongo
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
-from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.ingest.follower import ChangeStreamFollower
-from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
-from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.grid.grid_loops import GridLoops
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
-from quaestor.realtime.rules import StageRules
-from quaestor.realtime.snapshots import MongoSnapshots
-from quaestor.realtime.stage import StageLoop
 from quaestor.settings import Settings
 
 SHAPE: Final = GridShape(query_partitions=1, write_partitions=1)
@@ -31,6 +28,9 @@ CELL: Final = Cell(query_partition=0, write_partition=0)
 _RESTART_AFTER_S: Final = 1.0
 _RECONFIGURED_AFTER_S: Final = 5.0
 _JOIN_S: Final = 15.0
+
+LayerSource = Callable[[], EventLayer]
+"""Makes an event layer for one loop, which closes it."""
 
 
 class EmbeddedGrid:
@@ -41,6 +41,7 @@ class EmbeddedGrid:
         client_or_url: pymongo.MongoClient[Any] | str,
         *,
         layer: EventLayer | None = None,
+        each_layer: LayerSource | None = None,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock = system_clock,
@@ -48,13 +49,15 @@ class EmbeddedGrid:
         """Make the grid; `start` begins.
 
         client_or_url: a client stays its owner's; of a URL, a client is made and closed.
-        layer: None makes one.
+        layer: shared by all loops, and its owner's; None makes one in memory.
+        each_layer: instead, makes one for each loop: a layer on Redis tells once that data were lost.
         """
         self._source = client_or_url
         self._owned: pymongo.MongoClient[Any] | None = None
         self._making = threading.Lock()
         self.layer: EventLayer = MemoryEventLayer(clock=clock) if layer is None else layer
-        self._settings = settings
+        self._each_layer = each_layer
+        self._loops = GridLoops.of(settings, SHAPE)
         self._telemetry = telemetry
         self._clock = clock
         self._stop = threading.Event()
@@ -62,13 +65,18 @@ class EmbeddedGrid:
 
     def check(self) -> None:
         """Find out whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
-        self._ingest().check()
+        self._loops.ingest(self.layer, self._client(), self._telemetry, clock=self._clock).check()
 
-    def start(self) -> None:
-        """Start the threads. Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats."""
+    def start(self, shape: GridShape = SHAPE, earlier: Sequence[GridShape] = ()) -> None:
+        """Start the threads. Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats.
+
+        shape: with the generation.
+        earlier: the grids that it takes over from.
+        """
         self._stop.clear()
+        self._loops = replace(self._loops, shape=shape, earlier=tuple(earlier))
         loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
-        if self._settings.journal_flush_ms:
+        if self._loops.journal_flush_ms:
             loops["journal"] = self._run_journal
         for name, loop in loops.items():
             thread = threading.Thread(target=self._keep, args=(name, loop), name=f"quaestor-{name}", daemon=True)
@@ -95,70 +103,35 @@ class EmbeddedGrid:
                 self._owned = pymongo.MongoClient(self._source)
             return self._owned
 
-    def _ingest(self) -> ChangeStreamFollower:
-        return ChangeStreamFollower(
-            self._client(),
-            self.layer,
-            SHAPE,
-            deployment=self._settings.deployment,
-            heartbeat_ms=self._settings.heartbeat_ms,
-            bounds=PipelineBounds.of(self._settings),
-            clock=self._clock,
-            telemetry=self._telemetry,
-        )
+    def _run_ingest(self, layer: EventLayer) -> None:
+        self._loops.ingest(layer, self._client(), self._telemetry, clock=self._clock).run(self._stop)
 
-    def _run_ingest(self) -> None:
-        self._ingest().run(self._stop)
+    def _run_cell(self, layer: EventLayer) -> None:
+        self._loops.cell(CELL, layer, self._telemetry, clock=self._clock).run(self._stop)
 
-    def _run_journal(self) -> None:
-        JournalFlushing(
-            self._client(),
-            interval_ms=self._settings.journal_flush_ms,
-            namespace=self._settings.control_namespace,
-            telemetry=self._telemetry,
-            clock=self._clock,
-        ).run(self._stop)
+    def _run_stage(self, layer: EventLayer) -> None:
+        stage = self._loops.stage(CELL.query_partition, layer, self._client(), self._telemetry, clock=self._clock)
+        stage.run(self._stop)
 
-    def _run_cell(self) -> None:
-        CellLoop(
-            MatchingNode(
-                CELL,
-                SHAPE,
-                retention_ms=self._settings.retention_ms,
-                max_bytes=self._settings.node_memory_bytes,
-            ),
-            self.layer,
-            CELL,
-            SHAPE,
-            deployment=self._settings.deployment,
-            heartbeat_ms=self._settings.heartbeat_ms,
-            retention_ms=self._settings.retention_ms,
-            bounds=PipelineBounds.of(self._settings),
-            clock=self._clock,
-            telemetry=self._telemetry,
-        ).run(self._stop)
+    def _run_journal(self, layer: EventLayer) -> None:
+        journal = self._loops.journal(self._client(), self._telemetry, clock=self._clock)
+        if journal is not None:
+            journal.run(self._stop)
 
-    def _run_stage(self) -> None:
-        StageLoop(
-            self.layer,
-            MongoSnapshots(self._client(), max_records=self._settings.standing_records),
-            CELL.query_partition,
-            SHAPE,
-            deployment=self._settings.deployment,
-            heartbeat_ms=self._settings.heartbeat_ms,
-            retention_ms=self._settings.retention_ms,
-            rules=StageRules.of(self._settings),
-            clock=self._clock,
-            telemetry=self._telemetry,
-        ).run(self._stop)
-
-    def _keep(self, name: str, loop: Callable[[], None]) -> None:
+    def _keep(self, name: str, loop: Callable[[EventLayer], None]) -> None:
         while not self._stop.is_set():
             try:
-                loop()
+                self._run(loop)
             except ConfigurationError as error:
                 self._telemetry.failure("grid", "embedded.misconfigured", error, loop=name)
                 self._stop.wait(_RECONFIGURED_AFTER_S)
             except Exception as error:
                 self._telemetry.failure("grid", "embedded.loop_died", repr(error), loop=name)
                 self._stop.wait(_RESTART_AFTER_S)
+
+    def _run(self, loop: Callable[[EventLayer], None]) -> None:
+        if self._each_layer is None:
+            loop(self.layer)
+            return
+        with closing(self._each_layer()) as layer:
+            loop(layer)

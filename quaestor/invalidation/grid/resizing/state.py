@@ -6,15 +6,16 @@ after a take-over that was not finished, has the next one, and takes over from a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import bson
 
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import GridShape
-from quaestor.ports import EventLayer
+from quaestor.ports import EventLayer, LeasingLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +23,12 @@ class Run:
     """One start of a grid.
 
     run: unique; empty for one that is over.
+    elected: an app process runs it, because there is no other grid.
     """
 
     run: str
     shape: GridShape
+    elected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,14 @@ class GridState:
             return True
         return self.serving.run == run and not self.stopped
 
+    @property
+    def unattended(self) -> bool:
+        """Whether app processes may elect one among them to run the grid: no other grid serves, or is about to."""
+        if self.serving.elected:
+            return True
+        ended = self.stopped or not self.serving.run
+        return ended and (self.successor is None or self.successor.elected or not self.successor.run)
+
     def forgets(self, own: Run) -> bool:
         """Whether this says nothing of a run that is later than all it knows of.
 
@@ -65,19 +76,31 @@ class GridState:
         """
         return not self.concerns(own.run) and self.newest < own.shape.generation
 
-    def started(self, run: str, shape: GridShape) -> tuple[GridState, Run, tuple[GridShape, ...]]:
+    def started(
+        self, run: str, shape: GridShape, *, elected: bool = False
+    ) -> tuple[GridState, Run, tuple[GridShape, ...]]:
         """The state after a grid with these partitions was started; its run, with its generation; whom it takes over from."""
         same = (shape.query_partitions, shape.write_partitions) == (
             self.serving.shape.query_partitions,
             self.serving.shape.write_partitions,
         )
         if same and self.successor is None:
-            again = Run(run=run, shape=self.serving.shape)
+            again = Run(run=run, shape=self.serving.shape, elected=elected)
             return GridState(serving=again), again, ()
         unfinished = () if self.successor is None else (self.successor.shape,)
         earlier = (*self.earlier, *unfinished)
-        successor = Run(run=run, shape=replace(shape, generation=self.newest + 1))
+        successor = Run(run=run, shape=replace(shape, generation=self.newest + 1), elected=elected)
         return replace(self, successor=successor, earlier=earlier), successor, (self.serving.shape, *earlier)
+
+    def elected_anew(self, run: str) -> tuple[GridState, Run, tuple[GridShape, ...]] | None:
+        """The state after this run has replaced an elected one, in its generation. None if there was none."""
+        if self.successor is not None and self.successor.elected:
+            own = replace(self.successor, run=run)
+            return replace(self, successor=own), own, (self.serving.shape, *self.earlier)
+        if self.serving.elected:
+            own = replace(self.serving, run=run)
+            return replace(self, serving=own), own, ()
+        return None
 
     def overtaken_by(self, other: Run) -> GridState:
         """The state if this run, of which it does not know, was started as the successor."""
@@ -114,61 +137,97 @@ def enter(layer: EventLayer, deployment: str, run: str, shape: GridShape) -> tup
     and whoever comes later takes over from him too. Which of them goes on is settled by the state that is written last.
     Raises EventLayerError.
     """
-    known = get_state(layer, deployment)
+    state, own, earlier = _entered(layer, deployment, Run(run=run, shape=shape), get_state(layer, deployment))
+    put_state(layer, deployment, state)
+    return own, earlier
+
+
+def enter_elected(
+    layer: LeasingLayer, deployment: str, run: str, shape: GridShape
+) -> tuple[Run, tuple[GridShape, ...]] | None:
+    """The same for an elected grid, which replaces the elected one before it, and no other.
+
+    None if another grid is there, or was started in the same moment. Raises EventLayerError.
+    """
+    name = streams.grid(deployment)
+    before = layer.get(name)
+    known = None if before is None else _decoded(before)
+    if known is not None and not known.unattended:
+        return None
+    entered = None if known is None else known.elected_anew(run)
+    state, own, earlier = entered or _entered(layer, deployment, Run(run=run, shape=shape, elected=True), known)
+    return (own, earlier) if layer.swap(name, before, _encoded(state)) else None
+
+
+def _entered(
+    layer: EventLayer, deployment: str, new: Run, known: GridState | None
+) -> tuple[GridState, Run, tuple[GridShape, ...]]:
     if known is None:
-        own = Run(run=run, shape=replace(shape, generation=0))
+        own = replace(new, shape=replace(new.shape, generation=0))
         known = GridState(serving=_claimed(layer, deployment, own))
         if known.serving == own:
-            put_state(layer, deployment, known)
-            return own, ()
+            return known, own, ()
     while True:
-        state, own, earlier = known.started(run, shape)
+        state, own, earlier = known.started(new.run, new.shape, elected=new.elected)
         if own.shape.generation > known.newest:
             holder: Run | None = _claimed(layer, deployment, own)
         else:
             holder = _holder(layer, deployment, known.newest + 1)
         if holder is None or holder == own:
-            put_state(layer, deployment, state)
-            return own, earlier
+            return state, own, earlier
         known = known.overtaken_by(holder)
 
 
 def _claimed(layer: EventLayer, deployment: str, own: Run) -> Run:
     """Who has this run's generation: that run, or who was first. The order of a pipeline is the same for all."""
     name = streams.claims(deployment, own.shape.generation)
-    layer.append(name, [bson.encode({"v": 1, "run": own.run, "shape": encode_shape(own.shape)})])
+    layer.append(name, [bson.encode({"v": 1, **_fields(own)})])
     holder = _holder(layer, deployment, own.shape.generation)
     return own if holder is None else holder
 
 
 def _holder(layer: EventLayer, deployment: str, generation: int) -> Run | None:
     for entry in layer.read({streams.claims(deployment, generation): offsets.START}, count=1, block_ms=0):
-        fields = bson.decode(entry.payload)
-        return Run(run=fields["run"], shape=decode_shape(fields["shape"]))
+        return _run(bson.decode(entry.payload))
     return None
 
 
 def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
     """Write the state. Raises EventLayerError."""
-    serving, successor = state.serving, state.successor
-    fields = {
-        "v": 1, "run": serving.run, "shape": encode_shape(serving.shape), "stopped": state.stopped,
-        "earlier": [encode_shape(shape) for shape in state.earlier],
-        "next": None if successor is None else {"run": successor.run, "shape": encode_shape(successor.shape)},
-    }  # fmt: skip
-    layer.put(streams.grid(deployment), bson.encode(fields))
+    layer.put(streams.grid(deployment), _encoded(state))
 
 
 def get_state(layer: EventLayer, deployment: str) -> GridState | None:
-    """The state written last; None if no grid was ever started on a cluster. Raises EventLayerError."""
+    """The state written last; None if no grid was ever started. Raises EventLayerError."""
     value = layer.get(streams.grid(deployment))
-    if value is None:
-        return None
+    return None if value is None else _decoded(value)
+
+
+def _encoded(state: GridState) -> bytes:
+    successor = state.successor
+    return bson.encode(
+        {
+            "v": 1, **_fields(state.serving), "stopped": state.stopped,
+            "earlier": [encode_shape(shape) for shape in state.earlier],
+            "next": None if successor is None else _fields(successor),
+        }
+    )  # fmt: skip
+
+
+def _decoded(value: bytes) -> GridState:
     fields = bson.decode(value)
     successor = fields.get("next")
     return GridState(
-        serving=Run(run=fields["run"], shape=decode_shape(fields["shape"])),
-        successor=None if successor is None else Run(run=successor["run"], shape=decode_shape(successor["shape"])),
+        serving=_run(fields),
+        successor=None if successor is None else _run(successor),
         earlier=tuple(map(decode_shape, fields.get("earlier", ()))),
         stopped=fields["stopped"],
     )
+
+
+def _fields(run: Run) -> dict[str, Any]:
+    return {"run": run.run, "shape": encode_shape(run.shape), "elected": run.elected}
+
+
+def _run(fields: Mapping[str, Any]) -> Run:
+    return Run(run=fields["run"], shape=decode_shape(fields["shape"]), elected=fields.get("elected", False))

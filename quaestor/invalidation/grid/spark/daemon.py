@@ -6,7 +6,7 @@ workers of an executor share the memory of the code. Importing starts no thread,
 
 from __future__ import annotations
 
-import quaestor.invalidation.grid.spark.tasks  # noqa: F401
+import quaestor.invalidation.grid.tasks  # noqa: F401
 
 if __name__ == "__main__":
     from pyspark import daemon, worker  # noqa: F401

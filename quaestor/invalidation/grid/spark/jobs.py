@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from quaestor.invalidation.grid.running_grid import ANOTHER
 from quaestor.invalidation.grid.spark.pools import CELLS, INGEST, ORDER, STAGES
-from quaestor.invalidation.grid.spark.tasks import GridJob, run_task
+from quaestor.invalidation.grid.tasks import GridJob, run_task
 from quaestor.observability.event_log import EventLog
 
 _RERUN_AFTER_S: Final = 5.0
@@ -38,7 +39,7 @@ def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event,
                 return f"Spark ended: {_brief(error)}"
             stopping.wait(_RERUN_AFTER_S)
         else:
-            return None if stopping.is_set() else "another grid was started for this deployment"
+            return None if stopping.is_set() else ANOTHER
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quaestor.invalidation.grid.spark.jobs import give_up_slots, waiting
 from quaestor.invalidation.grid.spark.pools import ORDER
 from quaestor.invalidation.grid.spark.slots import Shortage, granted_slots
-from quaestor.invalidation.grid.spark.tasks import GridJob
+from quaestor.invalidation.grid.tasks import GridJob
 from quaestor.observability.event_log import EventLog
 
 _WAITS_S: Final = 20.0

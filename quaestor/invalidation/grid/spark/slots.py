@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quaestor.errors import ConfigurationError
+from quaestor.invalidation.grid.tasks import tasks_of
 from quaestor.model import GridShape
 
 CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
@@ -16,11 +17,6 @@ CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
 def default_master(shape: GridShape) -> str:
     """Spark master for two executor processes on this machine, with a slot for every task."""
     return f"local-cluster[2,{math.ceil(tasks_of(shape) / 2)},1024]"
-
-
-def tasks_of(shape: GridShape) -> int:
-    """Number of tasks: one for each cell, one for the later stages of each query partition, one for ingest."""
-    return shape.query_partitions * shape.write_partitions + shape.query_partitions + 1
 
 
 def require_slots(master: str, shape: GridShape) -> None:

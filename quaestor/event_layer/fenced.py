@@ -1,0 +1,69 @@
+"""Event layer of somebody who writes only as long as a lease lasts.
+
+A process that stood still for longer than its lease goes on where it was, as if nothing had happened. Its next write is refused
+here, without asking the server: by then another process may hold the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from quaestor.errors import EventLayerError
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.ports import PipelineSize, StreamEntry
+
+
+class FencedLayer:
+    """Event layer that passes reads on always, and writes while `held` says so. See ports.EventLayer.
+
+    A write that is refused raises EventLayerError. One that was let through just before the lease ended may still arrive.
+    """
+
+    immediate = False
+
+    def __init__(self, layer: RedisPipelines, held: Callable[[], bool]) -> None:
+        """Make the layer.
+
+        layer: what is fenced; closed along with it.
+        held: whether the lease lasts. Called before each write, in whatever thread.
+        """
+        self._layer = layer
+        self._held = held
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        self._require(stream)
+        self._layer.append(stream, payloads)
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        return self._layer.read(offsets, count=count, block_ms=block_ms)
+
+    def offset_at(self, stream: str, at_ms: int) -> str:
+        return self._layer.offset_at(stream, at_ms)
+
+    def first_offset(self, stream: str) -> str | None:
+        return self._layer.first_offset(stream)
+
+    def trim(self, stream: str, *, before_ms: int) -> None:
+        self._require(stream)
+        self._layer.trim(stream, before_ms=before_ms)
+
+    def measure(self, stream: str) -> PipelineSize:
+        return self._layer.measure(stream)
+
+    def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+        self._require(next(iter(before_ms), ""))
+        return self._layer.trim_and_measure(before_ms)
+
+    def put(self, name: str, value: bytes) -> None:
+        self._require(name)
+        self._layer.put(name, value)
+
+    def get(self, name: str) -> bytes | None:
+        return self._layer.get(name)
+
+    def close(self) -> None:
+        self._layer.close()
+
+    def _require(self, name: str) -> None:
+        if not self._held():
+            raise EventLayerError(f"{name} is not written: the lease of this process is over, another one may lead")

@@ -1,0 +1,210 @@
+"""Election of the app process that runs the matching for all, while a deployment on Redis has no grid of its own.
+
+Each process of the deployment stands. The holder of the lease enters a 1 x 1 grid in the state of the deployment, and runs its
+loops in threads on the shared event layer, as an embedded process does on its own. The next holder takes over in the same
+generation, from the same checkpoints, as a restarted grid does. A grid of its own takes over as from any other grid. The elected
+process then finds that the state does not name it any more, and stops its loops.
+
+**Two leaders at once.** A process that stood still for longer than its lease may find a successor at work. From the moment at
+which the lease ended, its writes are fenced (`quaestor/event_layer/fenced.py`). A write that was under way is one that a second
+ingest, or a second cell, may always make: cells know images by record and version, and a heartbeat proves what its own cell has
+matched (docs/adr/0021-election.md).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from quaestor.clock import Clock
+from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError
+from quaestor.event_layer import streams
+from quaestor.invalidation.grid.embedded import SHAPE, EmbeddedGrid
+from quaestor.invalidation.grid.grid_run import FreshCells, GridRun
+from quaestor.invalidation.grid.resizing.state import get_state
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import LeasingLayer
+
+_LEASES_IN_BOUND: Final = 3
+"""A lease that ends, its successor's first look and its start have to fit into the staleness bound."""
+_LOOKS_IN_LEASE: Final = 5
+_GRID_EVERY_S: Final = 1.0
+_REFUSED_EVERY_S: Final = 5.0
+
+
+class MatchedBy(StrEnum):
+    """Parts of a deployment that may run its matching."""
+
+    ELECTED = "elected"
+    GRID = "grid"
+    NOBODY = "nobody"
+
+
+class Matching(NamedTuple):
+    """Who runs the matching of a deployment.
+
+    leader: the elected process, as host:pid; None: there is none now.
+    """
+
+    by: MatchedBy
+    leader: str | None = None
+
+
+def matching(layer: LeasingLayer, deployment: str) -> Matching:
+    """Who runs the matching, as the state says: whether it lives, heartbeats tell. Raises EventLayerError."""
+    holder = layer.leaseholder(streams.leader(deployment))
+    leader = None if holder is None else holder.rpartition(":")[0]
+    state = get_state(layer, deployment)
+    if state is None or state.unattended:
+        return Matching(MatchedBy.NOBODY if leader is None else MatchedBy.ELECTED, leader)
+    return Matching(MatchedBy.GRID)
+
+
+class Election:
+    """One process's part in the election. One thread of its own, and those of the grid while it leads.
+
+    leads: this process runs the grid.
+    """
+
+    def __init__(
+        self,
+        layer: LeasingLayer,
+        grid: Callable[[Callable[[], bool]], EmbeddedGrid],
+        *,
+        deployment: str,
+        staleness_bound_ms: int,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        """Make it; `start` begins.
+
+        layer: its own, see RedisEventLayer.
+        grid: makes the grid to run; its writes are to be fenced by the function that it is given.
+        """
+        self._layer = layer
+        self._grid = grid(self._held)
+        self._deployment = deployment
+        self._name = streams.leader(deployment)
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        self._lease_ms = max(1, staleness_bound_ms // _LEASES_IN_BOUND)
+        self._held_until_s = 0.0
+        self._followable = False
+        self._run: GridRun | None = None
+        self._cells: FreshCells | None = None
+        self._telemetry = telemetry
+        self._clock = clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._stand, name="quaestor-election", daemon=True)
+
+    @property
+    def leads(self) -> bool:
+        return self._run is not None
+
+    def start(self) -> None:
+        """Stand for election until `stop`. Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stand no longer; the grid, if it is run here, ends, and the next process may take over at once."""
+        self._stop.set()
+        self._thread.join()
+        self._grid.stop()
+        self._layer.close()
+
+    def step(self) -> float:
+        """Do what is due. Returns how long to wait, in s. Raises EventLayerError."""
+        return self._candidate() if self._run is None else self._leader(self._run)
+
+    def _stand(self) -> None:
+        pause_s = 0.0
+        while not self._stop.wait(pause_s):
+            try:
+                pause_s = self.step()
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "election.event_layer_failed", error)
+                pause_s = self._look_every_s
+        if self._run is not None:
+            self._step_down("this process ends")
+
+    @property
+    def _look_every_s(self) -> float:
+        return self._lease_ms / 1000 / _LOOKS_IN_LEASE
+
+    def _candidate(self) -> float:
+        if self._layer.leaseholder(self._name) is not None:
+            return self._look_every_s
+        state = get_state(self._layer, self._deployment)
+        if state is not None and not state.unattended:
+            return _GRID_EVERY_S
+        if not self._can_follow():
+            return _REFUSED_EVERY_S
+        run = GridRun(self._deployment, SHAPE, elected=True)
+        if self._take_lease():
+            if run.enter_elected(self._layer):
+                self._lead(run)
+            else:
+                self._layer.release(self._name, self._holder)
+        return self._look_every_s
+
+    def _leader(self, run: GridRun) -> float:
+        if not self._take_lease():
+            self._telemetry.failure("grid", "election.lease_lost", "this process stood still for longer than its lease")
+            self._step_down("another process has been elected")
+        elif not run.concerned(self._layer):
+            self._step_down("a grid of its own has taken over")
+        else:
+            run.remind(self._layer)
+            self._promote(run)
+        return self._look_every_s
+
+    def _take_lease(self) -> bool:
+        """Take or prolong the lease. It is counted from before it was asked for: it never lasts longer here than there."""
+        asked_s = time.monotonic()
+        held = self._layer.lease(self._name, self._holder, lease_ms=self._lease_ms)
+        self._held_until_s = asked_s + self._lease_ms / 1000 if held else 0.0
+        return held
+
+    def _held(self) -> bool:
+        return time.monotonic() < self._held_until_s
+
+    def _can_follow(self) -> bool:
+        """Whether this process may follow its database: one that may not leaves it to others."""
+        if not self._followable:
+            try:
+                self._grid.check()
+            except (ConfigurationError, DatabaseError) as error:
+                self._telemetry.failure("grid", "election.cannot_follow", error)
+                return False
+            self._followable = True
+        return True
+
+    def _lead(self, run: GridRun) -> None:
+        self._run = run
+        self._cells = FreshCells(self._layer, self._deployment, run.own.shape, since_ms=self._clock())
+        self._grid.start(run.own.shape, run.earlier)
+        self._telemetry.grid.elected.set(1)
+        self._telemetry.event("election.won", generation=run.own.shape.generation)
+
+    def _promote(self, run: GridRun) -> None:
+        if run.serves or self._cells is None:
+            return
+        self._cells.look(wait_ms=0)
+        if self._cells.complete:
+            run.promote(self._layer)
+            self._cells = None
+
+    def _step_down(self, why: str) -> None:
+        self._run = self._cells = None
+        self._telemetry.grid.elected.set(0)
+        self._telemetry.event("election.over", why=why)
+        self._grid.stop()
+        try:
+            self._layer.release(self._name, self._holder)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "election.event_layer_failed", error)

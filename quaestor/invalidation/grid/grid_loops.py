@@ -1,0 +1,168 @@
+"""Loops of a grid, made from plain data: cells, stages, ingest, journal flushes. Spark's tasks, local processes and app processes
+run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pymongo
+
+from quaestor.clock import Clock, system_clock
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.handover import GridHandover
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
+from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Cell, GridShape
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer
+from quaestor.realtime.rules import StageRules
+from quaestor.realtime.snapshots import MongoSnapshots
+from quaestor.realtime.stage import StageLoop
+from quaestor.settings import Settings
+
+FREEZE_EVERY: Final = 20_000
+"""New objects between two collections, where a process does nothing but matching (see gc_freezing.py)."""
+MOST_REGISTRATIONS: Final = 20_000_000
+"""Out of reach: the budget of bytes bounds what such a cell holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridLoops:
+    """Parameters of a grid, and the loops that follow from them. Each loop needs an event layer of its own.
+
+    shape: the partitions, and the generation.
+    earlier: the grids that this one takes over from.
+    rules, standing_records: of the stages.
+    journal_flush_ms, control_namespace: of the ingest, see Settings.
+    """
+
+    deployment: str
+    shape: GridShape
+    heartbeat_ms: int
+    retention_ms: int
+    node_memory_bytes: int
+    earlier: tuple[GridShape, ...] = ()
+    rules: StageRules = field(default_factory=StageRules)
+    standing_records: int = 100_000
+    journal_flush_ms: int = 0
+    control_namespace: str = "quaestor.control"
+    bounds: PipelineBounds = field(default_factory=PipelineBounds)
+
+    @classmethod
+    def of(cls, settings: Settings, shape: GridShape, *, deployment: str | None = None) -> GridLoops:
+        """The loops of a first generation with these settings.
+
+        deployment: None takes that of the settings.
+        """
+        return cls(
+            deployment=deployment or settings.deployment,
+            shape=shape,
+            heartbeat_ms=settings.heartbeat_ms,
+            retention_ms=settings.retention_ms,
+            node_memory_bytes=settings.node_memory_bytes,
+            rules=StageRules.of(settings),
+            standing_records=settings.standing_records,
+            journal_flush_ms=settings.journal_flush_ms,
+            control_namespace=settings.control_namespace,
+            bounds=PipelineBounds.of(settings),
+        )
+
+    def cell(
+        self,
+        cell: Cell,
+        layer: EventLayer,
+        telemetry: Telemetry,
+        *,
+        clock: Clock = system_clock,
+        dedicated: bool = False,
+    ) -> CellLoop:
+        """The loop of one cell.
+
+        dedicated: its process does nothing else.
+        """
+        node = MatchingNode(cell, self.shape, retention_ms=self.retention_ms, max_bytes=self.node_memory_bytes)
+        if dedicated:
+            node = MatchingNode(
+                cell,
+                self.shape,
+                retention_ms=self.retention_ms,
+                max_registrations=MOST_REGISTRATIONS,
+                max_bytes=self.node_memory_bytes,
+                freeze_every=FREEZE_EVERY,
+            )
+        return CellLoop(
+            node,
+            layer,
+            cell,
+            self.shape,
+            deployment=self.deployment,
+            heartbeat_ms=self.heartbeat_ms,
+            retention_ms=self.retention_ms,
+            bounds=self.bounds,
+            clock=clock,
+            telemetry=telemetry,
+        )
+
+    def stage(
+        self,
+        query_partition: int,
+        layer: EventLayer,
+        client: pymongo.MongoClient[Any],
+        telemetry: Telemetry,
+        *,
+        clock: Clock = system_clock,
+    ) -> StageLoop:
+        """The loop of the stage of one query partition."""
+        return StageLoop(
+            layer,
+            MongoSnapshots(client, max_records=self.standing_records),
+            query_partition,
+            self.shape,
+            deployment=self.deployment,
+            heartbeat_ms=self.heartbeat_ms,
+            retention_ms=self.retention_ms,
+            rules=self.rules,
+            clock=clock,
+            telemetry=telemetry,
+        )
+
+    def ingest(
+        self,
+        layer: EventLayer,
+        client: pymongo.MongoClient[Any],
+        telemetry: Telemetry,
+        *,
+        clock: Clock = system_clock,
+    ) -> ChangeStreamFollower:
+        """The loop of ingest. Takes over from the earlier grids."""
+        handover = GridHandover(
+            layer, self.shape, self.earlier, deployment=self.deployment, clock=clock, telemetry=telemetry
+        )
+        return ChangeStreamFollower(
+            client,
+            layer,
+            self.shape,
+            deployment=self.deployment,
+            heartbeat_ms=self.heartbeat_ms,
+            handover=handover,
+            bounds=self.bounds,
+            clock=clock,
+            telemetry=telemetry,
+        )
+
+    def journal(
+        self, client: pymongo.MongoClient[Any], telemetry: Telemetry, *, clock: Clock = system_clock
+    ) -> JournalFlushing | None:
+        """The loop of journal flushes. None if the settings want none."""
+        if not self.journal_flush_ms:
+            return None
+        return JournalFlushing(
+            client,
+            interval_ms=self.journal_flush_ms,
+            namespace=self.control_namespace,
+            telemetry=telemetry,
+            clock=clock,
+        )
