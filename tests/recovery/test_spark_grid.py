@@ -281,4 +281,4 @@ def test_the_command_without_a_server_is_one_sentence(mongo_url: str) -> None:
         env=environment | {"MONGO_URL": mongo_url}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert process.returncode == 2
-    assert process.stderr == "quaestor grid: the grid on Spark needs REDIS_URL: set it to the server's URL\n"
+    assert process.stderr == "quaestor grid: the grid needs REDIS_URL: set it to the server's URL\n"

@@ -47,8 +47,9 @@ class MatchedBy(StrEnum):
 
 
 class Matching(NamedTuple):
-    """Who runs the matching of a deployment.
+    """Matching of a deployment: the part that runs it.
 
+    by: the part.
     leader: the elected process, as host:pid; None: there is none now.
     """
 
@@ -57,7 +58,7 @@ class Matching(NamedTuple):
 
 
 def matching(layer: LeasingLayer, deployment: str) -> Matching:
-    """Who runs the matching, as the state says: whether it lives, heartbeats tell. Raises EventLayerError."""
+    """The part that runs the matching, as the state names it. Heartbeats tell whether it lives. Raises EventLayerError."""
     holder = layer.leaseholder(streams.leader(deployment))
     leader = None if holder is None else holder.rpartition(":")[0]
     state = get_state(layer, deployment)
@@ -67,10 +68,7 @@ def matching(layer: LeasingLayer, deployment: str) -> Matching:
 
 
 class Election:
-    """One process's part in the election. One thread of its own, and those of the grid while it leads.
-
-    leads: this process runs the grid.
-    """
+    """Election, as one process takes part. One thread of its own, and those of the grid while it leads."""
 
     def __init__(
         self,
@@ -104,6 +102,7 @@ class Election:
 
     @property
     def leads(self) -> bool:
+        """Whether this process runs the grid."""
         return self._run is not None
 
     def start(self) -> None:
