@@ -44,6 +44,7 @@ from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
+from quaestor.read_path.unlisted_fields import UnlistedFields
 from quaestor.read_path.unsafe_invalidation import SAFE
 
 
@@ -60,6 +61,8 @@ class QuaestorMiddleware:
         `read_path.query.TRACKING`.
     browser_client: what of the browser client is served; None: nothing.
     dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
+    forwards: the app hands every request field on to an origin, as the proxy does. `X-` fields that no list names are then
+        credentials (docs/proxy.md).
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class QuaestorMiddleware:
         tracking: Sequence[str] | None = None,
         browser_client: BrowserClient | None = None,
         dashboard: Mountable | None = None,
+        forwards: bool = False,
     ) -> None:
         self._dashboard = None if dashboard is None else dashboard.mounted(quaestor)
         self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
@@ -95,6 +99,8 @@ class QuaestorMiddleware:
             eases=quaestor.settings.freeze_at_start,
         )
         self._explicit = quaestor.settings.explicit
+        ignored = tuple(name.encode() for name in quaestor.settings.ignored_fields)
+        self._notable = UnlistedFields(ignored) if forwards else NOTABLE
         self._sketch = SketchEndpoint(quaestor, sketch_path)
         self._canary = CanaryEndpoint(quaestor, tuple(cdn))
         self._metrics_path = metrics_path
@@ -123,10 +129,10 @@ class QuaestorMiddleware:
         if not self._lifespan.ready:
             await self._lifespan.ensure()
         if scope["method"] == "GET":
-            host = None
+            host, notable = None, self._notable
             claimed: tuple[tuple[bytes, bytes], ...] = ()
             for name, value in scope["headers"]:
-                if NOTABLE[name]:
+                if notable[name]:
                     # A tuple grows by copying: hundreds of them would be work for seconds.
                     if name not in CLAIMS or len(claimed) == len(CLAIMS):
                         break
@@ -181,7 +187,7 @@ class QuaestorMiddleware:
             if method in bodies.BY_BODY:
                 return await self._by_body(scope, receive, send)
             return await self._unsafe(scope, receive, send)
-        facts = inspect(scope["headers"])
+        facts = inspect(scope["headers"], self._notable)
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         if method == "HEAD" and not self._routes.heads(scope):  # whoever answers it, it is not the handler of the GET
             if facts.only_if_cached:
@@ -247,7 +253,7 @@ class QuaestorMiddleware:
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request other than GET and HEAD: for the app, unless its route is keyed by the body."""
-        facts = inspect(scope["headers"])
+        facts = inspect(scope["headers"], self._notable)
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target = None
         if plan.policy.keyed_body and not facts.partial and self._read_path.serving(self._clock()):

@@ -63,7 +63,8 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
         refused = shared_cache_rules.refusal(
             stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000,
-            authorization_only=context.facts.authorization_only, heuristic=read_path.settings.heuristic_fraction,
+            authorization_only=context.facts.authorization_only, unlisted=context.facts.unlisted,
+            heuristic=read_path.settings.heuristic_fraction,
         )  # fmt: skip
         if refused is not None:
             return read_path.lookup.drop(stored.key)

@@ -54,6 +54,7 @@ class Delivery:
                         policy=context.plan.policy,
                         credentials=context.credentials,
                         authorization_only=context.facts.authorization_only,
+                        unlisted=context.facts.unlisted,
                         with_body=context.facts.has_body,
                         leave=context.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
                     ),

@@ -193,7 +193,8 @@ class HandlerRun:
             now_s = self._read_path.clock() / 1000
             reason = shared_cache_rules.refusal(
                 status, fields, credentials=self._context.credentials, now_s=now_s,
-                authorization_only=self._context.facts.authorization_only, heuristic=settings.heuristic_fraction,
+                authorization_only=self._context.facts.authorization_only, unlisted=self._context.facts.unlisted,
+                heuristic=settings.heuristic_fraction,
             )  # fmt: skip
         if message.get("trailers"):
             reason = reason or "trailers"

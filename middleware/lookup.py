@@ -142,8 +142,9 @@ class Lookup:
     async def _present(self, found: Resident, use: Use) -> Looked | None:
         """Send an entry that may be used. None: it died before it could be sent."""
         if not self._context.credentials or shared_cache_rules.shared(
-            shared_cache_rules.governing(found.response.headers),
+            found.response.headers,
             authorization_only=self._context.facts.authorization_only,
+            unlisted=self._context.facts.unlisted,
         ):
             return await self._serve(found, use)
         return await self._pass_by("credentials")

@@ -74,7 +74,7 @@ def application(
     )
     # An origin in front of which nobody put a list of tracking parameters may answer differently for each of them.
     cache: App = QuaestorMiddleware(
-        forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=(),
+        forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=(), forwards=True,
         dashboard=Dashboard(token=token) if dashboard and token is not None else None,
     )  # fmt: skip
     if token is not None:

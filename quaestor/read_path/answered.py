@@ -20,6 +20,7 @@ class AnsweredRequest:
     policy: of its route.
     credentials: it carried some that its route says nothing about.
     authorization_only: no others than `Authorization`.
+    unlisted: see `RequestFacts.unlisted`.
     with_body: it is keyed by its body.
     leave: whether others will be allowed to keep copies.
     """
@@ -29,6 +30,7 @@ class AnsweredRequest:
     policy: RoutePolicy
     credentials: bool
     authorization_only: bool
+    unlisted: frozenset[bytes]
     with_body: bool
     leave: bool
 

@@ -46,7 +46,7 @@ _OF_CONNECTION = frozenset(
         b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-_CORRELATION = frozenset(
+CORRELATION = frozenset(
     {
         b"b3", b"baggage", b"request-id", b"sentry-trace", b"traceparent", b"tracestate", b"uber-trace-id",
         b"x-amzn-trace-id", b"x-b3-flags", b"x-b3-parentspanid", b"x-b3-sampled", b"x-b3-spanid", b"x-b3-traceid",
@@ -56,7 +56,7 @@ _CORRELATION = frozenset(
 )  # fmt: skip
 """Different on every request and read by instrumentation on every request."""
 _CODING = b"accept-encoding"
-_OWN = _EVALUATED_HERE | _OF_CONNECTION | _CORRELATION | CLAIMS | {_CODING}
+_OWN = _EVALUATED_HERE | _OF_CONNECTION | CORRELATION | CLAIMS | {_CODING}
 _OF_BODY = frozenset({b"content-type", b"content-encoding", b"content-language"})
 _SELECTS = re.compile(rb"tenant|account")
 """Names that tell credentials apart from what merely chooses among somebody's records."""

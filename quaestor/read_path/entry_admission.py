@@ -334,6 +334,7 @@ class EntryAdmission:
             credentials=request.credentials,
             now_s=self.clock() / 1000,
             authorization_only=request.authorization_only,
+            unlisted=request.unlisted,
             heuristic=self._settings.heuristic_fraction,
         )
         if refused is None and barred is not None:

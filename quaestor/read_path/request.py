@@ -39,20 +39,24 @@ _CREDENTIALS = re.compile(
 _REMEMBERED = 2048
 
 
-class _Notable(dict[bytes, bool]):
-    """Which field names need a closer look; worked out once per name, within bounds."""
+class Notable(dict[bytes, bool]):
+    """Verdicts by field name: whether a field needs a closer look. Worked out once per name, within bounds."""
 
     def __missing__(self, name: bytes) -> bool:
-        # Browsers set Sec-* themselves; Sec-Fetch-User says how a page was opened, not by whom.
-        # CGI and WSGI cannot tell X_Forwarded_Host from X-Forwarded-Host, so an application below a bridge is given either.
-        plain = name.replace(b"_", b"-")
-        notable = plain in _NAMED or (not plain.startswith(b"sec-") and _CREDENTIALS.search(plain) is not None)
+        notable = self.judge(name)
         if len(self) < _REMEMBERED:
             self[name] = notable
         return notable
 
+    def judge(self, name: bytes) -> bool:
+        """Whether a field needs a closer look."""
+        # Browsers set Sec-* themselves; Sec-Fetch-User says how a page was opened, not by whom.
+        # CGI and WSGI cannot tell X_Forwarded_Host from X-Forwarded-Host, so an application below a bridge is given either.
+        plain = name.replace(b"_", b"-")
+        return plain in _NAMED or (not plain.startswith(b"sec-") and _CREDENTIALS.search(plain) is not None)
 
-NOTABLE: Mapping[bytes, bool] = _Notable()
+
+NOTABLE: Mapping[bytes, bool] = Notable()
 """The fields by which a request needs a closer look. Ask with NOTABLE[name].
 
 A GET without any of them, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory at once.
@@ -79,6 +83,7 @@ class RequestFacts:
     bypass: why the cache keeps out of this request unless its route says otherwise, or None; `authorization` if that is all.
     barred: why it keeps out whatever the route says, or None.
     personal: the request carries credentials.
+    unlisted: names of fields that are its only credentials, and are such for want of a better knowledge (`unlisted_fields`).
     has_body: it carries a body.
     claims: see `forwarded_fields`.
     partial: asks for a part of the answer; a handler's answer to it is not stored.
@@ -96,6 +101,7 @@ class RequestFacts:
     bypass: str | None = None
     barred: str | None = None
     personal: bool = False
+    unlisted: frozenset[bytes] = frozenset()
     has_body: bool = False
     claims: Claims = ()
     partial: bool = False
@@ -124,8 +130,11 @@ class RequestFacts:
         )
 
 
-def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
-    """The facts of a request, in one pass over raw lower-case (name, value) pairs."""
+def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool] = NOTABLE) -> RequestFacts:
+    """Return the facts of a request, in one pass over raw lower-case (name, value) pairs.
+
+    notable: which fields need a closer look; in front of an origin `unlisted_fields.UnlistedFields`.
+    """
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None
@@ -136,10 +145,11 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     ranges: list[bytes] = []
     if_range: bytes | None = None
     directives = pragma = False
+    unlisted: set[bytes] = set()
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
-        elif not NOTABLE[name]:
+        elif not notable[name]:
             continue
         elif name in _PERSONAL:
             personal = _PERSONAL[name] if personal in (None, "authorization") else personal
@@ -167,8 +177,15 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             has_body = has_body or value != b"0"
         elif b"_" in name and name.replace(b"_", b"-") in _NAMED:
             barred = barred or "override"
+        elif not NOTABLE[name]:
+            unlisted.add(name)
         elif personal in (None, "authorization"):
             personal = "credentials"
+    if unlisted and personal in (None, "authorization"):
+        unlisted = unlisted if personal is None else set()
+        personal = "credentials"
+    else:
+        unlisted = set()
     if len(hosts) > 1:
         barred = barred or "host"
     asked: Mapping[str, str | None] = cache_control(headers) if directives else {}
@@ -179,6 +196,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         bypass=personal or barred or ("request-body" if has_body else None),
         barred=barred,
         personal=personal is not None,
+        unlisted=frozenset(unlisted),
         has_body=has_body,
         claims=tuple(claims),
         partial=partial,

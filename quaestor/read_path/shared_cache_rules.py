@@ -6,7 +6,7 @@ Used in explicit mode, for answers that depend on no captured query. Heuristic f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from quaestor.model import CachedResponse
@@ -124,6 +124,7 @@ def refusal(
     credentials: bool,
     now_s: float,
     authorization_only: bool = False,
+    unlisted: Collection[bytes] = (),
     heuristic: float = 0.0,
 ) -> str | None:
     """The reason why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
@@ -133,6 +134,7 @@ def refusal(
 
     credentials: the request carried some, in whichever field; then section 3.5 applies.
     authorization_only: no others than `Authorization`.
+    unlisted: see shared().
     heuristic: see heuristic_lifetime_s().
     """
     headers = list(headers)
@@ -151,7 +153,7 @@ def refusal(
         return "set-cookie"
     if any(b"*" in value for value in values(headers, b"vary")):
         return "vary"
-    if credentials and not shared(directives, authorization_only=authorization_only):
+    if credentials and not shared(headers, authorization_only=authorization_only, unlisted=unlisted):
         return "credentials"
     lifetime = lifetime_s(headers, now_s=now_s)
     if lifetime is None:
@@ -161,16 +163,22 @@ def refusal(
     return None
 
 
-def shared(directives: Directives, *, authorization_only: bool = False) -> bool:
+def shared(headers: Headers, *, authorization_only: bool = False, unlisted: Collection[bytes] = ()) -> bool:
     """Whether the origin lets answers to requests with credentials be shared: it says `public` or `s-maxage`, words that speak of
     everybody and of shared caches.
+
+    unlisted: fields that are the only credentials (`RequestFacts.unlisted`). A `Vary` that names them all is enough: requests
+        with other values get another answer.
 
     For `Authorization` alone `must-revalidate` says so too (section 3.5). Of cookies and keys the RFC does not speak, and
     frameworks add that directive to pages of one person: with them it is not enough, nor is `max-age`.
     """
-    return (
-        "public" in directives or "s-maxage" in directives or (authorization_only and "must-revalidate" in directives)
-    )
+    headers = list(headers)
+    directives = governing(headers)
+    if "public" in directives or "s-maxage" in directives or (authorization_only and "must-revalidate" in directives):
+        return True
+    named = {name.strip() for value in values(headers, b"vary") for name in value.lower().split(b",")}
+    return bool(unlisted) and named.issuperset(unlisted)
 
 
 def has_validator(headers: Headers) -> bool:

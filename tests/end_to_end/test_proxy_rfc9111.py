@@ -211,6 +211,46 @@ async def test_an_answer_to_a_request_with_credentials_is_shared_only_if_the_ori
             assert len(w.asked) == (1 if shared else 2), field_
 
 
+IDENTITY = ("x-forwarded-email", "x-access-key", "x-client-ip", "x-original-uri", "x-badge")
+
+
+@pytest.mark.parametrize("name", IDENTITY)
+async def test_an_unlisted_field_is_a_credential_until_the_origin_says_otherwise(name: str) -> None:
+    """An answer with `max-age` alone passes neither from a client with the field to one without, nor back, nor to another's."""
+    for first, second in (({name: "ann"}, {}), ({}, {name: "ann"}), ({name: "ann"}, {name: "bob"})):
+        async with world(ok("Cache-Control: max-age=100")) as w:
+            await w.get(**first)
+            await w.get(**second)
+            assert len(w.asked) == 2, (first, second)
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        (["Cache-Control: max-age=100, public"], 1),
+        (["Cache-Control: s-maxage=100"], 1),
+        (["Cache-Control: max-age=100", "Vary: X-Badge"], 3),
+        (["Cache-Control: max-age=100", "Vary: X-Other"], 5),
+    ],
+)
+async def test_the_origin_says_that_an_unlisted_field_is_no_credential(lines: list[str], asked: int) -> None:
+    """`public` and `s-maxage` share one answer; a `Vary` that names the field shares it among equal values."""
+    async with world(ok(*lines)) as w:
+        for badge in ({"x-badge": "ann"}, {"x-badge": "bob"}, {}):
+            await w.get(**badge)
+        for badge in ({"x-badge": "ann"}, {"x-badge": "bob"}):
+            await w.get(**badge)
+        assert len(w.asked) == asked
+
+
+@pytest.mark.parametrize("name", ["x-request-id", "x-requested-with", "x-amzn-trace-id", "x-forwarded-for"])
+async def test_a_field_that_says_nothing_of_the_client_is_no_credential(name: str) -> None:
+    async with world(ok("Cache-Control: max-age=100")) as w:
+        await w.get(**{name: "10.0.0.1"})
+        await w.get(**{name: "10.0.0.2"})
+        assert len(w.asked) == 1
+
+
 async def test_a_stale_entry_stands_in_for_an_origin_that_fails_if_it_may() -> None:
     for control, stands_in in (
         ("max-age=10, stale-if-error=60", True),
