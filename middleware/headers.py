@@ -20,7 +20,6 @@ from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.freshness import cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
-from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
@@ -60,32 +59,43 @@ _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The value of `Vary` beside what the handler said: the declared fields, in the order of their names."""
-    names = set(policy.headers)
-    if policy.personal:
-        names |= COVERED_BY_AUDIENCE
+    """The value of `Vary` beside what the handler said: the declared fields, in the order of their names.
+
+    `*` where nobody knows what decides for whom an answer is.
+    """
+    names = {*policy.headers, *(policy.reads or ())} if policy.vary_known else {EVERYTHING}
     if policy.cookies:
         names.add(b"cookie")
     if not names:
         return b""
-    said = {piece.strip() for name, value in given if name == b"vary" for piece in value.lower().split(b",")}
-    return b"" if EVERYTHING in said else b", ".join(sorted(names - said))
+    said = _varied_by(given)
+    if EVERYTHING in said:
+        return b""
+    return EVERYTHING if EVERYTHING in names else b", ".join(sorted(names - said))
+
+
+def _varied_by(fields: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+    """The names in the `Vary` of an answer."""
+    return {piece.strip() for name, value in fields if name == b"vary" for piece in value.lower().split(b",")}
 
 
 def lives_s(
-    resident: Resident, policy: RoutePolicy, *, estimated: bool, cdn_at_most_s: int | None = None
+    resident: Resident, policy: RoutePolicy, *, estimated: bool, sketch: bool = False, cdn_at_most_s: int | None = None
 ) -> tuple[int, int]:
     """The lifetimes of an entry's copies in browsers and in purged CDNs, in seconds: never longer than in our own store.
 
     Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as is estimated, or the handler
     lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
-    all: whoever shares the browser may log in next. CDNs: what is estimated, or what the route or the handler's own
+    all: whoever shares the browser may log in next. Where our own field carries its lifetime (`sketch`), or where nobody knows
+    what decides for whom it is, that is 0. CDNs: what is estimated, or what the route or the handler's own
     CDN-Cache-Control shorten it to, or what is safe while a CDN is behind with its purges (`cdn_at_most_s`).
     """
     response = resident.response
     longest_s = cdn_s = (resident.copies_until_ms - resident.copies_from_ms) // 1000
     client_s = 0
-    if policy.browser_ttl_ms is not None or policy.personal:
+    if policy.personal and (sketch or not policy.vary_known):
+        client_s = 0
+    elif policy.browser_ttl_ms is not None or policy.personal:
         client_s = min(longest_s, (policy.browser_ttl_ms or 0) // 1000)
     elif estimated:
         allowed_s = client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)
@@ -106,15 +116,14 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
     """The end of the lifetime that clients with the Cache Sketch may be told of an entry; 0: none.
 
     At most what the sketch was told, what the route says for browsers, and what the handler lets them. None if it varies by what
-    a page cannot see: copies of one cookie's answer would be used for another's. An answer for one user is told all the same:
-    its client forgets it when the user changes.
+    a page cannot see: copies of one cookie's answer would be used for another's. An answer for one user may vary by cookies all
+    the same: its client forgets it when the user changes.
     """
     if not resident.reported_until_ms or policy.browser_ttl_ms == 0:
         return 0
-    if not policy.personal:
-        varies = {piece.strip() for name, value in fields if name == b"vary" for piece in value.lower().split(b",")}
-        if not _UNSEEN.isdisjoint(varies):
-            return 0
+    unseen = _UNSEEN - {b"cookie"} if policy.personal else _UNSEEN
+    if not unseen.isdisjoint(_varied_by(fields)):
+        return 0
     response = resident.response
     bounds_ms = [resident.reported_until_ms]
     if policy.browser_ttl_ms is not None:
@@ -174,18 +183,20 @@ class HeaderPolicy:
 
     def leaves(self, policy: RoutePolicy) -> bool:
         """Whether anybody outside may keep an answer of this route without asking, be it after a look into the sketch."""
-        return self.leaves_to_all(policy) or (self._sketch and policy.browser_ttl_ms != 0)
+        return self.leaves_to_all(policy) or (self._sketch and policy.browser_ttl_ms != 0 and policy.vary_known)
 
     def leaves_to_all(self, policy: RoutePolicy) -> bool:
         """Whether others than clients with the sketch may keep an answer of this route without asking."""
-        return bool(policy.browser_ttl_ms) or (self.leaves_copies and not policy.personal)
+        if policy.personal:
+            return bool(policy.browser_ttl_ms) and policy.vary_known and not self._sketch
+        return bool(policy.browser_ttl_ms) or self.leaves_copies
 
     def hides_use(self, resident: Resident, policy: RoutePolicy) -> bool:
         """Whether a CDN may answer the next requests for this entry, so that nobody here sees how often it is asked for."""
         response = resident.response
         if not self._cdn or policy.personal or is_explicit(response) or UNKEYED in response.headers:
             return False
-        return lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=self._cdn_at_most_s())[1] > 0
+        return self._lives_s(resident, policy, self._cdn_at_most_s())[1] > 0
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of a hit. The caller must not change the list; it is made anew once a step at most."""
@@ -237,7 +248,7 @@ class HeaderPolicy:
             # 0 is told as well: an answer without the field is taken for one that nobody guards, and asked for again.
             headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.further)))
         if self._debug:
-            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=at_most_s)
+            browser_s, cdn_s = self._lives_s(resident, policy, at_most_s)
             text = explaining.entry(
                 response, policy,
                 known=resident.explain, layer=layer, browser_s=browser_s, cdn_s=cdn_s if self._cdn else 0, now_ms=now_ms,
@@ -308,6 +319,9 @@ class HeaderPolicy:
         at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
         return None if at_most_ms is None else at_most_ms // 1000
 
+    def _lives_s(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> tuple[int, int]:
+        return lives_s(resident, policy, estimated=self._estimated, sketch=self._sketch, cdn_at_most_s=cdn_at_most_s)
+
     def _lifetime_headers(self, *, lives_s: int, until_s: int) -> RawHeaders:
         """What CDNs are told of a lifetime that do not know CDN-Cache-Control."""
         told = (one.lifetime_headers(lives_s=lives_s, until_s=until_s) for one in self._lifetimes)
@@ -322,7 +336,7 @@ class HeaderPolicy:
                 *(field for field in given if field[0] not in (b"age", LIFETIME)),
                 *([(b"vary", names)] if names else []),
             ]
-        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=cdn_at_most_s)
+        client_s, cdn_s = self._lives_s(resident, policy, cdn_at_most_s)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [field for field in given if field[0] not in _LIFETIMES and field[0] != b"etag"]
         fixed.append((b"etag", response.etag))

@@ -27,6 +27,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.model import Document
 from quaestor.namespaces import Collection, namespace_of
 from quaestor.policy import Representation, RoutePolicy, Sharing
+from quaestor.read_path.by_field import ByField
 from quaestor.read_path.variant_key import cookie_values
 from quaestor.tags import MAX_TAGS, valid_tag
 
@@ -46,6 +47,7 @@ class Scope:
 
     sharing: Sharing
     by: By | None = None
+    reads: tuple[bytes, ...] | None = None
 
 
 def public() -> Scope:
@@ -54,19 +56,24 @@ def public() -> Scope:
     return Scope(sharing=Sharing.PUBLIC)
 
 
-def per_user(*, by: By) -> Scope:
+def per_user(*, by: By, reads: Sequence[str] | None = None) -> Scope:
     """The scope in which requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
 
     by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It
         must verify what it reads: whoever can make it return your name is given your answers. `cookie()` and
         `header()` are safe as they are. Must not block: it runs on the event loop, before every hit.
+    reads: all request fields that decide what `by` returns, such as ["authorization"]. `Vary` names them, and clients tell their
+        users apart by them. `cookie()` and `header()` say it themselves. Left open, or where something else decides (the
+        scope, a client certificate), no client keeps the answer.
+
+    Raises ConfigurationError for a `by` that cannot be called, and for names that are none.
     """
-    return Scope(sharing=Sharing.PER_USER, by=_callable(by, "per_user"))
+    return _personal(Sharing.PER_USER, by, reads, "per_user")
 
 
-def per_role(*, by: By) -> Scope:
+def per_role(*, by: By, reads: Sequence[str] | None = None) -> Scope:
     """The scope of per_user(), for all who share a role, a tenant or a plan."""
-    return Scope(sharing=Sharing.PER_ROLE, by=_callable(by, "per_role"))
+    return _personal(Sharing.PER_ROLE, by, reads, "per_role")
 
 
 def private() -> Scope:
@@ -81,23 +88,13 @@ def cookie(name: str) -> By:
     does: give such routes a ttl.
     """
     wanted = frozenset({name.encode()})
-
-    def by(scope: Mapping[str, Any]) -> str | None:
-        found = cookie_values(scope["headers"], wanted)
-        return None if not found else repr(found)
-
-    return by
+    return ByField(reads=("cookie",), values=lambda headers: cookie_values(headers, wanted))
 
 
 def header(name: str) -> By:
     """The `by` of per_user(by=header("authorization")): whoever sends the same field is the same user."""
     wanted = name.lower().encode()
-
-    def by(scope: Mapping[str, Any]) -> str | None:
-        values = [value for field, value in scope["headers"] if field == wanted]
-        return None if not values else repr(values)
-
-    return by
+    return ByField(reads=(name.lower(),), values=lambda headers: [value for field, value in headers if field == wanted])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +143,8 @@ def without_implied_scope(declaration: Declaration) -> Declaration:
     """The declaration without its scope, if that was implied and shares answers at all."""
     if not declaration.implied or declaration.given.get("sharing") is Sharing.PRIVATE:
         return declaration
-    given = {name: value for name, value in declaration.given.items() if name not in ("sharing", "by", "implied")}
+    of_the_scope = ("sharing", "by", "reads", "implied")
+    given = {name: value for name, value in declaration.given.items() if name not in of_the_scope}
     return replace(declaration, implied=False, given=given)
 
 
@@ -220,7 +218,7 @@ def cached(
             raise ConfigurationError(
                 f"scope is public(), per_user(by=...), per_role(by=...) or private(), not {scope!r}"
             )
-        given |= {"sharing": scope.sharing, "by": scope.by}
+        given |= {"sharing": scope.sharing, "by": scope.by, "reads": scope.reads}
     for name, value, least in (
         ("ttl_ms", ttl, 1),
         ("browser_ttl_ms", browser_ttl, 0),
@@ -232,7 +230,7 @@ def cached(
             given[name] = _milliseconds(name.removesuffix("_ms"), value, least=least)
     given |= _several("tags", tags, valid_tag) | _several("groups", groups, valid_tag)
     given |= _several("cookies", cookies, _valid_name)
-    given |= _several("headers", [name.lower() if isinstance(name, str) else name for name in headers], _valid_name)
+    given |= _several("headers", [_lower(name) for name in headers], _valid_name)
     if "headers" in given:
         given["headers"] = tuple(name.encode() for name in given["headers"])
     if depends_on:
@@ -298,6 +296,24 @@ def _check(policy: RoutePolicy) -> None:
             "keyed_body=True and a cdn_ttl or browser_ttl contradict each other: nobody outside keeps answers to POST; "
             "declare them on a route of their own"
         )
+
+
+def _personal(sharing: Sharing, by: By, reads: Sequence[str] | None, name: str) -> Scope:
+    """The scope of per_user() and per_role()."""
+    named = reads if isinstance(reads, str) else [_lower(field) for field in reads or ()]
+    said = _several("reads", named, _valid_name).get("reads", ())
+    if reads is not None and not said:
+        raise ConfigurationError(
+            f"reads={reads!r} of {name} names no request field: give those that `by` reads, such as ['authorization'], "
+            "or leave reads open: then no client keeps the answers"
+        )
+    known = [*said, *(by.reads if isinstance(by, ByField) else ())]
+    fields = tuple(sorted({field.encode() for field in known})) or None
+    return Scope(sharing=sharing, by=_callable(by, name), reads=fields)
+
+
+def _lower(name: str) -> str:
+    return name.lower() if isinstance(name, str) else name
 
 
 def _milliseconds(name: str, value: Duration, *, least: int) -> int:

@@ -54,6 +54,7 @@ class RoutePolicy:
     by: called with the ASGI scope on every request of a per-user or per-role route; returns whom the request is for, or
         None: then it is passed by. It must verify what it reads (a signature, a session): whoever can make it return
         somebody else's name is given somebody else's answers.
+    reads: names of the request fields that `by` reads, in lower case; None: unknown. `Vary` names them.
     ttl_ms: at most so long in our own store.
     cdn_ttl_ms: in CDNs that are purged.
     browser_ttl_ms: in browsers.
@@ -75,12 +76,14 @@ class RoutePolicy:
     explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl,
         tag or dependency suffices to keep an answer that read nothing from the database.
     personal: an answer is for some only: `private` outside, its key carries whom it is for.
+    vary_known: `Vary` can name the fields that decide for whom an answer is. If not, no client keeps the answer.
     closed: nothing is looked up or stored.
     """
 
     sharing: Sharing = Sharing.UNDECLARED
     implied: bool = False
     by: Callable[[Mapping[str, Any]], str | None] | None = None
+    reads: tuple[bytes, ...] | None = None
     ttl_ms: int | None = None
     cdn_ttl_ms: int | None = None
     browser_ttl_ms: int | None = None
@@ -101,11 +104,13 @@ class RoutePolicy:
     bypass: bool = False
     explicit: bool = False
     personal: bool = field(init=False, repr=False, compare=False)
+    vary_known: bool = field(init=False, repr=False, compare=False)
     closed: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Every step of a request asks these: they are worked out once per policy.
         object.__setattr__(self, "personal", self.sharing in (Sharing.PER_USER, Sharing.PER_ROLE))
+        object.__setattr__(self, "vary_known", not self.personal or self.reads is not None)
         object.__setattr__(self, "closed", self.bypass or self.sharing is Sharing.PRIVATE)
 
 
@@ -114,14 +119,16 @@ def fingerprint(policy: RoutePolicy) -> bytes:
     empty if it says nothing of the kind.
 
     Part of the key: a process of the next release, which tags a route or no longer takes it for public, must not be given what
-    was stored by the last one's word; `by` counts by its name. The same in every process that runs the same code.
+    was stored by the last one's word; `by` counts by its name and by the fields that it reads. The same in every process
+    that runs the same code.
     """
     said = policy.tags or policy.groups or policy.depends_on or policy.sketch_partition
     if policy.sharing is Sharing.UNDECLARED and not said:
         return b""
     by = "" if policy.by is None else getattr(policy.by, "__qualname__", type(policy.by).__qualname__)
     sharing = policy.sharing.value + ("?" if policy.implied else "")
-    parts = [sharing, by, *policy.tags, "", *policy.groups, "", *(where for where, _ in policy.depends_on)]
+    reads = b",".join(policy.reads or ()).decode("latin-1")
+    parts = [sharing, by, reads, *policy.tags, "", *policy.groups, "", *(where for where, _ in policy.depends_on)]
     hashed = hashlib.blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=8)
     for _, selected in policy.depends_on:
         try:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.capture import current
 from quaestor.capture.commands import Understood
 from quaestor.capture.recorder import ReadInProgress
@@ -156,6 +157,25 @@ class HandSketch:
         return b"sketch %d" % self.snapshots
 
 
+class FilledSketch(HandSketch):
+    """One whose snapshots are real: clients can rely on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._filled = MemoryCacheSketch()
+
+    async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        await super().report_read(resource, expires_at_ms=expires_at_ms, now_ms=now_ms)
+        await self._filled.report_read(resource, expires_at_ms=expires_at_ms, now_ms=now_ms)
+
+    async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        return await self._filled.report_write(resources, now_ms=now_ms)
+
+    async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
+        await super().snapshot(now_ms=now_ms, partition=partition)
+        return await self._filled.snapshot(now_ms=now_ms, partition=partition)
+
+
 class TaggingCdn:
     """A CDN adapter that tags answers and notes its purges."""
 
@@ -184,6 +204,7 @@ class HandEngine:
         registry: HandRegistry | None = None,
         leases: Leases | None = None,
         clock: HandClock | None = None,
+        sketch: HandSketch | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings(**{"verification": False, "ttl_max_ms": LIFETIME_MS} | settings)
@@ -191,7 +212,7 @@ class HandEngine:
         self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
-        self.sketch = HandSketch()
+        self.sketch = sketch or HandSketch()
         memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.stores.left)
         self.store = memory if store is None else store
         self.index = MemoryIndex() if index is None else index

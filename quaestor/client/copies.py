@@ -11,7 +11,21 @@ from quaestor.client.fields import Lifetime
 from quaestor.errors import ConfigurationError
 
 CREDENTIALS = ("authorization", "cookie")
-"""A private answer is for who sent these. All of them, whatever `Vary` says."""
+"""A private answer is for who sent these. All of them, whatever `Vary` says, and besides what it says."""
+OF_EVERYBODY = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "connection",
+        "host",
+        "origin",
+        "referer",
+        "user-agent",
+    }
+)
+"""Request fields that say nothing of whom an answer is for."""
 MEMORY_BYTES = 100_000_000
 """Kept by default."""
 OVERHEAD_BYTES = 1_000
@@ -94,6 +108,11 @@ def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy
 def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
     """The variant that an answer to this request is."""
     return target, tuple((name, asked.get(name)) for name in decided_by)
+
+
+def anonymous(key: Identity) -> bool:
+    """Whether a request for this variant carried nothing that tells its user apart from others."""
+    return all(value is None or name in OF_EVERYBODY for name, value in key[1])
 
 
 class Copies:

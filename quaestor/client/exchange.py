@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quaestor.cache_sketch.wire_format import digest
-from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, confirmed, end_to_end, identity
+from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, anonymous, confirmed, end_to_end, identity
 from quaestor.client.fields import Lifetime, forbidden, lifetime, same_etag, varied_by
 from quaestor.client.levels import Level
 from quaestor.client.server_time import Moment
@@ -306,6 +306,8 @@ class Exchanges:
         self._read(life.at_ms + READ_MS if latest_ms else 0)
         self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
         may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
+        # Whoever else asks without credentials may be somebody else.
+        may = may and not (life.private and anonymous(key))
         if status == 304 and ask.copy is not None:
             copy = replace(confirmed(ask.copy, life, raw, ask.checked_ms), identity=key)
             if not may or key != ask.copy.identity:

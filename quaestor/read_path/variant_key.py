@@ -61,7 +61,7 @@ def selection(
 def covered(policy: RoutePolicy) -> frozenset[bytes]:
     """The request fields that a `Vary` need not add to the key, because selection() has them already."""
     names = forwarded_fields.CLAIMS.union(policy.headers)
-    return names | COVERED_BY_AUDIENCE if policy.personal else names
+    return names.union(COVERED_BY_AUDIENCE, policy.reads or ()) if policy.personal else names
 
 
 def cookie_values(headers: Headers, names: frozenset[bytes]) -> list[bytes]:

@@ -5,7 +5,7 @@ Reads run inside the request, so the middleware captures, caches and invalidates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -40,6 +40,7 @@ class QuaestorRouter(APIRouter):
     principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None:
         everybody is anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers
         are cached for each principal; if it is a coroutine function they are not cached.
+    principal_reads: all request fields that decide who asks, such as ["authorization"]; left open: no client keeps the answers.
     quaestor: the application's Quaestor; with it, lists may be kept as ids, or maintained.
     representation: "ids": all of them that can; "maintained": whole, and followed so that no write makes a query; "objects":
             neither; "auto": whatever is cheapest for each.
@@ -58,6 +59,7 @@ class QuaestorRouter(APIRouter):
         access: Access | None = None,
         limits: Limits | None = None,
         principal: WhoAsks | None = None,
+        principal_reads: Sequence[str] | None = None,
         quaestor: MaintainingEngine | None = None,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
         representation: Representation | str = Representation.AUTO,
@@ -74,7 +76,7 @@ class QuaestorRouter(APIRouter):
                 f"representation={representation.value!r} needs the application's Quaestor: "
                 "QuaestorRouter(..., quaestor=...)"
             )
-        self._shared = declaration(principal, representation)
+        self._shared = declaration(principal, representation, principal_reads)
         self._name = name
         connection = Connection(db, time_ms=limits.time_ms)
         lists = Lists(connection, limits=limits, engine=quaestor, representation=representation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -19,17 +19,21 @@ AUDIENCE = "quaestor.rest.audience"
 WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 
 
-def declaration(who_asks: WhoAsks | None, representation: Representation) -> Declaration:
+def declaration(
+    who_asks: WhoAsks | None, representation: Representation, reads: Sequence[str] | None = None
+) -> Declaration:
     """Declaration of every reading route of a router: implied, so that it gives way to whatever stands around the router.
 
     Who asks is asked again by the cache, before a hit and without a place to wait: with a coroutine function nothing is shared.
+
+    reads: see per_user().
     """
     if who_asks is None:
         scope = public()
     elif inspect.iscoroutinefunction(who_asks) or inspect.iscoroutinefunction(getattr(who_asks, "__call__", None)):  # noqa: B004
         scope = private()
     else:
-        scope = per_user(by=_audience(who_asks))
+        scope = per_user(by=_audience(who_asks), reads=reads)
     return with_implied_scope(cached(scope=scope, query="all", sort_query=True, representation=representation))
 
 

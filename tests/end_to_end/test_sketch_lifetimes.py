@@ -131,15 +131,18 @@ def by(scope: Any) -> str | None:
         (cached(browser_ttl=600), (60, False), True),
         (cached(cookies=["lang"]), None, True),
         (cached(headers=["accept-language"]), (60, False), True),
-        (cached(scope=per_user(by=by)), (60, True), True),
-        (cached(scope=per_user(by=by), browser_ttl=0), None, False),
+        (cached(scope=per_user(by=by)), None, False),
+        (cached(scope=per_user(by=by, reads=["Authorization"])), (60, True), True),
+        (cached(scope=per_user(by=by, reads=["authorization"]), browser_ttl=7), (7, True), True),
+        (cached(scope=per_user(by=by, reads=["authorization"]), browser_ttl=0), None, False),
         (cached(scope=private()), None, False),
     ],
 )
 async def test_what_a_route_declares_goes_first(
     declared: Any, expected: tuple[int, bool] | None, reported: bool
 ) -> None:
-    """A page cannot see cookies, so what varies by them is not kept; what is for one user is marked."""
+    """A page cannot see cookies, so what varies by them is not kept; what is for one user is marked, and kept only where the
+    route says which fields decide."""
     site = Site(routes={"/items": declared})
     for _ in range(3):
         lifetime = told(await site.get(authorization="Bearer a") if declared.given.get("by") else await site.get())

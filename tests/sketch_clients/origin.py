@@ -149,7 +149,7 @@ class Origin:
             if personal
             else "public, max-age=0, must-revalidate",
             "etag": tag,
-        }
+        } | ({"vary": "cookie"} if personal else {})
         if not request.url.path.startswith("/plain/"):
             await self._sketch.report_read(
                 resource(request.url.path.encode(), request.url.query.encode()), expires_at_ms=at + TTL_S * 1000 + 5000, now_ms=at

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
+from quaestor.caching import cached, cookie, header, per_role, per_user
+from tests.end_to_end.site import Site
 from tests.sketch_clients.node import CLIENT, NODE
 
 PROTECTIONS = {
@@ -65,6 +71,51 @@ def test_rules_of_the_service_worker() -> None:
     played = subprocess.run(
         [NODE, "--no-warnings", "--test-force-exit", program],
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert played.returncode == 0, played.stdout[-8000:]
+
+
+def fields_of_the_middleware() -> list[dict[str, object]]:
+    """What the middleware says on a private answer, for each kind of `by`, and the request field that tells users apart."""
+
+    def user_of(scope: Mapping[str, Any]) -> str | None:
+        return "ann"
+
+    kinds = {
+        "cookie()": (per_user(by=cookie("session")), "cookie"),
+        "header()": (per_user(by=header("X-User-Token")), "x-user-token"),
+        "a named field": (per_user(by=user_of, reads=["x-user"]), "x-user"),
+        "two named fields": (per_role(by=user_of, reads=["x-role", "x-tenant"]), "x-tenant"),
+        "no field is named": (per_user(by=user_of), "x-user-token"),
+        "the scope": (per_user(by=user_of), ""),
+    }
+
+    async def asked() -> list[dict[str, object]]:
+        said: list[dict[str, object]] = []
+        for name, (scope, field) in kinds.items():
+            for browser_ttl in (None, 300):
+                site = Site(routes={"/me": cached(scope=scope, browser_ttl=browser_ttl)})
+                headers = {"cookie": "session=ann"} if field == "cookie" else {field or "x-other": "ann"}
+                answer = await site.get("/me", **headers)
+                named = ("quaestor-ttl", "vary", "cache-control")
+                kept = {one: answer.headers[one] for one in named if one in answer.headers}
+                said.append({"name": f"{name}, browser_ttl={browser_ttl}", "headers": kept, "field": field})
+        return said
+
+    return anyio.run(asked)
+
+
+@pytest.mark.parametrize("built", [None, BUILT / "client.js"], ids=["as written", "as served"])
+def test_private_answers_stay_with_their_user(built: Path | None) -> None:
+    """By the middleware's real fields, for a `by` of every kind, in random histories of one page."""
+    told = fields_of_the_middleware()
+    assert {headers["cache-control"] for one in told if isinstance(headers := one["headers"], dict)} == {
+        "private, max-age=0, must-revalidate"
+    }
+    environment = os.environ | {"FIELDS": json.dumps(told)} | ({"CLIENT": str(built)} if built else {})
+    played = subprocess.run(
+        [NODE, "--no-warnings", "--test-force-exit", CLIENT / "test" / "private.test.ts"],
+        env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert played.returncode == 0, played.stdout[-8000:]
 

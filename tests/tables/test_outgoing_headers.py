@@ -141,7 +141,8 @@ def test_explanations_are_one_printable_line() -> None:
         (RoutePolicy(), False, [(b"cdn-cache-control", b"no-store")], (0, 0)),
         (RoutePolicy(), False, [(b"cdn-cache-control", b"max-age=7, &")], (0, 60)),
         (RoutePolicy(sharing=Sharing.PER_USER), True, [], (0, 60)),
-        (RoutePolicy(sharing=Sharing.PER_USER, browser_ttl_ms=9_000), True, [], (9, 60)),
+        (RoutePolicy(sharing=Sharing.PER_USER, browser_ttl_ms=9_000), True, [], (0, 60)),
+        (RoutePolicy(sharing=Sharing.PER_USER, reads=(b"cookie",), browser_ttl_ms=9_000), True, [], (9, 60)),
     ],
 )
 def test_three_lives(

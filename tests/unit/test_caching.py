@@ -278,3 +278,26 @@ def test_the_control_namespace_is_a_database_and_a_collection(namespace: str) ->
 def test_the_lists_of_a_declaration_are_bounded() -> None:
     with pytest.raises(ConfigurationError, match="tags: 65 of them: at most 64"):
         cached(tags=[str(i) for i in range(65)])
+
+
+@pytest.mark.parametrize(
+    ("reads", "message"),
+    [
+        ([], r"reads=\[\] of per_user names no request field"),
+        (["x user"], "reads: 'x user' cannot be used"),
+        ("authorization", "reads='authorization' is one text"),
+        ([7], "reads: 7 cannot be used: it is no text"),
+    ],
+)
+def test_fields_that_by_is_said_to_read_are_names(reads: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        per_user(by=nobody, reads=reads)
+
+
+def test_fields_that_by_reads_are_known_where_they_are_said() -> None:
+    """Of cookie() and header() always; of another function by what stands beside it."""
+    assert per_user(by=cookie("session")).reads == (b"cookie",)
+    assert per_role(by=header("X-Role")).reads == (b"x-role",)
+    assert per_user(by=nobody).reads is None
+    assert per_user(by=nobody, reads=["X-B", "x-a"]).reads == (b"x-a", b"x-b")
+    assert per_user(by=header("x-c"), reads=["x-a"]).reads == (b"x-a", b"x-c")

@@ -15,8 +15,8 @@ import { resource } from "./resource.ts";
 import { load, RECOMMENDED } from "./sketch_loader.ts";
 
 const SECOND = 1000;
-/** Names that are remembered to come without a lifetime. */
-const OTHERS = 1000;
+/** Names of which it is remembered what came last. */
+const OTHERS = 10_000;
 /** An answer leaves the server at most so much later than it says (`at`). */
 const LEAVES = 100;
 /** Clocks of an application's servers differ by at most so much. */
@@ -49,7 +49,7 @@ export interface Options extends Level {
 
 /** What a service worker says besides; these names are shortened where the client is minified. */
 export interface Within extends Options {
-	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then the browser's. */
+	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then never kept. */
 	shared?: boolean;
 	/** What is known already, when that is complete, and whom to tell when more is: a worker is ended now and then. */
 	known?: Known;
@@ -92,7 +92,7 @@ export class Client {
 	declare readonly counts: Counts;
 	/** As the global `fetch`, with one option more: `level`. */
 	declare readonly fetch: (input: RequestInfo | URL, init?: Init) => Promise<Response>;
-	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged in. */
+	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged in. A write has the same effect. */
 	declare readonly login: () => void;
 	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged out. */
 	declare readonly logout: () => void;
@@ -122,9 +122,9 @@ export class Client {
 		const changed = (): unknown => within && options.changed?.();
 		const { time } = known;
 		const copies = copiesWithin(options.memory);
-		/** Names that come without a lifetime: the browser's own rules are theirs. */
-		const others = new Set<string>();
-		/** Sessions that began since this client was made. */
+		/** Names that are left to the browser's rules, because they come without a lifetime (true), and private ones: never out of its cache (false). */
+		const others = new Map<string, boolean | undefined>();
+		/** Sessions that began since this client was made, or may have: a write may be a login. */
 		let sessions = 0;
 		/** How long before this client was made a page wrote last, by the wall clock, which such pages leave behind; NaN: none did; 0: this one has since. */
 		let ago = 0;
@@ -142,7 +142,7 @@ export class Client {
 		/** The lifetime that counts. One of an answer that was sent later than the server's clock can show was given by a clock that is wrong. */
 		const lifeOf = (answer: Response): Lifetime | undefined => {
 			const life = lifetime(answer);
-			return life && !(within && life.personal && options.shared) && life.at <= latest() ? life : undefined;
+			return life && life.at <= latest() ? life : undefined;
 		};
 
 		/** What is waited for, but not for long. */
@@ -150,10 +150,9 @@ export class Client {
 			Promise.race([done, new Promise((late) => setTimeout(late, options.wait))]);
 
 		const hear = (said: Said): void => {
-			// Each client counts by what it knows of the server's time itself: until it knows any, what was written or begun lies ahead.
-			const now = latest();
 			if (said === "wrote") {
-				known.written = now;
+				// Each client counts by what it knows of the server's time itself: until it knows any, what was written lies ahead.
+				known.written = latest();
 				ago = 0;
 				try {
 					localStorage["quaestor"] = Date.now();
@@ -162,12 +161,10 @@ export class Client {
 				for (const held of known.parts.values()) {
 					held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
 				}
-			} else {
-				known.off ||= said === "off";
-				sessions++;
-				known.session = now;
-				copies.forget(known.off);
 			}
+			known.off ||= said === "off";
+			sessions++;
+			copies.forget(known.off);
 			changed();
 		};
 
@@ -196,7 +193,6 @@ export class Client {
 				known.made = Math.max(known.made, found.made);
 				// What is only known to have been before the server's time was known was before now.
 				known.written = Math.min(known.written, now, now - ago || 0);
-				known.session = Math.min(known.session || now, now);
 				known.read = Math.min(known.read, now);
 				copies.dateBy(now);
 				if (found.fresh || found.made >= held.made) {
@@ -288,6 +284,11 @@ export class Client {
 				return life.until > now && life.at <= now && life.at > known.again && vouched(life.partition, life.shows);
 			};
 
+			const remember = (byRules: boolean | undefined): void => {
+				if (others.size > OTHERS) others.clear();
+				others.set(name, byRules);
+			};
+
 			/** Whether an answer would break the promise of monotonic reads. */
 			const older = (answer: Response): boolean =>
 				wanted.monotonicReads && copies.older(href, answer, lifeOf(answer));
@@ -303,10 +304,11 @@ export class Client {
 					counts.memory++;
 					return copy.answer();
 				}
-				if (others.has(name)) {
+				const byRules = others.get(name);
+				if (byRules) {
 					counts.passed++;
 					answer = await send("default");
-				} else if (known.held(partition).first || vouched(partition, 0)) {
+				} else if (byRules ?? (known.held(partition).first || vouched(partition, 0))) {
 					answer = await send("force-cache");
 					const life = lifeOf(answer);
 					/** Whether what may have come out of the browser's cache is an answer that the server might give now. */
@@ -315,11 +317,11 @@ export class Client {
 						want(wanted, life.partition);
 						await known.held("").first;
 						if (!usable(life)) await known.held(life.partition).first;
-						fits = usable(life) && !(life.personal && life.at < known.session);
+						// The browser's cache does not know when the user changes.
+						fits = usable(life) && !life.personal;
 					} else {
 						// From now on it is left to the browser's rules. This one surely came from the network if nobody may store it.
-						if (others.size >= OTHERS) others.clear();
-						others.add(name);
+						remember(true);
 						fits = /\bno-store\b/.test(answer.headers.get("cache-control")!);
 					}
 					if (fits && !older(answer)) counts.cache++;
@@ -347,11 +349,11 @@ export class Client {
 			// It may show what another server did, whose clock is ahead.
 			known.read = Math.max(known.read, life ? life.at + SECOND : left);
 			if (life) {
-				others.delete(name);
+				remember(!life.personal && undefined);
 				known.latest = life.partition;
 				life.shows = Math.max(life.at, checked);
 			}
-			const still = (): boolean => !!told && !known.off && !(life?.personal && session !== sessions);
+			const still = (): boolean => !!told && !known.off && !(life?.personal && ((within && options.shared) || session !== sessions));
 			copies.keep(href, request, answer, life, left, still);
 			return answer;
 		};

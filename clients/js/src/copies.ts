@@ -89,6 +89,8 @@ export const copiesWithin = (limit: number): Copies => {
 			const bare = new Response(null, answer);
 			const { url: value } = answer;
 			const asked = varies(answer).map((name): [string, string | null] => [name, request.headers.get(name)]);
+			// Nothing in the request says whom it is for: whoever else asks like that may be another user. Cookies cannot be seen.
+			if (life.personal && !asked.some(([name, value]) => name === "cookie" || (value && !/^acc/.test(name)))) return;
 			const put = (body: ArrayBuffer): void => {
 				const size = body.byteLength + OVERHEAD;
 				if (size > largest || !still() || versions.get(url)?.etag !== etag) return;

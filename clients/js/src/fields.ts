@@ -25,10 +25,11 @@ export const varies = (answer: Response): string[] => answer.headers.get("vary")
 /**
  * The lifetime that an answer was given; undefined if none, or a malformed one.
  *
- * Nor has an answer one that another URL gave, or one that depends on what a page cannot see of its own requests.
+ * Nor has an answer one that another URL gave, or one that depends on what a page cannot see of its own requests. A page knows by other
+ * means when its user changes, so an answer for one user may depend on cookies.
  */
 export const lifetime = (answer: Response): Lifetime | undefined => {
 	const [, ttl, at, partition = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
-	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
+	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || (!personal && name === "cookie"))) return;
 	return { at: +at, shows: +at, until: +at + +ttl! * 1000, partition, personal: !!personal };
 };

@@ -36,8 +36,6 @@ export interface Known {
 	/** Sketches made before do not know of what was written, or, for causal reads, of what was read. */
 	written: number;
 	read: number;
-	/** When the present user's session began, as far as this client knows. */
-	session: number;
 	/** Answers sent until then count by another time, because the server's clock was set back. */
 	again: number;
 	/** Whether clients are told to leave everything to the network. */
@@ -66,7 +64,6 @@ export const nothingKnown = (): Known => {
 		recommended: 0,
 		written: 0,
 		read: 0,
-		session: 0,
 		again: 0,
 		off: false,
 		held,

@@ -51,6 +51,8 @@ export class World {
 	/** When each version of a path was written. */
 	readonly written = new Map<string, number[]>();
 	user = "A";
+	/** Whom an answer below `/me` is for. */
+	whose: (request: Request) => string | null = () => this.user;
 	/** Whether the server gives answers a lifetime, by path. */
 	dated: (path: string) => boolean = (path) => !path.startsWith("/plain");
 	/** What the server adds to an answer, by path. */
@@ -155,11 +157,12 @@ export class World {
 		if (behind && !request.headers.get("cache-control")?.includes("no-store")) return behind;
 		const version = this.versions(path).length - 1;
 		const personal = path.startsWith("/me");
-		const body = JSON.stringify({ version, user: personal ? this.user : null });
+		const body = JSON.stringify({ version, user: personal ? this.whose(request) : null });
 		this.#expiry.set(resource(path, ""), this.now + (TTL + 5) * 1000);
 		const partition = this.partition(path) && `;sketch=${this.partition(path)}`;
 		const lifetime = { "quaestor-ttl": `${TTL};at=${this.now}${partition}${personal ? ";private" : ""}` };
-		const headers = { etag: JSON.stringify(body), ...(this.dated(path) ? lifetime : {}), ...this.extra(path) };
+		const whose = personal ? { vary: "cookie", "cache-control": "private, max-age=0, must-revalidate" } : {};
+		const headers = { etag: JSON.stringify(body), ...whose, ...(this.dated(path) ? lifetime : {}), ...this.extra(path) };
 		return { body, headers, status: 200 };
 	}
 }
