@@ -16,7 +16,7 @@ from bson import ObjectId, Timestamp
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
-from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
+from bson.raw_bson import RawBSONDocument
 from pymongo.monitoring import (
     CommandFailedEvent,
     CommandListener,
@@ -39,6 +39,7 @@ from quaestor.capture.topology import Topology, Watcher
 from quaestor.capture.uncaptured import notice_uncaptured
 from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
+from quaestor.query.encoding import RAW
 
 _NEVER_WRITES = frozenset({"find", "getMore", "count", "distinct"})
 _MAX_FRAMES = 40
@@ -227,21 +228,21 @@ def _ids(batch: Sequence[Any]) -> list[Any] | None:
 
     None if one has none or one that cannot be written as BSON again (a type of the client's own), or for raw bytes.
     """
+    if batch and isinstance(batch[0], RawBSONDocument):
+        return _unusual_ids(batch)
     try:
         ids = [document["_id"] for document in batch]
     except (KeyError, TypeError):
         return None
-    if not _PLAIN_IDS.issuperset(map(type, ids)) or (batch and isinstance(batch[0], RawBSONDocument)):
-        return _unusual_ids(batch)
-    return ids
+    return ids if _PLAIN_IDS.issuperset(map(type, ids)) else _unusual_ids(batch)
 
 
 def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
     ids: list[Any] = []
     for document in batch:
         if isinstance(document, RawBSONDocument):
-            # Its own codec options may have turned the _id into what the default options cannot encode.
-            document = RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS)
+            # Its own codec options may not know a value of the record, or turn the _id into what ours cannot encode.
+            document = RawBSONDocument(document.raw, RAW)
         elif not isinstance(document, Mapping):
             return None
         key = document["_id"]
@@ -267,7 +268,7 @@ def _deciding(query: Query, document: Any) -> Any:
 def _record(document: Any) -> Document | None:
     """A copy that the handler cannot change; None if it cannot be written as BSON again."""
     if isinstance(document, RawBSONDocument):
-        return RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS)
+        return RawBSONDocument(document.raw, RAW)
     findings = Findings()
     record: Document = snapshot(document, findings, _uuid_representation)
     return record if findings.opaque is None else None

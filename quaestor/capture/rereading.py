@@ -50,7 +50,10 @@ class Rereader:
         digest = ResultDigest()
         try:
             with pymongo.timeout(self._timeout_ms / 1000):
-                reply = self._client[database].command(_command(query, collection))
+                # A command takes the driver's default options unless it is given the client's.
+                reply = self._client[database].command(
+                    _command(query, collection), codec_options=self._client.codec_options
+                )
                 digest.add(reply)
                 if cursor_id := reply.get("cursor", {}).get("id"):
                     self._client[database].command({"killCursors": collection, "cursors": [cursor_id]})

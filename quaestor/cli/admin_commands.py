@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from quaestor.cli.plain_text import printable
 from quaestor.errors import ConfigurationError
 
 AdminUrl = Annotated[
@@ -72,5 +73,5 @@ def status(
     from quaestor.admin.token import read_token
 
     answer = AdminClient(admin, read_token(token_file)).status()
-    print(json.dumps(answer) if as_json else status_text.text(answer))
+    print(json.dumps(answer) if as_json else printable(status_text.text(answer)))
     raise typer.Exit(0 if answer["serving"] else 1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quaestor.cli.plain_text import line
 from quaestor.doctor.hosted_app import check_examples, load_app, middleware_of, questions, started, until_serving
 from quaestor.read_path.verification import Finding
 
@@ -72,4 +73,4 @@ def _text(examined: Sequence[Examined], missing: Sequence[str]) -> str:
             case Finding.FAILED:
                 lines.append("  asked twice  the second time it failed")
     lines += [f"{path}  needs an example: --path ..." for path in missing]
-    return "\n".join(lines)
+    return "\n".join(map(line, lines))

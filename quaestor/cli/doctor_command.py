@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.cli.plain_text import printable
 
 if TYPE_CHECKING:
     from quaestor.doctor.diagnosis import Diagnosis
@@ -48,7 +49,7 @@ def doctor(
     with redirect_stdout(sys.stderr):  # what the app prints and logs
         examined = asyncio.run(examine(settings, app=app, examples=path or []))
     found = [*examined.found, *_grid(examined.settings)]
-    print(diagnosis.to_json(found) if as_json else diagnosis.text(found))
+    print(diagnosis.to_json(found) if as_json else printable(diagnosis.text(found)))
     raise typer.Exit(0 if diagnosis.healthy(found) else 1)
 
 

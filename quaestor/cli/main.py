@@ -26,6 +26,7 @@ from quaestor.cli import (
     statistics_commands,
     ttl_commands,
 )
+from quaestor.cli.plain_text import printable
 from quaestor.errors import QuaestorError
 
 app = typer.Typer(
@@ -96,7 +97,7 @@ def explain(
         text_index=text_index,
         mongo_url=mongo_url,
     )
-    print(text)
+    print(printable(text))
 
 
 @app.command()
@@ -190,5 +191,5 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=arguments, prog_name="quaestor")
     except QuaestorError as error:
-        print(f"quaestor: {error}", file=sys.stderr)
+        print(printable(f"quaestor: {error}"), file=sys.stderr)
         sys.exit(2)

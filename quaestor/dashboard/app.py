@@ -6,7 +6,6 @@ strip one.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -24,13 +23,12 @@ from quaestor.dashboard import publishing
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.assets import GUARDED, Assets
 from quaestor.dashboard.canaries import Canaries
-from quaestor.dashboard.leaving import left
+from quaestor.dashboard.leaving import each_while_there
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.publishing import Publishing
 from quaestor.dashboard.what_if import WhatIf
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.tasks import ended
 from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
 from quaestor.ttl.published import SupersededError
 
@@ -152,18 +150,14 @@ class DashboardApp:
             *GUARDED,
         ]
         begun = False
-        leaving = asyncio.create_task(left(receive))
-        try:
-            async with aclosing(self._what_if.run(request)) as lines:
-                async for line in lines:
-                    if leaving.done():
-                        return
-                    if not begun:
-                        await send({"type": "http.response.start", "status": 200, "headers": headers})
-                        begun = True
-                    await send({"type": "http.response.body", "body": line, "more_body": True})
-        finally:
-            await ended((leaving,))
+        async with aclosing(each_while_there(self._what_if.run(request), receive)) as lines:
+            async for line in lines:
+                if not begun:
+                    await send({"type": "http.response.start", "status": 200, "headers": headers})
+                    begun = True
+                await send({"type": "http.response.body", "body": line, "more_body": True})
+        if not begun:
+            raise Refused(400, "the client has gone")
         await send({"type": "http.response.body", "body": b""})
 
     def _changeable(self) -> Applying:

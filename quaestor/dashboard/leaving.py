@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from middleware.interface import Receive
@@ -29,3 +30,29 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
         return tasks[0].result()
     finally:
         await ended(tasks)
+
+
+async def each_while_there(items: AsyncGenerator[T, None], receive: Receive) -> AsyncGenerator[T, None]:
+    """Yield what a generator yields until the client goes, also while the next item is in the making. Closes the generator."""
+    leaving = asyncio.create_task(left(receive))
+    try:
+        async with aclosing(items):
+            while True:
+                following = asyncio.create_task(_next(items))
+                try:
+                    await asyncio.wait((following, leaving), return_when=asyncio.FIRST_COMPLETED)
+                    if not following.done():
+                        return
+                finally:
+                    await ended((following,))
+                if not (found := following.result()):
+                    return
+                yield found[0]
+    finally:
+        await ended((leaving,))
+
+
+async def _next(items: AsyncGenerator[T, None]) -> tuple[T, ...]:
+    async for item in items:
+        return (item,)
+    return ()

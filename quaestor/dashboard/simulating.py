@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.errors import ConfigurationError
@@ -142,11 +143,19 @@ def answer(answers: Callable[[Mapping[str, Any]], Iterable[dict[str, Any]]]) -> 
     """Answer the request on standard input, behind the app's own work."""
     with suppress(OSError):
         os.nice(_BEHIND_THE_APP)
+    request = json.loads(sys.stdin.buffer.readline())
+    Thread(target=_end_with_the_app, daemon=True).start()
     try:
-        for told in answers(json.load(sys.stdin)):
+        for told in answers(request):
             print(json.dumps(told), flush=True)
     except ConfigurationError as error:
         print(json.dumps({"problem": str(error)[:500]}), flush=True)
+
+
+def _end_with_the_app() -> None:
+    """End this process when the one that asked has ended, however that came about: standard input ends with it."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ async def _lines(program: str, request: Mapping[str, Any]) -> AsyncGenerator[byt
     assert child.stdout is not None
     ended = False
     try:
-        child.stdin.write(json.dumps(dict(request)).encode())
-        child.stdin.close()
+        # It stays open: its end tells the child that this process has ended.
+        child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
         async with asyncio.timeout(WITHIN_S):
             async for line in child.stdout:
                 ended = not line.startswith(b'{"done"')

@@ -29,9 +29,10 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 from quaestor.errors import ConfigurationError
+from quaestor.query.encoding import RAW
 from quaestor.rest.problems import Problem
 
-_RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+_RAW: Final[CodecOptions[RawBSONDocument]] = RAW
 _TIMED_OUT: Final = frozenset({50, 262})
 """MaxTimeMSExpired, ExceededTimeLimit."""
 _BAD_REQUEST: Final = frozenset({2, 9, 14, 15, 17, 27, 96, 291, 292, 16755, 17007, 51091})

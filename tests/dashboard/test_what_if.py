@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,16 @@ import pytest
 
 from quaestor.admin.request import Refused
 from quaestor.dashboard import what_if
+from quaestor.dashboard.leaving import each_while_there
 from quaestor.dashboard.what_if import WhatIf
 from quaestor.errors import ConfigurationError
 from quaestor.ttl.parameters import TtlParameters, Tuning
 from tests.dashboard.running import HERE, OPERATOR, VIEWER, watched
+from tests.support import becomes
 
 pytestmark = pytest.mark.anyio
 
+SIMULATING = "quaestor.dashboard.simulating"
 CHOSEN = {"default": {"quantile": 0.2}}
 
 
@@ -35,6 +41,35 @@ def unfinished(path: Path) -> Path:
     """A trace as it is while the app runs: its last line is half written."""
     path.write_text("\n".join(lines()) + '\n["s",60')
     return path
+
+
+def endless(path: Path) -> None:
+    """A trace whose reader waits for ever."""
+    os.mkfifo(path)
+
+
+def read_by_somebody(path: Path) -> bool:
+    """Whether a process has begun to read an endless trace. The writer stays until this process ends, or the trace would end."""
+    try:
+        os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    return True
+
+
+def children(program: str, *, of: int | None = None) -> list[int]:
+    """Processes that run a program, of a parent."""
+    parent = os.getpid() if of is None else of
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in listed if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
 
 
 async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
@@ -133,6 +168,41 @@ async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, mo
     monkeypatch.setattr(what_if, "WITHIN_S", 0.0)
     answers = [json.loads(line) async for line in asked.run(request)]
     assert "took longer than" in answers[-1]["problem"]
+
+
+async def test_it_ends_with_its_client_before_its_first_line(tmp_path: Path) -> None:
+    """A child that reads a long trace says nothing for a while, and is ended all the same."""
+    asked = WhatIf(str(tmp_path / "trace"), delta_s=10)
+    endless(tmp_path / "trace")
+    found: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.to_thread(becomes, lambda: found.extend(children(SIMULATING)) or found)
+        return {"type": "http.disconnect"}
+
+    request = {"trace": str(tmp_path / "trace")}
+    assert [line async for line in each_while_there(asked.run(request), receive)] == []
+    assert found
+    assert not any(map(alive, found))
+
+
+def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    """Nobody is left to end it then: it sees the end of its standard input."""
+    endless(tmp_path / "trace")
+    script = f"""
+import asyncio
+from quaestor.dashboard.what_if import _lines
+async def run():
+    async for line in _lines({SIMULATING!r}, {{"trace": {str(tmp_path / "trace")!r}}}):
+        pass
+asyncio.run(run())
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as app:
+        becomes(lambda: children(SIMULATING, of=app.pid))
+        (child,) = children(SIMULATING, of=app.pid)
+        becomes(lambda: read_by_somebody(tmp_path / "trace"))
+        app.kill()
+    becomes(lambda: not alive(child))
 
 
 def test_the_largest_trace_of_the_last_day_is_taken(tmp_path: Path) -> None:

@@ -7,13 +7,20 @@ import uuid
 from typing import Any
 
 import bson
+import pymongo
 import pytest
 from bson.codec_options import CodecOptions, DatetimeConversion, TypeCodec, TypeRegistry
+from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from quaestor.capture import recording
+from quaestor.capture.clients import watch_client
+from quaestor.capture.listener import Capture
+from quaestor.capture.rereading import Rereader
+from quaestor.capture.result_digests import ResultDigest
 from quaestor.model import CapturedRead, Uncacheable
+from quaestor.settings import Settings
 from tests.end_to_end.captured import (
     Client,
     async_client,
@@ -107,3 +114,20 @@ def test_types_of_the_applications_own_are_never_matched_exactly(client: Client,
     assert reasons(outcome_of(lambda: collection.find_one({"_id": Money(5)}))) == {Uncacheable.UNREADABLE}
     read = only_read(outcome_of(lambda: collection.find_one({})))
     assert read.ids is None
+
+
+def test_dates_that_python_does_not_know_are_read_as_raw_records(client: Client, prefix: str, mongo_url: str) -> None:
+    """Years before 1 and after 9999, in the id and beside it; the read is cached, and read again for a recheck."""
+    far, long_ago = DatetimeMS(10**15), DatetimeMS(-(10**15))
+    client[prefix].dates.insert_one({"_id": far, "when": long_ago, "a": 1})
+    options: Any = CodecOptions(document_class=RawBSONDocument)
+    collection = client[prefix].dates.with_options(codec_options=options)
+    read = only_read(outcome_of(lambda: collection.find({"when": long_ago}, sort=[("when", 1)], limit=1).to_list()))
+    assert re_encoded(read) == [bson.encode({"_id": far})]
+    settings = Settings(mongo_url=mongo_url)
+    with watch_client(Capture(), settings) as watching:
+        again = Rereader(watching, timeout_ms=60_000).read(read.query)
+    with pymongo.MongoClient[Any](mongo_url, datetime_conversion="DATETIME_AUTO") as plain:
+        expected = ResultDigest()
+        expected.add({"cursor": {"firstBatch": plain[prefix].dates.find().to_list()}})
+    assert again.digest == expected.value()

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from quaestor.cli import main
+from middleware.audit import Examined
+from quaestor.cli import audit_command, main
 from quaestor.demo import servers
+from quaestor.read_path.verification import Finding
 
 BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'
 
@@ -85,6 +87,23 @@ def test_explain_of_a_malformed_query_is_one_sentence(
     assert told.out == ""
     assert sentence in told.err
     assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "\x07", "\u202e", "\r"])
+def test_what_others_wrote_does_not_act_on_the_terminal(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in an error, nor in what is said of a query or of an application's routes."""
+    assert call("explain", "{", "--collection", f"shop{hostile}") == 2
+    assert call("explain", json.dumps({f"$x{hostile}": 1})) == 2
+    assert call("explain", json.dumps({f"a{hostile}": 1})) == 0
+    told = capsys.readouterr()
+    assert hostile not in told.out + told.err
+    examined = Examined(
+        path=f"/{hostile}", route=f"GET {hostile}", reads=(f"db.{hostile}\n  asked twice  the same",),
+        not_covered=(hostile,), verdict=Finding.SAME, differs=(),
+    )  # fmt: skip
+    text = audit_command._text([examined], [f"/x{hostile}"])
+    assert hostile not in text
+    assert len(text.splitlines()) == 5
 
 
 def refused(ran: subprocess.CompletedProcess[str], *parts: str) -> None:
