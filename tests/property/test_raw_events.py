@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import struct
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -16,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaestor.event_layer.codec import decode_image, encode_image
-from quaestor.event_layer.partitioning import write_partition
+from quaestor.event_layer.partitioning import record_key, write_partition
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
-from quaestor.invalidation.ingest.raw_change_events import payload_of
+from quaestor.invalidation.ingest.raw_change_events import LackingRecord, key_of, payload_of
 from quaestor.model import AfterImage
 
 PARTITIONS = 3
@@ -142,7 +143,26 @@ def test_both_ways_agree_on_every_event_that_both_read(event: bytes) -> None:
     if placed is not None:
         image = decoded_way(event)
         assert image is not None
-        assert placed == (write_partition(image.key, PARTITIONS), encode_image(image))
+        assert placed[0] == write_partition(image.key, PARTITIONS)
+        if isinstance(placed, LackingRecord):
+            assert (placed.namespace, placed.key) == (image.namespace, record_key(image.key))
+            assert placed.version == image.version
+            for record in (None, RawBSONDocument(document((b"_id", value_of(1))))):
+                payload = placed.payload(None if record is None else bytes(record.raw))
+                assert payload == encode_image(replace(image, after=record))
+        else:
+            assert placed == (placed[0], encode_image(image))
+
+
+@given(values, documents)
+def test_the_key_of_a_record_is_found_without_decoding_it_or_is_left_to_the_decoder(key: Value, rest: bytes) -> None:
+    record = document((b"_id", key), (b"rest", (DOCUMENT, rest)))
+    found = key_of(record)
+    if found is not None:
+        assert found == document((b"", key))
+    if key in USUAL_KEYS:
+        assert found is not None
+    assert key_of(document((b"other", key), (b"_id", key))) is None
 
 
 @settings(max_examples=300, deadline=None)
@@ -176,6 +196,7 @@ def test_usual_inserts_go_the_raw_way_whatever_is_in_the_record(key: Value, size
     record = document((b"_id", key), (b"x", (DOCUMENT, nested(150))), (b"x", text(b"\xff" * size)))
     placed = payload_of(insert(key, record), PARTITIONS)
     assert placed is not None
+    assert not isinstance(placed, LackingRecord)
     assert record in placed[1]
     image = decode_image(placed[1])
     assert image.key == bson.decode(document((b"", key)))[""]
@@ -190,6 +211,7 @@ def test_a_record_that_looks_like_the_rest_of_an_event_is_only_a_record() -> Non
     )
     placed = payload_of(insert(value_of(1), forged), 1)
     assert placed is not None
+    assert not isinstance(placed, LackingRecord)
     image = decode_image(placed[1])
     assert (image.namespace, image.key) == ("d.c", 1)
     assert bson.encode(dict(image.after or {})) == forged

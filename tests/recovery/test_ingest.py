@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
+import pymongo
 import pytest
 from bson import Int64
+from bson.raw_bson import RawBSONDocument
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.clock import system_clock
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.codec import decode_image
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
+from quaestor.invalidation.ingest.change_stream import ChangeStream
+from quaestor.invalidation.ingest.primary_probes import probe_primary
+from quaestor.invalidation.ingest.raw_change_events import LackingRecord, payload_of
+from quaestor.invalidation.ingest.resume_position import ResumePosition
+from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, WriteKind
+from quaestor.observability.telemetry import Telemetry
 from tests.recovery.ingesting import Client, count, ingesting, of, summary
 
 
@@ -230,3 +242,43 @@ def test_an_event_too_large_for_its_images_is_delivered_without_them(
     assert images[1].after is not None
     assert images[1].after["x"] == 1
     assert summary(images[3]) == (WriteKind.UPDATE, 2, {"_id": 2, "x": 1}, True, {"_id": 2}, True)
+
+
+def test_bursts_take_the_fast_path_and_one_look_up(client: Client, mongo_url: str, database: Any, prefix: str) -> None:
+    """Updates without images and writes of transactions come in thousands: none is decoded, and one find reads the records of a
+    whole batch."""
+    number = 1_000
+    database.plain.insert_many([{"_id": key, "text": "x" * 100} for key in range(number)])
+    seen: list[str] = []
+
+    class Counting(CommandListener):
+        def started(self, event: CommandStartedEvent) -> None:
+            seen.append(event.command_name)
+
+        def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+        def failed(self, event: CommandFailedEvent) -> None: ...
+
+    position = ResumePosition(None, probe_primary(client, system_clock).applied, None)
+    with client.start_session() as session, session.start_transaction():
+        database.plain.update_many({}, {"$set": {"n": 1}}, session=session)
+        database.images.insert_one({"_id": 1}, session=session)
+        database.images.update_one({"_id": 1}, {"$set": {"n": 1}}, session=session)
+        database.images.delete_one({"_id": 1}, session=session)
+    with closing(ChangeStream.open(client, position, images=True, slim=False, await_ms=200)) as stream:
+        events: list[RawBSONDocument] = []
+        while len(events) < number + 3:
+            events += stream.read()
+    made = [payload_of(bytes(event.raw), 1) for event in events]
+    assert None not in made
+    assert sum(isinstance(write, LackingRecord) for write in made) == number
+    with pymongo.MongoClient[dict[str, Any]](mongo_url, event_listeners=[Counting()]) as own:
+        layer = MemoryEventLayer()
+        WritePipelines(own, layer, ["writes"], Telemetry(), PipelineBounds()).deliver(events, post_images=True)
+        assert seen == ["find"]
+    images = [decode_image(entry.payload) for entry in layer.read({"writes": "0"}, count=2 * number, block_ms=0)]
+    assert [image.kind for image in images[number:]] == [WriteKind.INSERT, WriteKind.UPDATE, WriteKind.DELETE]
+    assert {image.key: image.after for image in images[:number]} == {
+        key: {"_id": key, "text": "x" * 100, "n": 1} for key in range(number)
+    }
+    assert not any(image.after_exact for image in images[:number])

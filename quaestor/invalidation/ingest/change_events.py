@@ -51,9 +51,9 @@ _NAMES: Final = {
 }
 STAGES: Final[tuple[dict[str, Any], ...]] = (
     {"$set": {CHANGED: {"$cond": [{"$eq": ["$operationType", "update"]}, _NAMES, "$$REMOVE"]}}},
-    {"$unset": "updateDescription"},
+    {"$unset": ["updateDescription", "lsid", "txnNumber"]},
 )
-"""What follows `$changeStream`: of what an update wrote, the names of the fields travel and not their values."""
+"""Stages behind `$changeStream`: updates carry the names of their fields and not the values; no event names its transaction."""
 _MOST_PATHS: Final = 64
 
 _INDEX_EVENTS: Final = frozenset(

@@ -3,13 +3,15 @@
 At ten thousand writes a second decoding an event and encoding an image takes as much of a core as everything else that
 ingest does. Here nothing is decoded: times, key and records go into the payload as the bytes that mongod sent. Whatever
 looks different in any way is left to `change_events.py`, which understands every event; the two agree on all that both read.
+An update of a collection without post-images carries no record: its payload is made when the record has been looked up.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 import bson
 from bson.errors import BSONError
@@ -18,7 +20,7 @@ from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.image_bytes import image_bytes
 from quaestor.event_layer.partitioning import partition_of
 from quaestor.invalidation.ingest.change_events import CHANGED, RECORD_KINDS, touched_paths
-from quaestor.model import WriteKind
+from quaestor.model import Version, WriteKind
 
 _TOKEN: Final = slice(4, 9)
 _TOKEN_LENGTH: Final = slice(9, 13)
@@ -28,7 +30,7 @@ _HEAD: Final = re.compile(
     rb"\x11clusterTime\0(.{7}[\0-\x7f])"
     rb"(?:\x05collectionUUID\0\x10\0\0\0\x04.{16})?"
     rb"\x09wallTime\0(.{8})"
-    rb"(?:\x03fullDocument\0(.{4}))?",
+    rb"(?:\x03fullDocument\0(.{4})|\x0afullDocument\0)?",
     re.DOTALL,
 )
 _NAMES: Final = re.compile(
@@ -39,13 +41,32 @@ _PATHS: Final = re.compile(rb"\x04%b\0(.{4})" % CHANGED.encode(), re.DOTALL)
 _SIZES: Final = {b"\x07": 12, b"\x10": 4, b"\x12": 8}
 """Keys of constant size: ObjectId, int32, int64."""
 _STRING: Final = b"\x02"
+_ID: Final = b"_id\0"
+_MAY_LACK: Final = (WriteKind.DELETE, WriteKind.UPDATE)
 _END: Final = b"\0"
 
 
-def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | None:
-    """Write partition and payload of one record's write; None: of anything that does not look as usual.
+class LackingRecord(NamedTuple):
+    """The write of one record whose event came without the record.
 
-    An update must carry its record, and that must be the image of this very write: servers before 6.0 look it up.
+    partition: its write partition.
+    namespace, key: of the record, the key as `record_key` gives it.
+    version: of the write.
+    payload: makes the payload of the record as it is now, BSON; None: it is gone.
+    """
+
+    partition: int
+    namespace: str
+    key: bytes
+    version: Version
+    payload: Callable[[bytes | None], bytes]
+
+
+def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingRecord | None:
+    """Write partition and payload of one record's write, as far as its event carries it; None: of anything that does not look
+    as usual.
+
+    A record in an update must be the image of this very write: servers before 6.0 look it up.
     O(size of the records), a few microseconds for small ones.
     """
     if event[_TOKEN] != b"\x03_id\0":
@@ -59,7 +80,7 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | None:
         begin, end = end - 4, end - 4 + _int32(length)
         after = event[begin:end]
     names = _NAMES.match(event, end)
-    if names is None or (after is None) != (kind is WriteKind.DELETE):
+    if names is None or (after is None and kind not in _MAY_LACK) or (after is not None and kind is WriteKind.DELETE):
         return None
     database, collection, length, key_type = names.groups()
     end = names.start(3) + _int32(length)
@@ -77,22 +98,40 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | None:
             changed = touched_paths(bson.decode(event[begin:end], BSON_OPTIONS).values(), exact=True)
         if event[end:] != _END or not _usual(key_type, key):
             return None
-        payload = image_bytes(
+        namespace = _namespace(database, collection)
+        image = partial(
+            image_bytes,
             kind=kind,
-            namespace=_namespace(database, collection),
+            namespace=namespace,
             version=version,
             wall=wall,
             key_type=key_type,
             key=key,
             exact=after is not None,
             known=before is not None or kind is WriteKind.INSERT,
-            after=after,
             before=before,
             changed=changed,
         )
+        record = _as_record_key(key_type, key)
+        partition = partition_of(record, partitions) if partitions > 1 else 0
+        if after is None and kind is WriteKind.UPDATE:
+            return LackingRecord(partition, namespace, record, int.from_bytes(version, "little"), partial(_with, image))
+        return partition, image(after=after)
     except (ValueError, BSONError):  # a name that is no UTF-8
         return None
-    return (partition_of(_as_record_key(key_type, key), partitions) if partitions > 1 else 0), payload
+
+
+def key_of(record: bytes) -> bytes | None:
+    """What `record_key` gives for the `_id` of a record; None if that does not begin the record, or is not of a usual kind."""
+    key_type = record[4:5]
+    if record[5:9] != _ID:
+        return None
+    size = 4 + _int32(record[9:13]) if key_type == _STRING else _SIZES.get(key_type)
+    return None if size is None else _as_record_key(key_type, record[9 : 9 + size])
+
+
+def _with(image: Callable[..., bytes], after: bytes | None) -> bytes:
+    return image(after=after)
 
 
 def _usual(key_type: bytes, key: bytes) -> bool:

@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import bson
 import pymongo
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 from quaestor.cluster_time import timestamp_of
+from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS
-from quaestor.model import AfterImage, Document, WriteKind
+from quaestor.invalidation.ingest.raw_change_events import key_of
+from quaestor.model import AfterImage, Version, WriteKind
 
-_AT_ONCE = 200
-"""Records asked for in one find: bounds the answer, not the number of finds."""
+_AT_ONCE = 1_000
+"""Records asked for in one find, which are as many as a batch of events has."""
 
 
 def needs_record(image: AfterImage) -> bool:
@@ -24,34 +29,68 @@ def needs_record(image: AfterImage) -> bool:
     return image.kind is WriteKind.UPDATE and image.after is None
 
 
-def with_current_records(client: pymongo.MongoClient[Any], images: Sequence[AfterImage]) -> list[AfterImage]:
-    """Complete these images, in order: those that lack `after` get the record as it is now, if it still exists.
+class RecordLookup:
+    """The records that some updates lack: noted one by one, looked up together. Not thread-safe."""
 
-    One find a collection (and 200 records). The reads are causally after the newest of the images, so each record is at
-    least as new as its event, also when an outdated primary answers. `after_exact` stays false. Raises PyMongoError.
-    """
-    missing: dict[str, dict[bytes, Any]] = {}
+    def __init__(self) -> None:
+        self._wanted: dict[str, dict[bytes, None]] = {}
+        self._newest: Version = 0
+        self._found: dict[tuple[str, bytes], RawBSONDocument] = {}
+
+    def want(self, namespace: str, key: bytes, version: Version) -> None:
+        """Note a record.
+
+        key: as `record_key` gives it.
+        version: of the update that lacks it.
+        """
+        self._wanted.setdefault(namespace, {})[key] = None
+        self._newest = max(self._newest, version)
+
+    def read(self, client: pymongo.MongoClient[Any]) -> None:
+        """Read all records that were noted: one find a collection (and 1,000 records).
+
+        The reads are causally after the newest of the updates, so each record is at least as new as its update, also when an
+        outdated primary answers. Raises PyMongoError.
+        """
+        if not self._wanted:
+            return
+        with client.start_session(causal_consistency=True) as session:
+            session.advance_operation_time(timestamp_of(self._newest))
+            for namespace, keys in self._wanted.items():
+                collection, wanted = _collection(client, namespace), list(keys)
+                for first in range(0, len(wanted), _AT_ONCE):
+                    ids = [bson.decode(key, BSON_OPTIONS)[""] for key in wanted[first : first + _AT_ONCE]]
+                    for record in collection.find({"_id": {"$in": ids}}, session=session, batch_size=len(ids) + 1):
+                        self._found[namespace, key_of(bytes(record.raw)) or record_key(record["_id"])] = record
+
+    def found(self, namespace: str, key: bytes) -> RawBSONDocument | None:
+        """The record as it was when it was read; None: it did not exist any more."""
+        return self._found.get((namespace, key))
+
+
+def with_current_records(client: pymongo.MongoClient[Any], images: Sequence[AfterImage]) -> list[AfterImage]:
+    """Complete these images, in order: those that lack `after` get the record as it is now, if it still exists. `after_exact`
+    stays false. Raises PyMongoError."""
+    lookup = RecordLookup()
     for image in images:
         if needs_record(image):
-            missing.setdefault(image.namespace, {})[record_key(image.key)] = image.key
-    if not missing:
-        return list(images)
-    found: dict[tuple[str, bytes], Document] = {}
-    with client.start_session(causal_consistency=True) as session:
-        session.advance_operation_time(timestamp_of(max(image.version for image in images)))
-        for namespace, keys in missing.items():
-            database, _, name = namespace.partition(".")
-            collection = client.get_database(
-                database,
-                codec_options=RAW_OPTIONS,
-                read_preference=ReadPreference.PRIMARY,
-                read_concern=ReadConcern("local"),
-            ).get_collection(name)
-            wanted = list(keys.values())
-            for first in range(0, len(wanted), _AT_ONCE):
-                for record in collection.find({"_id": {"$in": wanted[first : first + _AT_ONCE]}}, session=session):
-                    found[namespace, record_key(record["_id"])] = record
-    return [
-        replace(image, after=found.get((image.namespace, record_key(image.key)))) if needs_record(image) else image
-        for image in images
-    ]
+            lookup.want(image.namespace, record_key(image.key), image.version)
+    lookup.read(client)
+    return [completed(image, lookup) for image in images]
+
+
+def completed(image: AfterImage, lookup: RecordLookup) -> AfterImage:
+    """The image with the record that was looked up, if it lacked one."""
+    if not needs_record(image):
+        return image
+    return replace(image, after=lookup.found(image.namespace, record_key(image.key)))
+
+
+def _collection(client: pymongo.MongoClient[Any], namespace: str) -> Collection[RawBSONDocument]:
+    database, _, name = namespace.partition(".")
+    return client.get_database(
+        database,
+        codec_options=RAW_OPTIONS,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("local"),
+    ).get_collection(name)

@@ -17,10 +17,10 @@ from bson.raw_bson import RawBSONDocument
 from quaestor.errors import EventLayerError
 from quaestor.event_layer.bounds import PipelineBounds, measured
 from quaestor.event_layer.codec import encode_image
-from quaestor.event_layer.partitioning import write_partition
+from quaestor.event_layer.partitioning import record_key, write_partition
 from quaestor.invalidation.ingest.change_events import after_images, unreadable
-from quaestor.invalidation.ingest.raw_change_events import payload_of
-from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
+from quaestor.invalidation.ingest.raw_change_events import LackingRecord, payload_of
+from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
@@ -55,19 +55,21 @@ class WritePipelines:
 
         Raises EventLayerError, PyMongoError: then some may have been appended.
         """
-        partitions = len(self._streams)
-        made: list[_Placed | AfterImage] = []
-        lacking: list[AfterImage] = []
+        partitions, lookup = len(self._streams), RecordLookup()
+        made: list[_Placed | LackingRecord | AfterImage] = []
         for event in events:
             placed = payload_of(bytes(event.raw), partitions) if post_images else None
-            if placed is not None:
-                made.append(placed)
+            if placed is None:
+                images = self._images(event, post_images)
+                made += images
+                for image in filter(needs_record, images):
+                    lookup.want(image.namespace, record_key(image.key), image.version)
                 continue
-            images = self._images(event, post_images)
-            made += images
-            lacking += filter(needs_record, images)
-        found = iter(with_current_records(self._client, lacking))
-        self._append([next(found) if isinstance(one, AfterImage) and needs_record(one) else one for one in made])
+            made.append(placed)
+            if isinstance(placed, LackingRecord):
+                lookup.want(placed.namespace, placed.key, placed.version)
+        lookup.read(self._client)
+        self._append(_completed(write, lookup) for write in made)
 
     def append(self, *images: AfterImage) -> None:
         """Append these images. Raises EventLayerError."""
@@ -109,3 +111,12 @@ class WritePipelines:
             self._telemetry.failure("mongodb", "ingest.event_unreadable", error)
             instead = replace(image, kind=WriteKind.COLLECTION, key=None, after=None, before=None, changed=None)
             return instead, encode_image(instead)
+
+
+def _completed(write: _Placed | LackingRecord | AfterImage, lookup: RecordLookup) -> _Placed | AfterImage:
+    if isinstance(write, AfterImage):
+        return completed(write, lookup)
+    if isinstance(write, LackingRecord):
+        record = lookup.found(write.namespace, write.key)
+        return write.partition, write.payload(None if record is None else bytes(record.raw))
+    return write
