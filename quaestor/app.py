@@ -158,7 +158,7 @@ class Quaestor:
         self._manual = services.manual_invalidation(self.parts, client)
         for watching in (
             *(services.embedded_grid, services.elected_grid, services.catalog_polling),
-            *(services.contributor_reading, services.rechecking),
+            *(services.contributor_reading, services.rechecking, services.unreported_writing),
         ):
             self._stops.append(await watching(self.parts, client))
         self.telemetry.event("quaestor.watching")

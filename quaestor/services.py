@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ Stop = Callable[[], Awaitable[object]]
 _HOUSEKEEPING_EVERY_S: Final = 1.0
 _TUNED_EVERY_S: Final = 5.0
 _CONTRIBUTORS_WITHIN_MS: Final = 2_000
+_SENT_AGAIN_S: Final = 1.0
 
 
 async def invalidating(parts: Parts) -> Stop:
@@ -226,6 +228,47 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
     turning_on = asyncio.create_task(parts.pre_images.run(client, catalog), name="quaestor-pre-images")
     return partial(ended, (polling, turning_on))
+
+
+async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
+    """Invalidation of the collections that captured clients write to by `applyOps`, which no change event reports.
+
+    Each is sent twice: a registration that was on its way at first is there the second time.
+    """
+    loop, waiting, wake = asyncio.get_running_loop(), set[str](), asyncio.Event()
+
+    def note(namespaces: frozenset[str]) -> None:
+        waiting.update(namespaces)
+        wake.set()
+
+    def reported(namespaces: frozenset[str]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(note, namespaces)
+
+    async def send() -> None:
+        again: frozenset[str] = frozenset()
+        while True:
+            if not again:
+                await wake.wait()
+            wake.clear()
+            new = frozenset(waiting)
+            waiting.clear()
+            try:
+                await anyio.to_thread.run_sync(parts.collection_events.send, again | new)
+                again = new
+            except EventLayerError as error:
+                parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+                waiting.update(again | new)
+            await asyncio.sleep(_SENT_AGAIN_S)
+
+    parts.capture.unreported.follow(reported)
+    stop = _background(send(), "quaestor-unreported")
+
+    async def end() -> None:
+        parts.capture.unreported.follow(None)
+        await stop()
+
+    return end
 
 
 async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:

@@ -37,6 +37,7 @@ from quaestor.capture.result_digests import ResultDigest, loses_nothing, may_be_
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
 from quaestor.capture.uncaptured import notice_uncaptured
+from quaestor.capture.unreported import APPLY_OPS, UnreportedWrites
 from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 from quaestor.query.encoding import RAW
@@ -56,6 +57,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
     when its read preference leaves the choice open or the client is connected directly; and that a client has appeared.
 
     clients: those that carry it.
+    unreported: writes that no change event reports.
     """
 
     def __init__(self) -> None:
@@ -63,6 +65,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
         self._known = KnownCommands()
         self._compared: set[str] = set()
         self.clients = CapturedClients(self, self._topology)
+        self.unreported = UnreportedWrites()
         notice_uncaptured()
 
     def watcher(self) -> Watcher:
@@ -77,6 +80,8 @@ class Capture(CommandListener, ServerHeartbeatListener):
             return
         recorder, writes = heard_by(self)
         name = event.command_name
+        if name == APPLY_OPS:
+            self.unreported.started(event)
         if writes is not None and name not in _NEVER_WRITES:
             self._log_write(writes, event)
         if recorder is None:
@@ -93,6 +98,8 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if not isinstance(event, CommandSucceededEvent):
             self._topology.heartbeat_succeeded(event.connection_id, event.reply)
             return
+        if event.command_name == APPLY_OPS:
+            self.unreported.ended(event)
         recorder, writes = heard_by(self)
         if writes is not None:
             writes.succeeded(event)
@@ -107,6 +114,8 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if not isinstance(event, CommandFailedEvent):
             self._topology.heartbeat_failed(event.connection_id)
             return
+        if event.command_name == APPLY_OPS:
+            self.unreported.ended(event)
         recorder, writes = heard_by(self)
         if writes is not None:
             writes.failed(_request(event))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pymongo
+from bson import Timestamp
 from bson.datetime_ms import DatetimeMS
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -21,6 +22,15 @@ _RIGHTS: Final = "mongod rights"
 _IMAGES: Final = "images"
 _CONCERN: Final = "write concern"
 _JOURNAL: Final = "journal"
+_APPLY_OPS: Final = "applyOps"
+_MONGOSYNC: Final = "mongosync_reserved_for_internal_use"
+_INVALIDATE: Final = "quaestor invalidate --collection DATABASE.COLLECTION"
+_LOOKED_BACK_S: Final = 3_600
+_OPLOG_MS: Final = 2_000
+_UNSEEN: Final = (
+    "change streams do not report its writes, so answers stay old for their lifetime (mongorestore --oplogReplay and mongosync "
+    "write like that); invalidate what it wrote when it has ended"
+)
 
 Check = Callable[[Access, Settings], Iterator[Diagnosis]]
 """What asks for one thing. Raises PyMongoError."""
@@ -38,7 +48,16 @@ def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Dia
         return [reachability.unreachable(hosts, error)]
     if not_a_set := reachability.standalone(access.hello, access.address, _argv(access)):
         return [not_a_set]
-    checks: tuple[Check, ...] = (_version, _change_streams, _writes, _write_concern, _journal, _clock, _images)
+    checks: tuple[Check, ...] = (
+        _version,
+        _change_streams,
+        _writes,
+        _write_concern,
+        _journal,
+        _clock,
+        _images,
+        _unreported,
+    )
     return [one for check in checks for one in _found(check, access, settings)]
 
 
@@ -187,6 +206,28 @@ def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
                     "changed; or let Quaestor turn them on: pre_images='enable'",
                     access.command(name, on),
                 )
+
+
+def _unreported(access: Access, settings: Settings) -> Iterator[Diagnosis]:
+    """Traces of tools that write by applyOps. The oplog shows the commands of the last hour, if this user may read it."""
+    if _MONGOSYNC in access.client.list_database_names():
+        yield warn(_APPLY_OPS, f"mongosync has worked here (it left {_MONGOSYNC}): {_UNSEEN}", _INVALIDATE)
+    recent = {
+        "ts": {"$gte": Timestamp(max(0, access.hello["lastWrite"]["opTime"]["ts"].time - _LOOKED_BACK_S), 0)},
+        "op": "c",
+        "o.applyOps": {"$exists": True},
+        "lsid": {"$exists": False},  # transactions are logged alike, and are reported
+    }
+    try:
+        entry = access.client.local["oplog.rs"].find_one(recent, {"ts": 1}, max_time_ms=_OPLOG_MS)
+    except PyMongoError:
+        return  # this user may not read the oplog, or it is too long to be read for this
+    if entry is not None:
+        yield warn(
+            _APPLY_OPS,
+            f"applyOps was used here at {entry['ts'].as_datetime():%Y-%m-%d %H:%M:%S} UTC: {_UNSEEN}",
+            _INVALIDATE,
+        )
 
 
 def _roles(settings: Settings) -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pymongo
@@ -81,6 +82,26 @@ def test_images_are_told_by_collection_and_turned_on_by_the_command(
         carry_out(one["remedy"][0], collections.client)
     told = doctor("--mongo-url", mongo_url)
     assert {one["level"] for one in told.about("images", f"{prefix}.")} == {"ok"}
+
+
+def test_tools_that_write_without_change_events_are_named_by_their_traces(tmp_path: Path) -> None:
+    """A transaction is logged like an applyOps, and is none."""
+    server = servers.mongod_server(tmp_path)
+    server.start()
+    try:
+        with pymongo.MongoClient[dict[str, Any]](server.url) as client:
+            client.shop.items.insert_one({"_id": 1})
+            with client.start_session() as session, session.start_transaction():
+                client.shop.items.update_one({"_id": 1}, {"$set": {"n": 1}}, session=session)
+            assert doctor("--mongo-url", server.url).about("applyOps") == []
+            client.admin.command({"applyOps": [{"op": "i", "ns": "shop.items", "o": {"_id": 2}}]})
+            told = doctor("--mongo-url", server.url)
+            assert told.level("applyOps", "was used here at") == "warn"
+            assert "quaestor invalidate --collection" in told.one("applyOps")["remedy"][0]
+            client.mongosync_reserved_for_internal_use.resumeData.insert_one({"_id": 1})
+            assert doctor("--mongo-url", server.url).level("applyOps", "mongosync has worked here") == "warn"
+    finally:
+        server.stop()
 
 
 def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: servers.Server, root: Client) -> None:
