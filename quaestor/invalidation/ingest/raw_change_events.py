@@ -122,7 +122,7 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
 
 
 def key_of(record: bytes) -> bytes | None:
-    """What `record_key` gives for the `_id` of a record; None if that does not begin the record, or is not of a usual kind."""
+    """Return the `record_key` of a record; None if its `_id` does not stand first, or is not of a usual kind."""
     key_type = record[4:5]
     if record[5:9] != _ID:
         return None
