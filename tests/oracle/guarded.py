@@ -11,8 +11,9 @@ import pymongo
 from pymongo.collection import Collection
 
 from quaestor.errors import QueryError
+from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.ingest.change_events import STAGES, after_images
-from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
+from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
 from quaestor.invalidation.registry.contributor_reads import with_contributors
 from quaestor.invalidation.registry.registration_building import dependencies, registration
@@ -157,7 +158,11 @@ class Guard:
         """What these writes invalidate; records that they do not carry are read first, as ingest reads them."""
         images = list(images)
         if any(map(needs_record, images)):
-            images = with_current_records(self._records.database.client, images)
+            lookup = RecordLookup()
+            for image in filter(needs_record, images):
+                lookup.want(image.namespace, record_key(image.key), image.version)
+            lookup.read(self._records.database.client)
+            images = [completed(image, lookup) for image in images]
         for image in images:
             yield from self._node.process(image, now_ms=_NOW_MS)
 

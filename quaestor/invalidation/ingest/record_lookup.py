@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,17 +65,6 @@ class RecordLookup:
     def found(self, namespace: str, key: bytes) -> RawBSONDocument | None:
         """The record as it was when it was read; None: it did not exist any more."""
         return self._found.get((namespace, key))
-
-
-def with_current_records(client: pymongo.MongoClient[Any], images: Sequence[AfterImage]) -> list[AfterImage]:
-    """Complete these images, in order: those that lack `after` get the record as it is now, if it still exists. `after_exact`
-    stays false. Raises PyMongoError."""
-    lookup = RecordLookup()
-    for image in images:
-        if needs_record(image):
-            lookup.want(image.namespace, record_key(image.key), image.version)
-    lookup.read(client)
-    return [completed(image, lookup) for image in images]
 
 
 def completed(image: AfterImage, lookup: RecordLookup) -> AfterImage:
