@@ -27,8 +27,8 @@ def wanted(
     policy = plan.policy
     if policy.closed:
         return None, "bypass" if policy.bypass else "private-route"
-    if plan.diverged:
-        return None, "diverged"
+    if plan.barred:
+        return None, plan.barred
     credentials = None
     if policy.sharing is Sharing.UNDECLARED:
         credentials = facts.bypass if facts.personal else "credentials" if somebody(scope) else None

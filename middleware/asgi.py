@@ -29,6 +29,7 @@ from middleware.never_stored import NeverStored
 from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
 from middleware.page_script import PageScript
+from middleware.quarantines import Quarantines
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import refuse
@@ -112,9 +113,10 @@ class QuaestorMiddleware:
             sort_query=quaestor.settings.sort_query,
             leaves_copies=self._outgoing.leaves_copies,
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
-            diverged=quaestor.read_path.probation.quarantined,
+            barred=quaestor.read_path.probation.barred,
         )
-        self._verifications = Verifications(self._app, quaestor.read_path, self._routes)
+        self._quarantines = Quarantines(quaestor.read_path, self._routes)
+        self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
         self._plans = self._routes.plans
         self._asked_whole = AskedWhole()
         self._never_stored = NeverStored()
@@ -237,7 +239,8 @@ class QuaestorMiddleware:
     ) -> Exchange:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
-            refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
+            refreshes=self._refreshes, verifications=self._verifications, quarantines=self._quarantines,
+            scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
             asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
         )  # fmt: skip
@@ -297,6 +300,7 @@ class QuaestorMiddleware:
             await self._dashboard.stop()
         await self._verifications.stop()
         await self._refreshes.stop()
+        await self._quarantines.stop()
 
     def _by_failed(self, why: str) -> None:
         self._engine.telemetry.failure("routes", "routes.scope_failed", why)

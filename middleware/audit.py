@@ -119,7 +119,7 @@ class Audit:
         registry, expires_at_ms = self._engine.registry, self._engine.read_path.clock() + _LEASE_MS
         registered = await registry.register(first.reads, since=since, expires_at_ms=expires_at_ms)
         sample = Sample(
-            request=request, route=plan.route, name=plan.route_name, probation=plan.probation, key="",
+            request=request, plan=plan, key="",
             registrations=registered.ids, fingerprint=first.fingerprint,
             fresh_until_ms=first.outcome.valid_until_ms or expires_at_ms,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from middleware.asked_whole import AskedWhole
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
 from middleware.never_stored import NeverStored
+from middleware.quarantines import Quarantines
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.verification import Verifications
@@ -25,7 +26,7 @@ class ExchangeContext:
 
     app: the application behind the middleware.
     outgoing: makes the header fields of answers.
-    routes, refreshes, verifications: those of the middleware.
+    routes, refreshes, verifications, quarantines: those of the middleware.
     scope, receive, send: ASGI's.
     facts: what the request's header fields say.
     target: all names of what it asks for.
@@ -43,6 +44,7 @@ class ExchangeContext:
     routes: Routes
     refreshes: Refreshes
     verifications: Verifications
+    quarantines: Quarantines
     scope: Scope
     receive: Receive
     send: Send

@@ -68,11 +68,10 @@ class Delivery:
             return Verdict(event=Event.UNGUARDED, reasons=("failed",))
 
     async def send_stored(self, resident: Resident, *, confirmed: bool) -> None:
-        """Send an answer that has become an entry.
+        """Send an answer that is going to be an entry. Who waits for the same is served when publish() has stored it.
 
         confirmed: it is an older one, and the handler's 304 has confirmed it.
         """
-        self._land_stored(resident)
         self._watch(resident)
         self._count_miss()
         how = self._missed.forwarded(confirmed=confirmed) + b"; stored"
@@ -152,6 +151,28 @@ class Delivery:
             resident.usefulness = read_path.doorkeeper.admitted(
                 plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
             )
+
+    async def publish(self, resident: Resident, *, asked_ms: int) -> None:
+        """Store an entry whose answer was sent and whose handler has ended, for whoever asks from now on. Never raises an
+        Exception."""
+        read_path = self._read_path
+        try:
+            kept = await read_path.admission.publication.publish(resident, asked_ms=asked_ms)
+        except Exception as error:
+            read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
+            kept = None
+        if kept is None:
+            return self._missed.land(Landing.LEFT)
+        return self._land_stored(kept)
+
+    def withdraw(self, resident: Resident) -> None:
+        """Give up an entry whose handler was not allowed to end, or has written after its answer."""
+        self._read_path.admission.publication.discard(resident)
+        self._missed.land(Landing.LEFT)
+
+    def let_others_run(self) -> None:
+        """Let nobody wait any longer for this answer: the client reads slowly, or the handler has more to do after it."""
+        self._missed.land(Landing.LEFT)
 
     def _land_stored(self, resident: Resident) -> None:
         """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from middleware.asked_scope import hand_back, recorded
@@ -25,7 +26,8 @@ from middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
 from middleware.partial_answers import BegunEntry, as_received, storable_part
 from middleware.stale_entry import Settled
 from middleware.storable_fields import storable
-from quaestor.capture import Recorder, recording
+from quaestor.capture import Recorder, not_recording, recording
+from quaestor.capture.left_behind import LeftBehind
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
 from quaestor.read_path import freshness, partial_answers, shared_cache_rules, validation
@@ -35,6 +37,12 @@ from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.missing_reads import MISSING_READ
 from quaestor.read_path.partial_answers import Part
+from quaestor.store.memory import Resident
+
+_PATIENCE_S = 0.05
+"""How long others wait for an answer that is being sent, or whose handler has more to do, before one of them runs its own."""
+_LONGEST_WORK_S = 30.0
+"""How long tasks that a handler leaves behind keep its answer from being stored. A write after that ends the entry."""
 
 
 class HandlerRun:
@@ -72,6 +80,9 @@ class HandlerRun:
         )
         self._surroundings = contextvars.copy_context()
         self._recorder: Recorder | None = None
+        self._admitted: Resident | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._verify: Callable[[], None] | None = None
         self._since: Version = 0
         self._asked_ms = 0
         self._begun_s = 0.0
@@ -82,28 +93,34 @@ class HandlerRun:
         tracing = self._read_path.telemetry.tracing
         self._begun_s = time.perf_counter()
         self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
-        with (
-            tracing.inside(self._span),
-            recording(
-                clock_window_ms=self._read_path.settings.clock_window_ms, capture=self._read_path.capture
-            ) as self._recorder,
-        ):
-            self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
-            try:
-                await self._context.app(self._shown, self._body.receive, self._take)
-            except BaseException as error:
-                # Even if the client is not sent the error: whoever logs exceptions must see it.
-                if isinstance(error, Exception):
-                    await self._serve_on_error(b"fwd=stale; detail=error")
-                if self.state not in TERMINAL:
-                    self._step(Event.RAISED)
-                raise
-            finally:
-                end(self._span)
-                if self._timer is not None:
-                    await self._timer.stop(self._read_path.telemetry)
-                self._hand_back()
+        block = recording(clock_window_ms=self._read_path.settings.clock_window_ms, capture=self._read_path.capture)
+        try:
+            with tracing.inside(self._span), block as self._recorder:
+                self._recorder.writes.on_attempt = self._context.quarantines.on_write(self._context.plan)
+                await self._run_recorded()
+        finally:
+            if self._admitted is not None:
+                await self._publish(block.left_behind())
         await self._finish()
+
+    async def _run_recorded(self) -> None:
+        self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
+        try:
+            await self._context.app(self._shown, self._body.receive, self._take)
+        except BaseException as error:
+            # Even if the client is not sent the error: whoever logs exceptions must see it.
+            if isinstance(error, Exception):
+                await self._serve_on_error(b"fwd=stale; detail=error")
+            else:
+                self._give_up()
+            if self.state not in TERMINAL:
+                self._step(Event.RAISED)
+            raise
+        finally:
+            end(self._span)
+            if self._timer is not None:
+                await self._timer.stop(self._read_path.telemetry)
+            self._hand_back()
 
     def _hand_back(self) -> None:
         # Who was misled is asked again, with the scope as it came.
@@ -111,6 +128,39 @@ class HandlerRun:
 
     def _step(self, event: Event) -> None:
         self.state = step(self.state, event)
+
+    async def _publish(self, left: LeftBehind) -> None:
+        """Let others have the entry, now that its handler has ended and has not written; tasks that the handler has begun are
+        waited for in the background."""
+        tasks = await left.tasks()
+        if tasks:
+            self._context.refreshes.beside(self._publish_after(tasks))
+        else:
+            await self._publish_unless_written()
+
+    async def _publish_after(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        await asyncio.wait(tasks, timeout=_LONGEST_WORK_S)
+        await self._publish_unless_written()
+
+    async def _publish_unless_written(self) -> None:
+        assert self._recorder is not None
+        if self._recorder.writes.attempted:
+            self._give_up()
+        if self._patience is not None:
+            self._patience.cancel()
+        if (admitted := self._admitted) is not None:
+            self._admitted = None
+            await self._delivery.publish(admitted, asked_ms=self._asked_ms)
+            if self._verify is not None:
+                self._verify()
+
+    def _give_up(self) -> None:
+        """Have nothing kept of an answer that was sent: its handler writes, or was not allowed to end."""
+        if self._patience is not None:
+            self._patience.cancel()
+        if (admitted := self._admitted) is not None:
+            self._admitted = None
+            self._delivery.withdraw(admitted)
 
     async def _finish(self) -> None:
         """The handler has returned."""
@@ -259,29 +309,33 @@ class HandlerRun:
         # Before anything is handed back: it is to be asked again as it was asked now. Most answers without reads are not stored.
         repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
         self._hand_back()
-        verdict = await self._delivery.admit(
-            WholeAnswer(
-                status=self._held.status if self._part is None else 200,
-                headers=headers if self._part is None else partial_answers.without_place(headers),
-                body=body,
-                outcome=outcome,
-                asked=self._asked,
-                since=self._since,
-                asked_ms=self._asked_ms,
-                part=self._part,
-            ),
-            at_most_ms=None if repeatable is None else verifications.lives_at_most_ms(context.plan),
+        answer = WholeAnswer(
+            status=self._held.status if self._part is None else 200,
+            headers=headers if self._part is None else partial_answers.without_place(headers),
+            body=body,
+            outcome=outcome,
+            asked=self._asked,
+            since=self._since,
+            asked_ms=self._asked_ms,
+            part=self._part,
         )
+        at_most_ms = None if repeatable is None else verifications.lives_at_most_ms(context.plan)
+        with not_recording():  # timers of ours would keep the context of the handler alive
+            verdict = await self._delivery.admit(answer, at_most_ms=at_most_ms)
         if verdict.event is not Event.UNGUARDED:
             self._step(Event.REGISTERED)
         self._step(verdict.event)
         self.reasons = verdict.reasons
         await self._after_own_writes()
         if verdict.resident is not None:
+            self._admitted = verdict.resident
+            self._patience = asyncio.get_running_loop().call_later(
+                _PATIENCE_S, self._delivery.let_others_run, context=self._surroundings
+            )
             if repeatable is not None:
                 stored = verdict.resident.response
                 stored = stored if self._part is None else as_received(stored, headers, body)
-                verifications.stored(repeatable, context.plan, stored, outcome.reads)
+                self._verify = partial(verifications.stored, repeatable, context.plan, stored, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         self._learn()
         return await self._delivery.hand_on(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from middleware.interface import Message, Receive, Scope, Send
 from quaestor.observability.event_log import EventLog
@@ -59,6 +61,12 @@ class Refreshes:
         alone["headers"] = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_CLIENT]
         alone["method"] = "GET" if scope["method"] == "HEAD" else scope["method"]
         task = asyncio.create_task(self._run(work, alone), name="quaestor-refresh")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that belongs to no request and ends with the middleware."""
+        task = asyncio.create_task(work, name="quaestor-publication", context=contextvars.Context())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 

@@ -49,7 +49,7 @@ class Plan:
     endpoint: what the framework is expected to call, None if not known.
     route, route_name: what stands for its route when answers are verified, and what people call that.
     probation: what is on probation together: the route, or all paths whose routes nobody knows.
-    diverged: the route is quarantined: an answer of it has diverged from its entry.
+    barred: the reason why the route is quarantined; empty: it is not.
     names: where the plan is remembered.
     """
 
@@ -61,7 +61,7 @@ class Plan:
     route: Any = None
     route_name: str = ""
     probation: Any = None
-    diverged: bool = False
+    barred: str = ""
     names: tuple[Any, ...] = ()
 
 
@@ -100,7 +100,7 @@ class Routes:
     sort_query: whether the order of query parameters is ignored where a route does not say.
     leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
-    diverged: whether what stands for a route is quarantined.
+    barred: the reason why what stands for a route is quarantined; empty: it is not.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Routes:
         sort_query: bool = False,
         leaves_copies: bool = True,
         on_error: Callable[[Exception], None] = lambda error: None,
-        diverged: Callable[[Any], bool] = lambda route: False,
+        barred: Callable[[Any], str] = lambda route: "",
     ) -> None:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
@@ -120,7 +120,7 @@ class Routes:
         self._sort_query = sort_query
         self._leaves_copies = leaves_copies
         self._on_error = on_error
-        self._diverged = diverged
+        self._barred = barred
         self._known: dict[tuple[str, str, str, str], _Route] = {}
         self._declared: dict[tuple[str, int, int, int], _Declared] = {}
         self._heads: dict[tuple[str, str, str, str], bool] = {}
@@ -197,8 +197,8 @@ class Routes:
         path: str = scope["path"]
         # What has no name may have many routes of its own: then the path stands for one.
         route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
-        diverged = self._diverged(route)
-        closed = diverged or policy.closed
+        barred = self._barred(route)
+        closed = bool(barred) or policy.closed
         simple = not (closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
         alike = named is not None and (named.own or not (self._leaves_copies or policy.browser_ttl_ms))
         return Plan(
@@ -210,7 +210,7 @@ class Routes:
             route=route,
             route_name=route_name,
             probation=route if called else None,
-            diverged=diverged,
+            barred=barred,
             names=names,
         )
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from middleware.admission import somebody
 from middleware.interface import App, Message, RawHeaders, Scope
+from middleware.quarantines import Quarantines
 from middleware.refresh import asked_alone, only_request
-from middleware.routes import Plan, Routes
+from middleware.routes import Plan
 from middleware.storable_fields import storable
 from quaestor.capture import Outcome, recording
-from quaestor.errors import StoreError
-from quaestor.model import CachedResponse, CapturedRead, Uncacheable
+from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable
 from quaestor.read_path.request import CONDITIONS, inspect
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.verification import (
@@ -47,7 +47,6 @@ _STILL_LIVE_S = 0.25
 _DOUBTED = 2
 """Lifetimes of probation for which a key is not stored that has read less than before."""
 _MOST_HEADER_BYTES = 8_192
-_NAMES_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +64,12 @@ class Repeatable:
 class Sample:
     """An entry that can be verified.
 
-    route, name, probation: see `middleware.routes.Plan`.
+    plan: what is known of its route.
     fresh_until_ms: the end of its lifetime; what the handler answers later it need not be.
     """
 
     request: Repeatable
-    route: Any
-    name: str
-    probation: Any
+    plan: Plan
     key: str
     registrations: tuple[str, ...]
     fresh_until_ms: int
@@ -92,6 +89,11 @@ class Answered:
     outcome: Outcome
 
     @property
+    def wrote(self) -> bool:
+        """Whether its handler wrote, also after the answer."""
+        return _wrote(self.outcome)
+
+    @property
     def reads(self) -> Sequence[CapturedRead]:
         """Reads of its handler."""
         return self.outcome.reads
@@ -100,15 +102,14 @@ class Answered:
 class Verifications:
     """The verifications of one middleware. They belong to nobody's request; stop() ends all."""
 
-    def __init__(self, app: App, read_path: ReadPath, routes: Routes) -> None:
+    def __init__(self, app: App, read_path: ReadPath, quarantines: Quarantines) -> None:
         self._app = app
         self._read_path = read_path
         self._probation = read_path.probation
         self._samples = read_path.samples
-        self._routes = routes
+        self._quarantines = quarantines
         self._on = read_path.settings.verification and read_path.settings.grid
         self._under_way: set[asyncio.Task[None]] = set()
-        self._releases: dict[Any, asyncio.TimerHandle] = {}
 
     def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
         """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
@@ -147,9 +148,7 @@ class Verifications:
             return
         sample = Sample(
             request=request,
-            route=plan.route,
-            probation=plan.probation,
-            name=plan.route_name,
+            plan=plan,
             key=response.key,
             registrations=response.registrations,
             fresh_until_ms=response.fresh_until_ms,
@@ -163,8 +162,6 @@ class Verifications:
 
     async def stop(self) -> None:
         """End what is under way."""
-        for timer in self._releases.values():
-            timer.cancel()
         await ended(self._under_way)
 
     def _begin(self, sample: Sample) -> None:
@@ -190,7 +187,7 @@ class Verifications:
                 if await self._lasts(sample, later_s - first_s):
                     await self._verify(sample)
         finally:
-            self._probation.end(sample.probation)
+            self._probation.end(sample.plan.probation)
 
     async def _lasts(self, sample: Sample, seconds: float) -> bool:
         """Wait that long, or until the entry is dead: others are to be verified in its place then."""
@@ -210,15 +207,16 @@ class Verifications:
             read_path.telemetry.failure("read-path", "verification.failed", error, kind=type(error).__name__)
             finding, differs, again = Finding.FAILED, (), None
         more = again is not None and reads_more(sample.fingerprint, again.fingerprint)
-        judged = self._probation.judge(sample.probation, finding, differs, more=more)
+        judged = self._probation.judge(sample.plan.probation, finding, differs, more=more)
         read_path.telemetry.verification.verifications.labels(judged.value).inc()
         if judged is Finding.DIVERGED and again is not None:
-            await self._quarantine(sample, differs, again.fingerprint)
+            answers = (sample.fingerprint, again.fingerprint)
+            await self._quarantines.diverged(sample.plan, sample.key, sample.registrations[0], differs, answers)
         elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
             if finding is Finding.DIVERGED:
                 until_ms = read_path.clock() + _DOUBTED * self._probation.ttl_ms
                 read_path.missing_reads.doubt(sample.key, until_ms=until_ms)
-            await self._forget([sample.registrations[0]], [sample.key])
+            await self._quarantines.forget([sample.registrations[0]], [sample.key])
         return judged
 
     async def compared(self, sample: Sample) -> tuple[Finding, tuple[str, ...], Answered | None]:
@@ -226,10 +224,12 @@ class Verifications:
         if not self._live(sample):
             return Finding.EXCUSED, (), None
         renewals = self._read_path.usability.renewals(sample.registrations)
-        again = await self.answer(sample.request)
+        again = await self.answer(sample.request, on_write=self._quarantines.on_write(sample.plan))
         if again is None or again.fingerprint.status >= 500:
             return Finding.FAILED, (), again
         differs = differences(sample.fingerprint, again.fingerprint)
+        if again.wrote:
+            return Finding.EXCUSED, differs, again
         if not differs:
             return Finding.SAME, (), again
         chosen = chosen_otherwise(sample.fingerprint, again.fingerprint)
@@ -266,12 +266,15 @@ class Verifications:
             await asyncio.sleep(_LOOK_AGAIN_S)
         return False
 
-    async def answer(self, request: Repeatable) -> Answered | None:
-        """The handler's answer at this moment. None: it raised, took too long, or left without an answer that could be stored."""
-        surroundings = request.surroundings.copy()
-        return await asyncio.create_task(self._run(request), name="quaestor-verification", context=surroundings)
+    async def answer(self, request: Repeatable, *, on_write: Callable[[], None] | None = None) -> Answered | None:
+        """The handler's answer at this moment. None: it raised, took too long, or left without an answer that could be stored.
 
-    async def _run(self, request: Repeatable) -> Answered | None:
+        on_write: called at the first write of the handler, also after its answer.
+        """
+        work, surroundings = self._run(request, on_write), request.surroundings.copy()
+        return await asyncio.create_task(work, name="quaestor-verification", context=surroundings)
+
+    async def _run(self, request: Repeatable, on_write: Callable[[], None] | None) -> Answered | None:
         read_path = self._read_path
         status, headers, body = 0, [], bytearray()
         outcome: Outcome | None = None
@@ -292,59 +295,22 @@ class Verifications:
         try:
             async with asyncio.timeout(_LONGEST_RUN_S):
                 with recording(clock_window_ms=read_path.settings.clock_window_ms) as recorder:
+                    recorder.writes.on_attempt = on_write
                     await self._app(asked_alone(request.scope), only_request(), send)
         except Exception:  # the handler's; its next request will see it
             return None
         stored = storable(headers, bytes(body), status=status)
         if outcome is None or stored is None or _failed(outcome):
             return None
+        if recorder.writes.attempted and not _wrote(outcome):
+            reason = Reason(Uncacheable.WROTE, "a write after the answer")
+            outcome = replace(outcome, reasons=(*outcome.reasons, reason))
         compared = fingerprint(status, stored, bytes(body), outcome.reads)
         return Answered(fingerprint=compared, headers=stored, outcome=outcome)
 
-    async def _quarantine(self, sample: Sample, differs: tuple[str, ...], again: Fingerprint) -> None:
-        """Pass the route by from now on, and have everybody forget what is known to be stored of it."""
-        read_path, probation = self._read_path, self._probation
-        if probation.quarantined(sample.route):
-            return  # another answer of it was found out meanwhile
-        probation.begin_anew(sample.probation)
-        probation.quarantine(sample.route, sample.name, differs, now_ms=read_path.clock())
-        keys = self._routes.forget_route(sample.route)
-        self._releases[sample.route] = asyncio.get_running_loop().call_later(
-            probation.quarantine_ms / 1000, self._release, sample.route
-        )
-        read_path.telemetry.verification.divergences.inc()
-        read_path.telemetry.failure(
-            "handler", "verification.diverged",
-            f"{sample.name} answered otherwise ({', '.join(differs)}) though no write changed what it read",
-            route=sample.name, differs=list(differs),
-            stored=sample.fingerprint.digest, stored_bytes=sample.fingerprint.size_bytes,
-            again=again.digest, again_bytes=again.size_bytes,
-        )  # fmt: skip
-        await self._forget([sample.registrations[0], *await self._own_registrations(keys)], [sample.key, *keys])
 
-    def _release(self, route: Any) -> None:
-        self._releases.pop(route, None)
-        self._probation.release(route)
-        self._routes.forget_route(route)
-
-    async def _own_registrations(self, keys: Sequence[str]) -> list[str]:
-        """Of the entries under these keys, here or in the shared store, the registrations that are their own."""
-        found: list[str] = []
-        try:
-            for key in keys:
-                response = await self._read_path.store.get(key)
-                if response is not None:
-                    found += response.registrations[:1]
-        except StoreError as error:
-            self._read_path.telemetry.failure("store", "read_path.lookup_failed", error)
-        return found
-
-    async def _forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
-        """Drop these entries here, and have every process hear that they are dead, as of a write."""
-        for key in keys:
-            self._read_path.lookup.drop(key)
-        for start in range(0, len(registrations), _NAMES_AT_ONCE):
-            await self._read_path.explicit.tell(registrations[start : start + _NAMES_AT_ONCE])
+def _wrote(outcome: Outcome) -> bool:
+    return any(one.reason is Uncacheable.WROTE for one in outcome.reasons)
 
 
 def _failed(outcome: Outcome) -> bool:

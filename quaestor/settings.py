@@ -76,7 +76,7 @@ class Settings:
     probation_answers: of each route, that are verified before its entries live for longer than probation_ttl_ms; 0: none.
     verify_share: of the hits afterwards that are followed by a verification (0..1), at most verify_per_second of them in a
         process.
-    quarantine_ms: how long a route is not cached after an answer of it has diverged.
+    quarantine_ms: how long a route is not cached after an answer of it has diverged, or its handler has written.
     compress_above_bytes: larger entries lie in Redis compressed.
     compression_level: Zstandard's, 1 (fast) to 19 (small); 0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it

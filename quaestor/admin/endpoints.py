@@ -114,7 +114,7 @@ class Endpoints:
             "deployment": quaestor.settings.deployment,
             "warnings": list(quaestor.telemetry.lasting),
             "quarantined": [
-                {"route": one.route, "differs": list(one.differs), "until_ms": one.until_ms}
+                {"route": one.route, "reason": one.reason, "differs": list(one.differs), "until_ms": one.until_ms}
                 for one in quaestor.read_path.probation.quarantines
             ],
             "doorkept": [

@@ -26,10 +26,7 @@ def text(status: Mapping[str, Any]) -> str:
         *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
-    lines.extend(
-        ("not cached", f"{one['route']}: its answers diverged ({', '.join(one['differs'])})")
-        for one in status.get("quarantined", ())
-    )
+    lines.extend(("not cached", f"{one['route']}: " + _why_barred(one)) for one in status.get("quarantined", ()))
     lines.extend(
         ("stored at the second request", f"{one['route']}: {one['used']:.1%} of its entries were used")
         for one in status.get("doorkept", ())
@@ -100,3 +97,8 @@ def _each(sizes: Mapping[str, float], numbers: Mapping[str, float]) -> str:
 
 def _number(count: float) -> str:
     return f"{int(count):,}"
+
+
+def _why_barred(quarantine: Mapping[str, Any]) -> str:
+    differs = quarantine["differs"]
+    return f"its answers diverged ({', '.join(differs)})" if differs else "its handler writes to the database"

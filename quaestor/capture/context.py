@@ -1,7 +1,8 @@
 """The recording of the request that code runs for, found through a context variable.
 
 The variable holds a slot, not the recorder: a task that outlives the request (the driver's own background tasks inherit the
-context of whoever used the client first) then keeps an empty slot alive and not the request's documents.
+context of whoever used the client first) then keeps a slot alive and not the request's documents. The log of writes stays in the
+slot: whoever writes in the context of a request after its answer is noticed.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from quaestor.capture.left_behind import LeftBehind
 from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, Recorder
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import Uncacheable
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class _Slot:
     recorder: Recorder | None
     writes: WriteLog | None = None
@@ -33,6 +35,12 @@ _recorders: dict[int, Recorder] = {}
 def current() -> Recorder | None:
     """The recorder of the request that this code runs for, or None."""
     return _slot.get().recorder
+
+
+def heard() -> tuple[Recorder | None, WriteLog | None]:
+    """The recorder of the request that this code runs for, and the log of writes of the request, also after its answer."""
+    slot = _slot.get()
+    return slot.recorder, slot.writes
 
 
 def heard_by(capture: object) -> tuple[Recorder | None, WriteLog | None]:
@@ -92,27 +100,26 @@ def logging_writes() -> Iterator[WriteLog]:
         _slot.reset(token)
 
 
-def recording(
-    *, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None
-) -> AbstractContextManager[Recorder]:
+def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None) -> Recording:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
     Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
     thread that was not handed any context (`loop.run_in_executor`) makes every recording under way uncacheable.
-    After the block nothing is recorded any more, not even by tasks that the block started.
+    After the block no read is recorded any more, not even of tasks that the block started. Their writes are still logged.
 
     clock_window_ms, capture: see Recorder.
     """
-    return _Recording(Recorder(clock_window_ms, capture))
+    return Recording(Recorder(clock_window_ms, capture))
 
 
-class _Recording:
+class Recording:
     """The block of one recording: a class, because every miss would pay for a generator."""
 
     __slots__ = ("_recorder", "_slot", "_token")
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._slot: _Slot | None = None
 
     def __enter__(self) -> Recorder:
         recorder = self._recorder
@@ -125,10 +132,18 @@ class _Recording:
         _recorders[id(recorder)] = recorder
         return recorder
 
+    def left_behind(self) -> LeftBehind:
+        """Work that still runs in the context of the block. Called once, after the block, on its event loop."""
+        assert self._slot is not None, "the block has not begun, or was asked before"
+        slot, self._slot = self._slot, None
+        return LeftBehind(slot, _slot, _NOT_RECORDED)
+
     def __exit__(self, *_: object) -> None:
         del _recorders[id(self._recorder)]
-        self._slot.recorder = self._slot.writes = None
+        assert self._slot is not None
+        self._slot.recorder = None
         _slot.reset(self._token)
+        del self._token
 
 
 def uncacheable(reason: str = "the handler said so") -> None:

@@ -1,4 +1,4 @@
-"""Uncaptured commands: those of a recorded request that were sent by clients without its capture.
+"""Commands of every client: the uncaptured ones of a recorded request, and writes, also after the request was answered.
 
 pymongo gives every client that is made from now on the listeners registered for the whole process, before its own. One of them
 notes each command of a recorded request; the capture of the client that sends it claims it back at once, with the same event.
@@ -16,7 +16,8 @@ from pymongo import monitoring
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.capture.commands import HARMLESS
-from quaestor.capture.context import current
+from quaestor.capture.context import heard
+from quaestor.capture.write_log import writes_records
 
 _FOR_MONGOCRYPTD: Final = frozenset({"isRemoteSchema", "csfleEncryptionSchemas"})
 """Fields that libmongocrypt adds to a command for a mongocryptd; a mongod refuses a command with them."""
@@ -29,7 +30,9 @@ class _EveryCommand(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
-        recorder = current()
+        recorder, writes = heard()
+        if writes is not None and not writes.attempted and writes_records(event):
+            writes.attempt()
         if recorder is None or event.command_name.lower() in HARMLESS:
             return
         if _FOR_MONGOCRYPTD.isdisjoint(event.command):

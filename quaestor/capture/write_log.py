@@ -7,7 +7,7 @@ whoever waited for one would wait in vain. Writes of a transaction count when it
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,7 +35,8 @@ _FIND_AND_MODIFY: Final = "findandmodify"
 _AGGREGATE: Final = "aggregate"
 _COMMIT: Final = "committransaction"
 _ABORT: Final = "aborttransaction"
-_WRITING: Final = frozenset({*_COUNTED, *_WHOLE_COLLECTIONS, _FIND_AND_MODIFY, _COMMIT, _ABORT})
+_ENDS: Final = frozenset({_COMMIT, _ABORT})
+_WRITING: Final = frozenset({*_COUNTED, *_WHOLE_COLLECTIONS, _FIND_AND_MODIFY, *_ENDS})
 _WRITING_STAGES: Final = frozenset({"$out", "$merge"})
 
 
@@ -44,11 +45,15 @@ class WriteLog:
 
     version: the operationTime of the newest write that was acknowledged and changed something; 0: there was none.
     undated: something was written that nobody has dated: unacknowledged, or by a server without operationTime.
+    attempted: a command that writes records was sent, by any client and to any cluster, whatever became of it.
+    on_attempt: called once, at the first attempt, in the thread that sends the command. Never raises.
     """
 
-    __slots__ = ("_lock", "_pending", "_uncommitted", "undated", "version")
+    __slots__ = ("_lock", "_pending", "_uncommitted", "attempted", "on_attempt", "undated", "version")
 
     def __init__(self) -> None:
+        self.attempted = False
+        self.on_attempt: Callable[[], None] | None = None
         self.version: Version = 0
         self.undated = False
         self._uncommitted = False
@@ -59,6 +64,14 @@ class WriteLog:
     def wrote(self) -> bool:
         """Whether anything is known to have been written."""
         return self.undated or self.version > 0
+
+    def attempt(self) -> None:
+        """Note that a command that writes records was sent."""
+        with self._lock:
+            notify, self.on_attempt = self.on_attempt, None
+            self.attempted = True
+        if notify is not None:
+            notify()
 
     def started(self, event: CommandStartedEvent) -> None:
         """Note that a command that writes was sent."""
@@ -110,6 +123,11 @@ def is_write(event: CommandStartedEvent) -> bool:
         return kind in _WRITING
     pipeline: Any = event.command.get("pipeline")
     return bool(pipeline) and not _WRITING_STAGES.isdisjoint(pipeline[-1])
+
+
+def writes_records(event: CommandStartedEvent) -> bool:
+    """Whether a command is one that writes; the end of a transaction is none, nor is the set-up of indexes."""
+    return is_write(event) and event.command_name.lower() not in _ENDS
 
 
 def _changed(kind: str, reply: Mapping[str, Any]) -> bool:

@@ -66,7 +66,7 @@ class ProcessReporter:
             "judged": {} if chosen is None else chosen.judged(),
             "heaviest": self._heaviest.top(_HEAVIEST, self._why),
             "warnings": list(telemetry.lasting)[:20],
-            "quarantined": [one.route for one in quaestor.read_path.probation.quarantines][:20],
+            "quarantined": [f"{one.route} ({one.reason})" for one in quaestor.read_path.probation.quarantines][:20],
         }
 
     def _why(self, kept: AnswerKept) -> dict[str, float | str]:

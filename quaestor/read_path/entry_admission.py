@@ -7,7 +7,6 @@ failure is counted.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,7 +46,7 @@ from quaestor.read_path.entries import (
     kept_until_ms,
     sketch_name,
 )
-from quaestor.read_path.eviction_retry import EvictionRetry
+from quaestor.read_path.entry_publication import EntryPublication
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
@@ -102,7 +101,10 @@ class EntryAdmission:
         self._telemetry = telemetry
         self.factors = LifetimeFactors()
         self._partitioning = Partitioning(settings.sketch_partitions, epoch=sketch.epoch)
-        self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
+        self.publication = EntryPublication(
+            registry=registry, store=store, usability=usability, coalescing=coalescing, explicit=explicit,
+            telemetry=telemetry, clock=clock,
+        )  # fmt: skip
 
     def keep_in_memory(self, response: CachedResponse) -> Resident | None:
         """Keep something that registrations guard in this process's memory alone; None if it has died meanwhile. No I/O."""
@@ -131,10 +133,10 @@ class EntryAdmission:
     async def admit(
         self, answer: Answer, request: AnsweredRequest, run: HandlerRun, *, at_most_ms: int | None = None
     ) -> Verdict:
-        """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
+        """Make an entry of an answer: register its reads, tell index and sketch. `publication` has to follow on KEPT:
+        an entry that queries guard is stored when its handler has ended, for it may write after its answer.
 
-        Takes one activation and, with Redis, two more round trips. After a Verdict other than KEPT nothing of the answer is
-        stored that could ever be served.
+        Takes one activation and, with Redis, one more round trip.
 
         at_most_ms: how long it may live, whatever is estimated.
         """
@@ -193,12 +195,8 @@ class EntryAdmission:
             response = self._with_other_parts(response, answer.part)
         until_ms = kept_until_ms(response) + 2 * COPY_SLACK_MS
         self._registry.lease(registered.ids, until_ms=until_ms, cost_ms=response.cost_ms)
-        begun_s = time.perf_counter()
-        try:
-            with self._telemetry.tracing.span("quaestor.store"):
-                verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
-        finally:
-            self._telemetry.stores.store_s.observe(time.perf_counter() - begun_s)
+        with self._telemetry.tracing.span("quaestor.index"):
+            verdict = await self._announce(response, request.target.url, leave=request.leave)
         if verdict.resident is not None:
             self._note_kept(verdict.resident, outcome, registered, kind, estimated_ms)
         return verdict
@@ -358,8 +356,8 @@ class EntryAdmission:
             return Verdict(event=Event.DIED, reasons=reasons, detail="outdated while it was being fetched")
         return Verdict(event=Event.KEPT, resident=resident)
 
-    async def _keep(self, response: CachedResponse, url: str, *, leave: bool, asked_ms: int) -> Verdict:
-        """Index and sketch first, because from the moment an entry is in the store it is handed out."""
+    async def _announce(self, response: CachedResponse, url: str, *, leave: bool) -> Verdict:
+        """Index and sketch come first, because from the moment an entry is in the store it is handed out."""
         urls = (url,)
         try:
             if leave:
@@ -374,24 +372,14 @@ class EntryAdmission:
                     await asyncio.gather(self._index.add(one), reported)
             else:
                 await self._index.add(dependent(response, ()))
-            await self._store.put(response, ttl_ms=kept_until_ms(response) - self.clock())
         except (StoreError, SketchError) as error:
             part = "sketch" if isinstance(error, SketchError) else "store"
             self._telemetry.failure(part, f"read_path.{part}_failed", error)
-            await self._undo(response, acknowledged=False)
+            await self.publication.undo(response, acknowledged=False)
             return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
-        except BaseException:  # cancelled, and perhaps stored: nobody has looked whether it died meanwhile
-            self._coalescing.spawn(self._eviction.again(response, at_once=True))
-            raise
-        if not self._usability.servable(response) or not self._explicit.accept(response, asked_ms=asked_ms):
-            await self._undo(response, acknowledged=True)
+        if not self._usability.servable(response):
+            await self.publication.undo(response, acknowledged=True)
             return Verdict(event=Event.DIED, reasons=("died",), detail="invalidated while it was being stored")
-        resident = self._store.resident(response.key)
-        if resident is None or resident.response is not response:
-            resident = Resident(response)
+        resident = Resident(response)
         resident.note_urls(urls)
         return Verdict(event=Event.KEPT, resident=self._early.settle(resident))
-
-    async def _undo(self, response: CachedResponse, *, acknowledged: bool) -> None:
-        if not await self._eviction.take(response, acknowledged=acknowledged):
-            self._coalescing.spawn(self._eviction.again(response))

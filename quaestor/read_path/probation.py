@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
+from quaestor.model import Uncacheable
 from quaestor.read_path.verification import Finding
 
+DIVERGED: Final = Finding.DIVERGED.value
+WROTE: Final = Uncacheable.WROTE.value
 MOST_ROUTES = 1_024
 """Routes of which it is remembered how their probation goes; further ones are verified like those that have passed."""
 _CHECKS = 2
@@ -21,14 +25,16 @@ time, is not to be asked for ever."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A route that is not cached, because an answer of it diverged.
+    """A route that is not cached: an answer of it diverged, or its handler writes.
 
     route: for people.
-    differs: the parts in which the answers differed; see `verification.differences`.
+    reason: DIVERGED or WROTE.
+    differs: the parts in which the answers differed; see `verification.differences`. Empty for WROTE.
     until_ms: its end; then probation begins anew.
     """
 
     route: str
+    reason: str
     differs: tuple[str, ...]
     until_ms: int
 
@@ -123,16 +129,23 @@ class Probation:
         """Put a route on probation again: one of its answers diverged."""
         self._progress.pop(route, None)
 
-    def quarantine(self, route: Hashable, name: str, differs: tuple[str, ...], *, now_ms: int) -> None:
+    def quarantine(self, route: Hashable, name: str, differs: tuple[str, ...] = (), *, now_ms: int) -> None:
         """Quarantine a route, from now on.
 
         name: for people.
+        differs: the parts in which two answers differed; empty: its handler writes.
         """
-        self._quarantined[route] = Quarantine(route=name, differs=differs, until_ms=now_ms + self.quarantine_ms)
+        self._quarantined[route] = Quarantine(
+            route=name,
+            reason=DIVERGED if differs else WROTE,
+            differs=differs,
+            until_ms=now_ms + self.quarantine_ms,
+        )
 
-    def quarantined(self, route: Hashable) -> bool:
-        """Whether a route is not to be cached."""
-        return route in self._quarantined
+    def barred(self, route: Hashable) -> str:
+        """The reason why a route is not to be cached; empty: it may be."""
+        quarantine = self._quarantined.get(route)
+        return "" if quarantine is None else quarantine.reason
 
     def release(self, route: Hashable) -> None:
         """End a route's quarantine."""

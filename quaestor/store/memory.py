@@ -56,6 +56,12 @@ class Resident:
         self.hits = 0
         self.reads = 0
 
+    def succeed(self, earlier: Resident) -> None:
+        """Take over what was worked out for the same response before it was in memory."""
+        assert earlier.response is self.response
+        for name in self.__slots__:
+            setattr(self, name, getattr(earlier, name))
+
     def note_urls(self, urls: tuple[str, ...]) -> None:
         """The dependency index holds these for the response, too. There are few."""
         self.urls = (*self.urls, *(url for url in urls if url not in self.urls)) if self.urls else urls

@@ -170,10 +170,10 @@ def test_a_quarantine_names_its_route_and_ends() -> None:
     book.begin("a")
     book.begin_anew("a")
     book.quarantine("a", "GET a", ("body",), now_ms=5)
-    assert book.quarantined("a")
+    assert book.barred("a") == "diverged"
     assert [(one.route, one.differs, one.until_ms) for one in book.quarantines] == [("GET a", ("body",), 1_005)]
     book.release("a")
-    assert not book.quarantined("a")
+    assert not book.barred("a")
     assert book.on_probation("a")
 
 

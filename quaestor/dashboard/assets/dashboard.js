@@ -54,7 +54,7 @@ function showAnswers(now) {
 	rows($("misses"), ["reason", "#times"], sorted(now.sums.misses).map(([reason, times]) => [reason, count(times)]));
 	rows($("uncacheable"), ["reason", "#times"], sorted(now.sums.uncacheable).map(([reason, times]) => [reason, count(times)]));
 	rows($("processes"), ["process", "#entries", "#MB", "serves"], now.processes.map((one) => [one.process, count(one.entries), number(one.bytes / 1e6), one.serving ? "yes" : "no"]));
-	const warnings = [...now.warnings, ...now.quarantined.map((route) => `not cached, because its answers diverged: ${route}`)];
+	const warnings = [...now.warnings, ...now.quarantined.map((route) => `not cached: ${route}`)];
 	if ($("warnings").dataset.text !== warnings.join("\n")) {
 		$("warnings").dataset.text = warnings.join("\n");
 		$("warnings").replaceChildren(...warnings.map((text) => element("li", text)));

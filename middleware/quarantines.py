@@ -1,0 +1,134 @@
+"""Quarantines: routes that are passed by from now on, because an answer of them diverged or their handler writes.
+
+All that is known to be stored of such a route dies as of a write, here, in other processes and in copies outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from middleware.routes import Plan, Routes
+from quaestor.errors import StoreError
+from quaestor.read_path.service import ReadPath
+from quaestor.read_path.verification import Fingerprint
+from quaestor.tasks import ended
+
+_NAMES_AT_ONCE = 1_000
+
+
+class Quarantines:
+    """The quarantines of one middleware. Use from one event loop; on_write() may be called in any thread."""
+
+    def __init__(self, read_path: ReadPath, routes: Routes) -> None:
+        self._read_path = read_path
+        self._probation = read_path.probation
+        self._routes = routes
+        self._releases: dict[Any, asyncio.TimerHandle] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        for timer in self._releases.values():
+            timer.cancel()
+        await ended(self._under_way)
+
+    async def diverged(
+        self,
+        plan: Plan,
+        key: str,
+        registration: str,
+        differs: tuple[str, ...],
+        answers: tuple[Fingerprint, Fingerprint],
+    ) -> None:
+        """Quarantine a route of which two answers differ though no write explains it.
+
+        key, registration: of the entry, and the one that is its own.
+        answers: the stored one, and the one that was made for comparison.
+        """
+        if self._probation.barred(plan.route):
+            return  # another answer of it was found out meanwhile
+        keys = self._begin(plan, differs)
+        stored, again = answers
+        self._read_path.telemetry.verification.divergences.inc()
+        self._read_path.telemetry.failure(
+            "handler", "verification.diverged",
+            f"{plan.route_name} answered otherwise ({', '.join(differs)}) though no write changed what it read",
+            route=plan.route_name, differs=list(differs),
+            stored=stored.digest, stored_bytes=stored.size_bytes, again=again.digest, again_bytes=again.size_bytes,
+        )  # fmt: skip
+        await self.forget([registration, *await self._own_registrations(keys)], [key, *keys])
+
+    def on_write(self, plan: Plan) -> Callable[[], None]:
+        """What a log of writes calls at the first write in the context of a request, in any thread and at any time."""
+        loop = asyncio.get_running_loop()
+
+        def noticed() -> None:
+            try:
+                if asyncio.get_running_loop() is loop:
+                    return self.writes(plan)
+            except RuntimeError:
+                pass  # a thread without a loop
+            try:
+                loop.call_soon_threadsafe(self.writes, plan)
+            except RuntimeError:
+                return None  # the loop is closed: nothing is served any more
+
+        return noticed
+
+    def writes(self, plan: Plan) -> None:
+        """Quarantine a route whose handler writes, or leaves work behind that does: a hit would lose the write, and a run in the
+        background would do it twice. From now on no entry of it is served here; the others are told at once."""
+        if self._probation.barred(plan.route):
+            return
+        keys = self._begin(plan, ())
+        self._read_path.telemetry.failure(
+            "handler", "handler.writes",
+            f"{plan.route_name} writes to the database: its answers are not cached, and its handler is not run again in the"
+            " background",
+            route=plan.route_name,
+        )  # fmt: skip
+        work = self._forget_route(keys)
+        # In a context of its own: this one may be that of the request.
+        task = asyncio.create_task(work, name="quaestor-quarantine", context=contextvars.Context())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
+        """Drop these entries here, and have every process hear that they are dead, as of a write."""
+        for key in keys:
+            self._read_path.lookup.drop(key)
+        for start in range(0, len(registrations), _NAMES_AT_ONCE):
+            await self._read_path.explicit.tell(registrations[start : start + _NAMES_AT_ONCE])
+
+    def _begin(self, plan: Plan, differs: tuple[str, ...]) -> list[str]:
+        """Pass a route by from now on. Returns the keys that are known of it."""
+        probation = self._probation
+        probation.begin_anew(plan.probation)
+        probation.quarantine(plan.route, plan.route_name, differs, now_ms=self._read_path.clock())
+        self._releases[plan.route] = asyncio.get_running_loop().call_later(
+            probation.quarantine_ms / 1000, self._release, plan.route
+        )
+        return self._routes.forget_route(plan.route)
+
+    def _release(self, route: Any) -> None:
+        self._releases.pop(route, None)
+        self._probation.release(route)
+        self._routes.forget_route(route)
+
+    async def _forget_route(self, keys: Sequence[str]) -> None:
+        await self.forget(await self._own_registrations(keys), keys)
+
+    async def _own_registrations(self, keys: Sequence[str]) -> list[str]:
+        """Of the entries under these keys, here or in the shared store, the registrations that are their own."""
+        found: list[str] = []
+        try:
+            for key in keys:
+                response = await self._read_path.store.get(key)
+                if response is not None:
+                    found += response.registrations[:1]
+        except StoreError as error:
+            self._read_path.telemetry.failure("store", "read_path.lookup_failed", error)
+        return found

@@ -1,0 +1,87 @@
+"""Work that a request leaves behind: tasks and threads that still run in its context after its handler has returned.
+
+A context is a strong reference to the slot of its recording. Once the slot is gone, nothing can write in the name of the request
+any more. Tasks of the driver inherit the context of whoever used the client first, and belong to no request: they are detached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from typing import Any, Final
+
+_DRIVER: Final = ("pymongo", "motor", "gridfs")
+_HANDED_BACK_S: Final = 0.005
+"""Patience with a worker thread that has reported its result and still holds the context."""
+
+
+class LeftBehind:
+    """Work that one recording has left behind. Use from the event loop that ran the request.
+
+    slot: of the recording; nobody else but contexts may refer to it.
+    variable: the context variable that holds slots.
+    nobody: the slot of a context that belongs to no request.
+    """
+
+    def __init__(self, slot: Any, variable: ContextVar[Any], nobody: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gone = asyncio.Event()
+        self._slot = weakref.ref(slot, self._collected)
+        self._variable = variable
+        self._nobody = nobody
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left that could act in the context of the request."""
+        return self._slot() is None
+
+    async def tasks(self) -> list[asyncio.Task[Any]]:
+        """Tasks that the request has begun and that still run; [] at once if nothing of the request is left.
+
+        Waits a moment for threads that are about to hand the context back.
+        """
+        if self.over:
+            return []
+        tasks = self._spawned()
+        if not tasks and not self.over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HANDED_BACK_S):
+                    await self._gone.wait()
+        return tasks
+
+    def _spawned(self) -> list[asyncio.Task[Any]]:
+        spawned = []
+        for task in asyncio.all_tasks():
+            context = _context_of(task)
+            if context is None or context.get(self._variable) is not self._slot():
+                continue
+            if _of_driver(task):
+                with suppress(RuntimeError):  # it runs at this moment
+                    context.run(self._variable.set, self._nobody)
+            elif task is not asyncio.current_task():
+                spawned.append(task)
+        return spawned
+
+    def _collected(self, _: object) -> None:
+        """Called in the thread that has dropped the last reference."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._gone.set)
+
+
+def _context_of(task: asyncio.Task[Any]) -> Context | None:
+    asked = getattr(task, "get_context", None)  # from Python 3.12 on
+    if asked is not None:
+        context: Context = asked()
+        return context
+    held: Iterator[Context] = (one for one in gc.get_referents(task) if isinstance(one, Context))
+    return next(held, None)
+
+
+def _of_driver(task: asyncio.Task[Any]) -> bool:
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] in _DRIVER

@@ -1,0 +1,83 @@
+"""Publication: an entry is stored once its handler has ended, so nobody is served one whose handler writes after its answer."""
+
+from __future__ import annotations
+
+import time
+
+from quaestor.clock import Clock
+from quaestor.errors import StoreError
+from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import QueryRegistry
+from quaestor.read_path import shared_cache_rules
+from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.entries import kept_until_ms
+from quaestor.read_path.eviction_retry import EvictionRetry
+from quaestor.read_path.explicit_entries import ExplicitEntries
+from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.usability import Usability
+from quaestor.store.memory import Resident
+
+
+class EntryPublication:
+    """Stores entries that admission has made, or gives them up; one per read path. Use from one event loop at a time."""
+
+    def __init__(
+        self,
+        *,
+        registry: QueryRegistry,
+        store: LocalStore,
+        usability: Usability,
+        coalescing: RequestCoalescing,
+        explicit: ExplicitEntries,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._registry = registry
+        self._store = store
+        self._usability = usability
+        self._coalescing = coalescing
+        self._explicit = explicit
+        self._telemetry = telemetry
+        self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
+
+    async def publish(self, resident: Resident, *, asked_ms: int) -> Resident | None:
+        """Store an entry that admit() has made. None: it must not be served, and nothing of it is stored that could be."""
+        response = resident.response
+        if shared_cache_rules.is_explicit(response):
+            return resident  # it is stored already: nothing but its lifetime guards it
+        begun_s = time.perf_counter()
+        try:
+            with self._telemetry.tracing.span("quaestor.store"):
+                await self._store.put(response, ttl_ms=kept_until_ms(response) - self._clock())
+        except StoreError as error:
+            self._telemetry.failure("store", "read_path.store_failed", error)
+            await self.undo(response, acknowledged=False)
+            return None
+        except BaseException:  # cancelled, and perhaps stored: nobody has looked whether it died meanwhile
+            self._coalescing.spawn(self._eviction.again(response, at_once=True))
+            raise
+        finally:
+            self._telemetry.stores.store_s.observe(time.perf_counter() - begun_s)
+        if not self._usability.servable(response) or not self._explicit.accept(response, asked_ms=asked_ms):
+            await self.undo(response, acknowledged=True)
+            return None
+        kept = self._store.resident(response.key)
+        if kept is not None and kept.response is response:
+            kept.succeed(resident)
+            return kept
+        return resident
+
+    def discard(self, resident: Resident) -> None:
+        """Give up an entry that admit() has made and nobody has stored: what guards it is let go. No I/O."""
+        if not shared_cache_rules.is_explicit(resident.response):
+            self._registry.lease(resident.response.registrations, until_ms=0)
+
+    async def undo(self, response: CachedResponse, *, acknowledged: bool) -> None:
+        """Evict an entry that must not be served after all; again in the background if the store does not answer.
+
+        acknowledged: the store said that it had it.
+        """
+        if not await self._eviction.take(response, acknowledged=acknowledged):
+            self._coalescing.spawn(self._eviction.again(response))
