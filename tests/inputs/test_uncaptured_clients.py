@@ -88,7 +88,8 @@ def test_a_synchronous_client_without_capture_is_noticed_and_harmless_commands_a
             client[prefix].c.find_one()
             assert recorder.outcome(0).reasons == ()
             bare[prefix].c.insert_one({})
-            ((reason, detail),) = recorder.outcome(0).reasons
+            wrote, (reason, detail) = recorder.outcome(0).reasons
+            assert wrote.reason is Uncacheable.WROTE
             assert reason is Uncacheable.UNCAPTURED
             assert detail == f"insert on {prefix}.c by a client without capture"
         client.drop_database(prefix)
