@@ -62,7 +62,7 @@ class Quarantines:
         await self.forget([registration, *await self._own_registrations(keys)], [key, *keys])
 
     def on_write(self, plan: Plan) -> Callable[[], None]:
-        """What a log of writes calls at the first write in the context of a request, in any thread and at any time."""
+        """Return a callback for the first write in the context of a request, callable in any thread and at any time."""
         loop = asyncio.get_running_loop()
 
         def noticed() -> None:
