@@ -53,7 +53,8 @@ class QuaestorMiddleware:
     """The cache around an application: answers GET and HEAD, and keeps what handlers answer for as long as the database stays as
     they read it.
 
-    quaestor: started and stopped with the app's lifespan, or at the first request if the server has none.
+    quaestor: started and stopped with the app's lifespan; without one, from the first request until the event loop ends. With
+        the setting `enabled` off every request goes to the app.
     cdn: CDNs that may keep copies, because they are purged.
     sketch_path: where the Cache Sketch is served.
     metrics_path: where metrics are served; None: nowhere, because they tell strangers how busy a site is.
@@ -83,7 +84,8 @@ class QuaestorMiddleware:
         self._dashboard = None if dashboard is None else dashboard.mounted(quaestor)
         self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
         self._app = app
-        if browser_client is not None and browser_client.inject:
+        self._off = not quaestor.settings.enabled
+        if browser_client is not None and browser_client.inject and not self._off:
             line = f"{browser_client.path.rstrip('/')}/register.js"
             self._app = PageScript(app, path=line, query=browser_client.rules(sketch_path=sketch_path))
         self._engine = quaestor
@@ -125,10 +127,12 @@ class QuaestorMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
+            if scope["type"] == "lifespan" and not self._off:
                 return await self._lifespan.run(self._app, scope, receive, send)
             return await self._app(scope, receive, send)
         if not self._lifespan.ready:
+            if self._off:
+                return await self._app(scope, receive, send)
             await self._lifespan.ensure()
         if scope["method"] == "GET":
             host, notable = None, self._notable

@@ -48,7 +48,7 @@ class Engine(Protocol):
         """Start the background work."""
 
     async def stop(self) -> None:
-        """Stop it; the object is done then."""
+        """Stop it; start() begins again."""
 
 
 class MountedApp(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 from middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.gc_freezing import ease_once
+from quaestor.tasks import ended
 
 PATIENCE_S = 1.0
 """How long a request waits for the start; then it is answered without a cache."""
@@ -41,6 +42,7 @@ class Lifespan:
         self._starting: asyncio.Task[None] | None = None
         self._retry_at_ms = 0
         self._stopped = False
+        self._until_loop_ends: asyncio.Task[None] | None = None
         self.ready = False
         self.shared_state: Mapping[str, Any] = {}
 
@@ -56,6 +58,7 @@ class Lifespan:
             nonlocal refused
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self._stopped = False
                 try:
                     await self._start()
                 except ConfigurationError as error:
@@ -88,11 +91,27 @@ class Lifespan:
     async def _start_quietly(self) -> None:
         try:
             await self._start()
-        except QuaestorError as error:
+            if self.ready:
+                self._until_loop_ends = asyncio.create_task(self._stop_with_loop(), name="quaestor-until-loop-ends")
+        except asyncio.CancelledError:  # the event loop ends
+            await self._engine.stop()
+            raise
+        except Exception as error:
+            self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
+            if not isinstance(error, QuaestorError):
+                raise
             self._engine.telemetry.failure("engine", "middleware.start_failed", error)
         finally:
-            self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
             self._starting = None
+
+    async def _stop_with_loop(self) -> None:
+        """Stop when the event loop ends, which cancels its tasks: without a lifespan nothing else says that the app is over."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if self.ready:
+                await self._stop()
+                self._stopped = False
 
     async def _start(self) -> None:
         if self.ready:
@@ -109,9 +128,12 @@ class Lifespan:
         self._on_start()
 
     async def _stop(self) -> None:
-        """An engine that was stopped is done; stragglers are answered without a cache."""
+        """Stop, until the app's next lifespan; stragglers are answered without a cache."""
         self._stopped = True
         await self._before_stop()
         if self.ready:
             self.ready = False
             await self._engine.stop()
+        ending, self._until_loop_ends = self._until_loop_ends, None
+        if ending is not asyncio.current_task():
+            await ended((ending,))

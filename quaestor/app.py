@@ -7,6 +7,7 @@ is no grid (`quaestor grid`, `quaestor cluster`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
 from quaestor.redis.clients import SharedClient
 from quaestor.services import Stop
-from quaestor.settings import Settings
+from quaestor.settings import Settings, switched
+from quaestor.settling import Settling
 from quaestor.watching import Watching
 
 
@@ -49,7 +51,7 @@ class Quaestor:
     ) -> None:
         if settings is not None and overrides:
             raise ConfigurationError("pass either a Settings object or its fields, not both")
-        self.settings = settings or Settings.from_env({}, **overrides)
+        self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)
         self.telemetry = parts.telemetry
         self.capture = parts.capture
@@ -61,6 +63,7 @@ class Quaestor:
         self._watched: WatchClient | None = None
         self._manual: ManualInvalidation | None = None
         self._watching = Watching(parts, self._watch)
+        self._settling = Settling(parts)
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Quaestor:
@@ -110,6 +113,10 @@ class Quaestor:
         Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it, does not
         answer, or cannot deliver as wanted, ConfigurationError if there is no grid, or no such delivery.
         """
+        if not self.settings.enabled:
+            raise ConfigurationError(
+                "nothing can be followed while Quaestor is turned off (`enabled`, QUAESTOR_ENABLED)"
+            )
         if not self.settings.grid:
             raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
         if delivery not in set(DeliveryMode):
@@ -131,16 +138,43 @@ class Quaestor:
         Raises ConfigurationError before the start and for what is no tag, URL or collection; DatabaseError if tags or URLs could
         not be written to `settings.control_namespace`, EventLayerError if the grid could not be told.
         """
+        if not self.settings.enabled:
+            return
         if self._manual is None:
             raise ConfigurationError("nothing can be invalidated before start(), or without a MongoDB that is watched")
         await self._manual.invalidate(tags=tags, urls=urls, collections=collections)
 
+    async def settled(self, *, within_s: float = 10.0) -> None:
+        """Wait until every write that MongoDB acknowledged before the call has taken effect in this process.
+
+        No answer from this process is older than those writes afterwards, and it is ready to serve from cache. Returns at once
+        before the start, after the stop, and while Quaestor is turned off: nothing is cached then. Any event loop may call it.
+
+        Raises DependencyError if the writes have not taken effect within so many seconds, DatabaseError if MongoDB does not
+        answer, ConfigurationError if the event loop of the start does not run any more.
+        """
+        await self._settling.settled(within_s=within_s)
+
+    def settled_sync(self, *, within_s: float = 10.0) -> None:
+        """Wait as `settled` does, in a thread without an event loop: in a test with `with TestClient(app) as client:`.
+
+        Raises what `settled` raises, and ConfigurationError where the event loop of the start runs in this thread.
+        """
+        self._settling.settled_sync(within_s=within_s)
+
     async def start(self) -> None:
-        """Start the background work. Never fails because a part is away: requests bypass the cache until it answers.
+        """Start the background work, also after a stop.
+
+        Never fails because a part is away: requests bypass the cache until it answers.
 
         Without `mongo_url` the database is watched as soon as there is a client that carries the capture: now, or whenever the
         first one appears.
         """
+        if not self.settings.enabled:
+            self.telemetry.event("quaestor.turned_off")
+            return
+        self._settling.begin()
+        self.parts.storage.layer.reopen()
         for service in (
             *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
             *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
@@ -155,6 +189,7 @@ class Quaestor:
     async def _watch(self, client: WatchClient) -> None:
         """Begin what needs a database."""
         self._watched = client
+        self._settling.watch(client)
         self._manual = services.manual_invalidation(self.parts, client)
         for watching in (
             *(services.embedded_grid, services.elected_grid, services.catalog_polling),
@@ -164,11 +199,16 @@ class Quaestor:
         self.telemetry.event("quaestor.watching")
 
     async def stop(self) -> None:
-        """Stop the background work and close what was opened. The object is done then."""
+        """Stop the background work and close what was opened. start() begins again, with nothing cached in this process.
+
+        CDN adapters and a dashboard are closed for good.
+        """
         parts = self.parts
+        self._settling.end()
         await self._watching.stop()
         if self._manual is not None:
             self._manual.close()
+            self._manual = None
         await anyio.to_thread.run_sync(parts.subscriptions.stop)
         while self._stops:
             await self._stops.pop()()
@@ -180,3 +220,4 @@ class Quaestor:
             await parts.storage.redis.aclose()
         if self._watched is not None:
             await anyio.to_thread.run_sync(self._watched.close)
+            self._watched = None

@@ -163,6 +163,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         )  # fmt: skip
         registry.recheck_by(rechecking)
     events.invalidated.subscribe(effects.notify)
+    events.reset.subscribe(own_writes.ask_again)
     events.reset.subscribe(effects.reset)
     return Parts(
         settings=settings,

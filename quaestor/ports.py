@@ -62,7 +62,11 @@ class EventLayer(Protocol):
         """The value that was put under this name last; None if there is none."""
 
     def close(self) -> None:
-        """Let go of the server. Nothing is called afterwards."""
+        """Let go of the server. Nothing is called afterwards but reopen()."""
+
+    def reopen(self) -> None:
+        """Let it be used again after close(); otherwise nothing. One in memory is empty then, and its old offsets are of another
+        epoch."""
 
 
 class PipelineSize(NamedTuple):

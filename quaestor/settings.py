@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from quaestor.errors import ConfigurationError
@@ -116,6 +116,8 @@ class Settings:
     trace_max_bytes: recording ends when the file is so large.
     elect_grid: with `redis_url`, the processes elect one among them to run the matching while there is no grid (docs/grid.md).
         False: without a grid nothing is cached.
+    enabled: False: Quaestor is turned off. The middleware hands every request to the app, and nothing is started. The environment
+        variable QUAESTOR_ENABLED wins over what the program says.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -182,6 +184,7 @@ class Settings:
     trace_share: float = 1.0
     trace_max_bytes: int = 64 * 1024 * 1024
     elect_grid: bool = True
+    enabled: bool = True
     grid: bool = True
 
     def __post_init__(self) -> None:
@@ -320,6 +323,13 @@ class Settings:
                 raise ConfigurationError(f"unknown setting {variable}; known: {', '.join(sorted(kinds))}")
             values[name] = _parse(variable, text, str(kinds[name]))
         return cls(**(values | overrides))
+
+
+def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """The settings, turned on or off by QUAESTOR_ENABLED if that is set. Raises ConfigurationError if it is neither 0 nor 1."""
+    variable = f"{ENVIRONMENT_PREFIX}ENABLED"
+    text = environment.get(variable)
+    return settings if text is None else replace(settings, enabled=_parse(variable, text, "bool"))
 
 
 def is_tenant(name: str) -> bool:

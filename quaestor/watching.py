@@ -21,7 +21,7 @@ _PATIENT_LOOKS: Final = 10
 class Watching:
     """Watching of the MongoDB that the settings name, or else of the first captured client's. Until it begins nothing is cached.
 
-    begin: called once, with a client of our own for it.
+    begin: called once after each start, with a client of our own for it.
     """
 
     def __init__(self, parts: Parts, begin: Callable[[WatchClient], Awaitable[None]]) -> None:
@@ -37,9 +37,11 @@ class Watching:
 
     async def start(self) -> None:
         """Begin to watch if it is known what, or else as soon as it is. Never raises ConfigurationError: that is reported."""
+        self._begun = False
         if self._named:
             await self._look(last=True)
             return
+        self._appeared = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._clients.follow(self._tell)
         await self._look(last=False)

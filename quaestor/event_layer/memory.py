@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,6 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets
 from quaestor.ports import PipelineSize, StreamEntry
-
-_EPOCH = "memory"
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class _Bell:
 class MemoryEventLayer:
     """The event layer in the memory of one process; see ports.EventLayer.
 
-    Nothing is lost while the object lives; nothing outlives it.
+    Nothing is lost while it is open; nothing outlives that.
 
     append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
     """
@@ -62,6 +61,8 @@ class MemoryEventLayer:
         self._lock = threading.Lock()
         self._bells: dict[str, list[_Bell]] = {}
         self._closed = False
+        self._openings = itertools.count(1)
+        self._epoch = "memory"
 
     def append(self, stream: str, payloads: Sequence[bytes]) -> None:
         if not payloads:
@@ -81,8 +82,8 @@ class MemoryEventLayer:
             bell.ring()
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
-        after = {stream: _position(offset) for stream, offset in offsets.items()}
         with self._lock:
+            after = {stream: self._position(offset) for stream, offset in offsets.items()}
             found = self._found(after, count)
             if found or block_ms <= 0:
                 return found
@@ -107,12 +108,12 @@ class MemoryEventLayer:
         first = bisect_right(entries.positions, position)
         window = slice(first, first + count)
         return [
-            StreamEntry(stream, offsets.offset(*at, _EPOCH), payload)
+            StreamEntry(stream, offsets.offset(*at, self._epoch), payload)
             for at, payload in zip(entries.positions[window], entries.payloads[window], strict=True)
         ]
 
     def offset_at(self, stream: str, at_ms: int) -> str:
-        return offsets.just_before(at_ms, _EPOCH)
+        return offsets.just_before(at_ms, self._epoch)
 
     def first_offset(self, stream: str) -> str | None:
         with self._lock:
@@ -120,7 +121,7 @@ class MemoryEventLayer:
             entries = self._streams.get(stream)
             if entries is None or not entries.positions:
                 return None
-            return offsets.offset(*entries.positions[0], _EPOCH)
+            return offsets.offset(*entries.positions[0], self._epoch)
 
     def trim(self, stream: str, *, before_ms: int) -> None:
         with self._lock:
@@ -192,13 +193,22 @@ class MemoryEventLayer:
         for bell in bells:
             bell.ring()
 
+    def reopen(self) -> None:
+        """See ports.EventLayer."""
+        with self._lock:
+            if self._closed:
+                self._streams.clear()
+                self._values.clear()
+                self._bells.clear()
+                self._epoch = f"memory-{next(self._openings)}"
+                self._closed = False
+
     def _require_open(self) -> None:
         if self._closed:
-            raise EventLayerError("the in-memory event layer was closed; make a new one", retryable=False)
+            raise EventLayerError("the in-memory event layer was closed; reopen it", retryable=False)
 
-
-def _position(offset: str) -> tuple[int, int]:
-    epoch = offsets.epoch_of(offset)
-    if epoch not in (None, _EPOCH):
-        raise EventLayerResetError(f"offset {offset} belongs to another event layer; start over")
-    return offsets.position(offset)
+    def _position(self, offset: str) -> tuple[int, int]:
+        epoch = offsets.epoch_of(offset)
+        if epoch not in (None, self._epoch):
+            raise EventLayerResetError(f"offset {offset} belongs to another event layer; start over")
+        return offsets.position(offset)

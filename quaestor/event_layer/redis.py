@@ -87,6 +87,11 @@ class RedisEventLayer(RedisPipelines):
         for connection in idle:
             connection.disconnect()
 
+    def reopen(self) -> None:
+        """See ports.EventLayer."""
+        with self._lock:
+            self._closed = False
+
     # The current data epoch
 
     def epoch(self) -> str:

@@ -64,6 +64,10 @@ class RedisPipelines(ABC):
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]: ...
 
     @abstractmethod
+    def reopen(self) -> None:
+        """Let it be used again after close()."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod

@@ -130,6 +130,8 @@ class Subscriptions:
         if self._thread is not None:
             self._thread.join(timeout=10)
         with self._lock:
+            self._thread = None
+            self._offsets.clear()
             ended, self._subscriptions = list(self._subscriptions.values()), {}
             for local in ended:
                 local.fail(SubscriptionError("this process follows nothing any more"))
@@ -232,6 +234,7 @@ class Subscriptions:
     def _ensure_running(self) -> None:
         with self._lock:
             if self._thread is None:
+                self._stop.clear()
                 self._thread = threading.Thread(target=self._run, name="quaestor-subscriptions", daemon=True)
                 self._thread.start()
 

@@ -116,6 +116,7 @@ from quaestor import (
     uncacheable,
     writes,
 )
+from quaestor.testing import assert_cached, assert_cached_async, assert_not_cached, assert_not_cached_async
 
 app = FastAPI()
 quaestor = Quaestor(Settings.from_env(redis_url="redis://localhost"))
@@ -346,7 +347,21 @@ def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
+def tested(client: httpx.Client) -> None:
+    """What a test of an application asks."""
+    quaestor.settled_sync(within_s=5.0)
+    assert assert_cached(client, "/items", within_s=2.0).status_code == 200
+    assert_not_cached(client, "/orders", headers={"cache-control": "no-cache"})
+
+
+async def tested_asynchronously(client: httpx.AsyncClient) -> None:
+    """The same with an event loop."""
+    await quaestor.settled()
+    answer: httpx.Response = await assert_cached_async(client, "/items")
+    await assert_not_cached_async(client, str(answer.url))
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
-    *(follow, invalidate, history, read_from_copies, read_in_threads),
+    *(follow, invalidate, history, read_from_copies, read_in_threads, tested, tested_asynchronously),
 )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("quaestor.errors", "quaestor.clock", "quaestor.gc_freezing", "quaestor.tasks"),
+    ("quaestor.errors", "quaestor.clock", "quaestor.gc_freezing", "quaestor.tasks", "quaestor.testing"),
     ("quaestor.model", "quaestor.settings"),
     (
         "quaestor.ports",
@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.invalidation.grid", "quaestor.invalidation.registry"),
     ("quaestor.invalidation.effects",),
     ("quaestor.invalidation", "quaestor.parts"),
-    ("quaestor.services", "quaestor.watching"),
+    ("quaestor.services", "quaestor.settling", "quaestor.watching"),
     ("quaestor.app",),
     ("middleware", "cdn_adapters"),
     ("quaestor.rest",),

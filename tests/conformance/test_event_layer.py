@@ -257,3 +257,20 @@ def test_a_value_is_swapped_only_for_the_one_that_is_named(layer: EventLayer, pr
     assert values.swap(name, b"\x00\xff", b"")
     assert values.swap(name, b"", b"c")
     assert layer.get(name) == b"c"
+
+
+def test_a_closed_layer_is_reopened_with_its_data_or_as_another_one(layer: EventLayer, name: str) -> None:
+    """What is kept by a server is there again. Memory is empty, and offsets from before are refused, not taken for new ones."""
+    layer.append(name, [b"1"])
+    before = read(layer, name)[0].offset
+    layer.close()
+    layer.reopen()
+    if isinstance(layer, MemoryEventLayer):
+        assert read(layer, name) == []
+        with pytest.raises(EventLayerResetError):
+            read(layer, name, before)
+        before = "0"
+    layer.append(name, [b"2"])
+    assert payloads(read(layer, name, before)) == [b"2"]
+    layer.reopen()
+    assert payloads(read(layer, name, before)) == [b"2"]

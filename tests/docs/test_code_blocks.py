@@ -30,7 +30,9 @@ from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 BLOCKS = blocks()
-PYTHON = [block for block in BLOCKS if block.language == "python"]
+RUN_AS_A_PROJECT = "docs/testing.md"
+"""By tests/end_to_end/test_testing_an_app.py."""
+PYTHON = [block for block in BLOCKS if block.language == "python" and block.document != RUN_AS_A_PROJECT]
 SHELL = [block for block in BLOCKS if block.language == "bash"]
 JSON = [block for block in BLOCKS if block.language == "json"]
 MONGOSH = [block for block in BLOCKS if block.language == "js"]

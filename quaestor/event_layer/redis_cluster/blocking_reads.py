@@ -221,6 +221,11 @@ class BlockingReads:
             self._closed = True
         self._keep(())
 
+    def reopen(self) -> None:
+        """Let it be used again after close()."""
+        with self._lock:
+            self._closed = False
+
 
 def _ready(link: Link) -> bool:
     """Whether there is something to read, be it that the connection has ended."""

@@ -199,6 +199,11 @@ class ClusterConnections:
         if topology is not None:
             topology.close()
 
+    def reopen(self) -> None:
+        """Let it be used again after close()."""
+        with self._lock:
+            self._closed = False
+
     # The map
 
     def _map(self) -> redis.RedisCluster:

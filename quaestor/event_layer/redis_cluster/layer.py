@@ -168,6 +168,12 @@ class ClusterEventLayer(RedisPipelines):
         self._blocking_reads.close()
         self._servers.close()
 
+    def reopen(self) -> None:
+        """See ports.EventLayer."""
+        self._closed = False
+        self._blocking_reads.reopen()
+        self._servers.reopen()
+
 
 def _beside(name: str) -> str:
     """The name of the value that holds what the writer of this one had seen."""

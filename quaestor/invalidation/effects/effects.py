@@ -128,6 +128,9 @@ class Effects:
 
     async def start(self) -> None:
         """Begin. What was notified before is nobody's here."""
+        self._waiting.clear()
+        self._draining = False
+        self.progress.begin_anew()
         self._loop = asyncio.get_running_loop()
         self._runner = asyncio.create_task(self._reclaim(), name="quaestor-effects")
 

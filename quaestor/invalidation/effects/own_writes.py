@@ -106,6 +106,10 @@ class OwnWrites:
             return "late"
         return "seen"
 
+    def ask_again(self, _why: str) -> None:
+        """Forget that ingest was asked: the event layer has lost the request. From any thread."""
+        self._ask_again_ms = 0
+
     def _ask(self, value: bytes) -> None:
         try:
             self._layer.put(self._name, value)

@@ -16,6 +16,13 @@ class EffectsProgress:
         self._finishing: set[asyncio.Future[None]] = set()
         self._held: dict[str, asyncio.Future[None]] = {}
 
+    def begin_anew(self) -> None:
+        """Forget what was begun: nobody works it off any more."""
+        self._begun = self._claimed = 0
+        self._waiting.clear()
+        self._finishing.clear()
+        self._held.clear()
+
     def began(self, registrations: int) -> None:
         """Note that so many more registrations are to be worked off."""
         self._begun += registrations

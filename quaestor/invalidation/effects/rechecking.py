@@ -99,6 +99,9 @@ class Rechecking:
         """End what is under way: what has no verdict is dead, here and everywhere."""
         self._loop = None
         await ended(self._tasks)
+        self._due.clear()
+        self._until_s.clear()
+        self._running.clear()
 
     @property
     def waiting(self) -> int:

@@ -73,16 +73,21 @@ class NotificationReader:
         self._marked_at_ms = 0
         self._read_at_ms = 0
 
+    def forget(self) -> None:
+        """Forget where it has got to: the event layer has begun anew."""
+        self._offset = self._to_mark = self._beats_offset = None
+        self._beats.clear()
+
     def run(self, stop: threading.Event) -> None:
         """Read until stop is set; survives whatever the event layer does."""
+        self.caught_up = False
         while not stop.is_set():
             try:
                 self._step()
             except EventLayerResetError as error:
                 self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
                 self._taker.reset(str(error))
-                self._offset = self._to_mark = self._beats_offset = None
-                self._beats.clear()
+                self.forget()
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "registry.read_failed", error)
                 stop.wait(RECONNECT_S)

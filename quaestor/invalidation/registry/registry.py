@@ -85,6 +85,7 @@ class Registry:
         compare: Callable[[Iterable[str]], None] = _ignore,
     ) -> None:
         self.origin = new_origin(settings)
+        self._layer = layer
         self._clock = clock
         self._recheck_s = settings.recheck_ms / 1000
         self._validity = validity = Validity()
@@ -226,7 +227,11 @@ class Registry:
         reading.start()
 
     def start(self) -> None:
-        """Start both threads."""
+        """Start both threads. After a stop nothing counts that lived in this process's event layer: it is empty now."""
+        if self._stop.is_set() and self._layer.immediate:
+            self._handler.reset("started again after a stop")
+            self._reader.forget()
+        self._stop.clear()
         self._threads = [
             threading.Thread(target=self._sender.run, name="quaestor-sender", daemon=True),
             threading.Thread(target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True),
