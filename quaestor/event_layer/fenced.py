@@ -64,6 +64,9 @@ class FencedLayer:
     def close(self) -> None:
         self._layer.close()
 
+    def reopen(self) -> None:
+        self._layer.reopen()
+
     def _require(self, name: str) -> None:
         if not self._held():
             raise EventLayerError(f"{name} is not written: the lease of this process is over, another one may lead")
