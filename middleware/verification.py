@@ -22,7 +22,9 @@ from middleware.refresh import asked_alone, only_request
 from middleware.routes import Plan
 from middleware.storable_fields import storable
 from quaestor.capture import Outcome, recording
-from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable
+from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
+from quaestor.read_path.probation import DIVERGED
+from quaestor.read_path.quarantine_trial import TRIAL_SHARE, Trial
 from quaestor.read_path.request import CONDITIONS, inspect
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.verification import (
@@ -41,6 +43,8 @@ _FIRST_MS = (50, 250)
 """When an answer of a route on probation is verified first."""
 _LATER = (0.4, 0.9)
 """And once more, as a share of its bounded lifetime."""
+_MOST_TRIALS = 8
+"""Quarantined routes on trial at a time: they must not leave the verification of others without room."""
 _LONGEST_RUN_S = 30.0
 _LOOK_AGAIN_S = 0.02
 _STILL_LIVE_S = 0.25
@@ -66,6 +70,7 @@ class Sample:
 
     plan: what is known of its route.
     fresh_until_ms: the end of its lifetime; what the handler answers later it need not be.
+    read_at: the newest version that it was read at.
     """
 
     request: Repeatable
@@ -74,6 +79,7 @@ class Sample:
     registrations: tuple[str, ...]
     fresh_until_ms: int
     fingerprint: Fingerprint
+    read_at: Version = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,7 @@ class Verifications:
         self._samples = read_path.samples
         self._quarantines = quarantines
         self._on = read_path.settings.verification and read_path.settings.grid
+        self._trials = 0
         self._under_way: set[asyncio.Task[None]] = set()
 
     def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
@@ -153,6 +160,7 @@ class Verifications:
             registrations=response.registrations,
             fresh_until_ms=response.fresh_until_ms,
             fingerprint=fingerprint(response.status, response.headers, response.body, reads),
+            read_at=max(read.read_at for read in reads),
         )
         if on_probation:
             lifetime_ms = response.fresh_until_ms - response.stored_at_ms
@@ -212,12 +220,35 @@ class Verifications:
         if judged is Finding.DIVERGED and again is not None:
             answers = (sample.fingerprint, again.fingerprint)
             await self._quarantines.diverged(sample.plan, sample.key, sample.registrations[0], differs, answers)
+            if self._trials < _MOST_TRIALS:
+                self._start(self._on_trial(sample, again.fingerprint))
         elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
             if finding is Finding.DIVERGED:
                 until_ms = read_path.clock() + _DOUBTED * self._probation.ttl_ms
                 read_path.missing_reads.doubt(sample.key, until_ms=until_ms)
             await self._quarantines.forget([sample.registrations[0]], [sample.key])
         return judged
+
+    async def _on_trial(self, sample: Sample, latest: Fingerprint) -> None:
+        """End a quarantine early if runs of the handler agree, one after the other. Nothing of them is served or stored."""
+        self._trials += 1
+        try:
+            await self._tried(sample, Trial(sample.fingerprint, latest))
+        finally:
+            self._trials -= 1
+
+    async def _tried(self, sample: Sample, trial: Trial) -> None:
+        probation, plan = self._probation, sample.plan
+        pause_s = probation.quarantine_ms * TRIAL_SHARE / 1000
+        while probation.barred(plan.route) == DIVERGED and probation.may_shorten(plan.route):
+            await asyncio.sleep(pause_s)
+            again = await self.answer(sample.request, on_write=self._quarantines.on_write(plan))
+            match trial.judge(None if again is None or again.wrote else again.fingerprint):
+                case True:
+                    return self._quarantines.release_early(plan)
+                case False:
+                    return None
+        return None
 
     async def compared(self, sample: Sample) -> tuple[Finding, tuple[str, ...], Answered | None]:
         """Make a sample's answer again: what was found, the parts that differ, and the answer if there was one."""
@@ -237,6 +268,10 @@ class Verifications:
         if chosen or over or not all(read.primary for read in again.reads):
             return Finding.EXCUSED, differs, again
         newest = max((read.read_at for read in again.reads), default=0)
+        if newest < sample.read_at:
+            return Finding.EXCUSED, differs, again  # the time of the database has gone back: it was restored
+        # The definition of a view may be another one by now: that ends the entry, and is no fault of its handler.
+        await self._read_path.look_up_definitions()
         proved = await self._proved_live(sample, newest)
         # One that was renewed meanwhile may have had another result in between.
         proved = proved and self._read_path.usability.renewals(sample.registrations) == renewals

@@ -221,6 +221,7 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
 
     poll_ms = min(POLL_MS, parts.settings.staleness_bound_ms // 2)
     catalog = Catalog(client, on_changed=changed, poll_ms=poll_ms, clock=parts.clock)
+    parts.read_path.definitions = partial(anyio.to_thread.run_sync, catalog.poll)
     polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
     if parts.settings.pre_images != "enable":
         parts.resolver.connect(catalog)

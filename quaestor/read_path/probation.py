@@ -73,6 +73,7 @@ class Probation:
     quarantine_ms: int
     _progress: dict[Hashable, _Progress] = field(default_factory=dict)
     _quarantined: dict[Hashable, Quarantine] = field(default_factory=dict)
+    _shortened_ms: dict[Hashable, int] = field(default_factory=dict)
 
     def on_probation(self, route: Hashable) -> bool:
         """Whether a route's entries are bounded to a short life."""
@@ -146,6 +147,19 @@ class Probation:
         """The reason why a route is not to be cached; empty: it may be."""
         quarantine = self._quarantined.get(route)
         return "" if quarantine is None else quarantine.reason
+
+    def may_shorten(self, route: Hashable) -> bool:
+        """Whether a quarantine may end early: none of the route has, within `quarantine_ms` before it began."""
+        quarantine, shortened_ms = self._quarantined.get(route), self._shortened_ms.get(route)
+        if quarantine is None or shortened_ms is None:
+            return quarantine is not None
+        return quarantine.until_ms - shortened_ms > 2 * self.quarantine_ms
+
+    def note_shortened(self, route: Hashable, *, now_ms: int) -> None:
+        """Note that a quarantine ends early."""
+        if len(self._shortened_ms) >= MOST_ROUTES:
+            del self._shortened_ms[next(iter(self._shortened_ms))]
+        self._shortened_ms[route] = now_ms
 
     def release(self, route: Hashable) -> None:
         """End a route's quarantine."""

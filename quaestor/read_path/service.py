@@ -8,6 +8,8 @@ which ones are verified.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from quaestor.clock import Clock
 from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
@@ -27,6 +29,8 @@ from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
 from quaestor.read_path.verification_samples import Samples
 from quaestor.settings import Settings
+
+DefinitionsLookup = Callable[[], Awaitable[None]]
 
 
 class ReadPath:
@@ -105,6 +109,13 @@ class ReadPath:
             clock=clock,
         )
         self._registry = registry
+        self.definitions: DefinitionsLookup | None = None
+
+    async def look_up_definitions(self) -> None:
+        """Have definitions of views and collections that have changed end what depends on them, now and not at the next listing.
+        Raises DatabaseError."""
+        if self.definitions is not None:
+            await self.definitions()
 
     def _is_dead(self, registration: str) -> bool:
         now_ms, one = self.clock(), (registration,)

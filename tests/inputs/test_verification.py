@@ -116,6 +116,33 @@ async def test_a_quarantine_ends_and_probation_begins_anew(mongo_url: str, prefi
         await eventually(lambda: is_hit(site))
 
 
+async def test_a_quarantine_ends_early_once_runs_agree_but_only_once(mongo_url: str, prefix: str) -> None:
+    """Something unseen changed one time. Nobody is served a stored answer before enough runs were the same."""
+    async with verified_site(mongo_url, prefix, quarantine_ms=72_000) as site:
+        said = ["before"]
+
+        async def source(_: Request) -> str:
+            return said[0]
+
+        site.source = source
+        probation = site.quaestor.read_path.probation
+
+        async def found_out() -> bool:
+            said[0] += "."
+            return await site.found_out()
+
+        await eventually(found_out)
+        runs = site.runs
+        await eventually(lambda: not probation.quarantines)
+        assert site.runs >= runs + 6
+        await eventually(lambda: is_hit(site))
+        await eventually(found_out)
+        (again,) = probation.quarantines
+        (route,) = probation._quarantined
+        assert again.reason == "diverged"
+        assert not probation.may_shorten(route)
+
+
 async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, redis_url: str, prefix: str) -> None:
     """On the grid: an entry that one process has found wrong dies in the other, as of a write."""
     shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": HEARTBEAT_MS, "ttl_min_ms": 600_000}

@@ -68,6 +68,24 @@ async def test_a_difference_that_outlives_the_proof_is_a_divergence() -> None:
     assert status_of(await site.get()) == "Quaestor; fwd=bypass; detail=diverged"
 
 
+async def test_definitions_are_looked_up_before_a_difference_is_held_against_a_route() -> None:
+    """A view that was defined anew ends the entry, as the catalog tells the grid; nothing is wrong with the handler."""
+    registry = ProvingRegistry()
+    registry.newest = READ_AT
+    registry.proved_until_ms += 60_000
+    site = Site(verification=True, registry=registry)
+
+    async def look_up() -> None:
+        registry.kill()
+
+    site.engine.read_path.definitions = look_up
+    assert "stored" in status_of(await site.get())
+    site.version = 2
+    await eventually(lambda: verified(site, "excused") == 1)
+    assert verified(site, "diverged") == 0
+    assert site.engine.read_path.probation.quarantines == []
+
+
 async def test_what_is_not_proved_in_time_is_excused() -> None:
     """A grid that stands still is no reason to give up a route."""
     site = await changed_meanwhile(HandRegistry())

@@ -13,6 +13,7 @@ import pytest
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.read_path.probation import MOST_ROUTES, Probation
+from quaestor.read_path.quarantine_trial import ENOUGH, MOST_RUNS, Trial
 from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint, reads_more
 from quaestor.read_path.verification_samples import MOST_SAMPLES, Samples
 from quaestor.settings import Settings
@@ -248,3 +249,16 @@ def test_samples_are_bounded_in_number_and_in_pace() -> None:
 def test_settings_that_cannot_be_are_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         Settings(**wrong)
+
+
+def test_a_trial_ends_when_enough_runs_agree_and_never_for_what_differs_or_reads_less() -> None:
+    entry, other, memo = of(b"a"), of(b"b"), of(b"b", reads=())
+    trial = Trial(entry, other)
+    assert [trial.judge(other) for _ in range(ENOUGH)] == [None] * (ENOUGH - 1) + [True]
+    trial = Trial(entry, other)
+    verdicts = [trial.judge(other if number % 3 else entry) for number in range(MOST_RUNS)]
+    assert verdicts == [None] * (MOST_RUNS - 1) + [False]
+    trial = Trial(entry, memo)
+    assert True not in [trial.judge(memo) for _ in range(MOST_RUNS)]
+    trial = Trial(entry, other)
+    assert True not in [trial.judge(None) for _ in range(MOST_RUNS)]
