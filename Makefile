@@ -1,5 +1,5 @@
 # Everything from a fresh clone: each target does its own set-up. `make` alone prints this list.
-# Needs: Debian 12 (or alike), Python 3.11 or 3.12, GNU make. Java, Varnish and, for tests, other caches come from apt when run as root.
+# Needs: Debian 12 (or alike), Python 3.11 to 3.13, GNU make. Java, Varnish and, for tests, other caches come from apt when run as root.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 READY := $(VENV)/.ready
 TESTS ?= tests
 # Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start (tests/file_order.py).
@@ -134,8 +134,8 @@ clean: ## remove the environment and every cache
 # --- set-up, each step only if it is needed ---
 
 $(BIN)/uv:
-	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || { \
-		echo "Python 3.11 or 3.12 is needed; name it with PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+		echo "Python 3.11, 3.12 or 3.13 is needed; name it with PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && $(call say,installing python3-venv (apt-get)) \
 		&& apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null; } || { \
 		echo "Python's venv module is missing; run: apt-get install python3-venv" >&2; exit 2; }

@@ -26,7 +26,7 @@ from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
 from quaestor.redis.clients import SharedClient
 from quaestor.services import Stop
-from quaestor.settings import Settings, switched
+from quaestor.settings import Settings, settings_in, switched
 from quaestor.settling import Settling
 from quaestor.watching import Watching
 
@@ -49,9 +49,15 @@ class Quaestor:
         estimator: LifetimeEstimator | None = None,
         **overrides: Any,
     ) -> None:
+        if settings is not None and not isinstance(settings, Settings):
+            raise ConfigurationError(
+                f"Quaestor() takes a Settings object or settings by name, not a {type(settings).__name__}: "
+                "write Quaestor(mongo_url=...), or leave it out: the clients that carry `capture` are watched"
+            )
         if settings is not None and overrides:
             raise ConfigurationError("pass either a Settings object or its fields, not both")
         self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
+        self._ignored_variables = () if settings is not None else settings_in(os.environ)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)
         self.telemetry = parts.telemetry
         self.capture = parts.capture
@@ -69,6 +75,12 @@ class Quaestor:
     def from_env(cls, **overrides: Any) -> Quaestor:
         """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
         return cls(Settings.from_env(**overrides))
+
+    def _report_ignored_variables(self) -> None:
+        if self._ignored_variables:
+            names = ", ".join(self._ignored_variables)
+            text = f"{names}: Quaestor() reads no environment variables; write Quaestor.from_env()"
+            self.telemetry.failure("configuration", "quaestor.environment_ignored", text, lasting=True)
 
     @property
     def redis(self) -> SharedClient | None:
@@ -175,6 +187,7 @@ class Quaestor:
             return
         self._settling.begin()
         self.parts.storage.layer.reopen()
+        self._report_ignored_variables()
         for service in (
             *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
             *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),

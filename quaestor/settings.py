@@ -332,6 +332,12 @@ def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
     return settings if text is None else replace(settings, enabled=_parse(variable, text, "bool"))
 
 
+def settings_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables of an environment that `Settings.from_env` reads and `Quaestor()` does not, sorted; without the addresses."""
+    variables = (f"{ENVIRONMENT_PREFIX}{field.name.upper()}" for field in fields(Settings) if field.name != "enabled")
+    return tuple(sorted(variable for variable in variables if variable in environment))
+
+
 def is_tenant(name: str) -> bool:
     """Whether a tenant may be called that: it becomes part of ids and of the names of pipelines."""
     return 0 < len(name) <= _LONGEST_TENANT and not any(c in name for c in "{}:~@ \t\n")

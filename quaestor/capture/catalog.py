@@ -21,6 +21,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from quaestor.capture.index_keys import IndexKeys
+from quaestor.capture.listing_errors import listing_error
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
 from quaestor.capture.views import Definition, Kind, base_of, resolve
@@ -240,10 +241,8 @@ class Catalog:
             definitions = {f"{database}.{entry['name']}": _definition(database, entry) for entry in listed}
             self._wire_version = self._client.admin.command("hello")["maxWireVersion"]
         except PyMongoError as error:
-            raise DatabaseError(
-                f"cannot list the collections of {database}, so views cannot be told from collections: {error}; "
-                "the user needs the listCollections privilege"
-            ) from error
+            what = f"cannot list the collections of {database}, so views cannot be told from collections"
+            raise listing_error(what, error, privilege="listCollections") from error
         with self._lock:
             if database in self._known:
                 self._changed |= _changes(self._known[database][1], definitions)

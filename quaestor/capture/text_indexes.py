@@ -16,6 +16,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from quaestor.capture.listing_errors import listing_error
 from quaestor.errors import DatabaseError
 from quaestor.model import Document, Operation, Query
 from quaestor.query.text.index import DEFINITION
@@ -42,10 +43,8 @@ class TextIndexes:
         try:
             listed = list(self._client.get_database(database, codec_options=_CODEC)[name].list_indexes())
         except PyMongoError as error:
-            raise DatabaseError(
-                f"cannot list the indexes of {namespace}, so what $text searches is not known: {error}; "
-                "the user needs the listIndexes privilege"
-            ) from error
+            what = f"cannot list the indexes of {namespace}, so what $text searches is not known"
+            raise listing_error(what, error, privilege="listIndexes") from error
         found = (reduced(index) for index in listed if "_fts" in index["key"] and not index.get("hidden"))
         return next(found, None)
 

@@ -7,6 +7,7 @@ how to mend it.
 from __future__ import annotations
 
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from quaestor.cli import (
     ttl_commands,
 )
 from quaestor.cli.plain_text import printable
-from quaestor.errors import QuaestorError
+from quaestor.errors import ConfigurationError, QuaestorError
 
 app = typer.Typer(
     help="Exact invalidation of cached MongoDB query results.",
@@ -40,9 +41,22 @@ app = typer.Typer(
 cdn = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="CDNs and their purges.")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print(f"quaestor {metadata.version('quaestor')}")
+        except metadata.PackageNotFoundError as error:
+            raise ConfigurationError("Quaestor is on the path and was not installed: pip install quaestor") from error
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
-    """With a callback, a single command keeps its name."""
+def _commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command line as a whole."""
 
 
 @app.command()

@@ -21,6 +21,9 @@ _EXTRAS: Final = {
     "proxy": "quaestor proxy",
     "spark": "quaestor cluster, quaestor statistics",
     "otel": "the setting tracing",
+    "text": "exact matching of $text",
+    "geo": "exact matching of geographic queries",
+    "decimal": "exact matching of trigonometry",
     "demo": "quaestor demo",
 }
 

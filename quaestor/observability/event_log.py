@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import structlog
 
@@ -14,6 +18,24 @@ from quaestor.observability.hooks import FailureSeen, Hooks
 from quaestor.observability.tracing import Tracing
 
 _MOST_LASTING = 64
+_AGAIN_S: Final = 60.0
+"""A failure that goes on is logged again after so long."""
+_OVER_S: Final = 10.0
+"""A failure that was not seen for so long is over; the next one is a new one. Parts are tried again more often."""
+_MOST_REPEATED: Final = 256
+_VARYING: Final = re.compile(r"\b(?:[0-9a-f]{8,}|\d+(?:\.\d+)?)")
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """A failure that goes on. Times in seconds of the monotonic clock.
+
+    unlogged: how many times it was seen since it was logged.
+    """
+
+    logged_s: float
+    seen_s: float
+    unlogged: int = 0
 
 
 class EventLog:
@@ -30,6 +52,8 @@ class EventLog:
         self.lasting: list[str] = []
         self.hooks = Hooks(self._observer_failed)
         self._tracing = tracing
+        self._repeated: dict[tuple[str, str], _Repeated] = {}
+        self._lock = threading.Lock()
         self._log = structlog.get_logger("quaestor")
 
     def event(self, name: str, **fields: Any) -> None:
@@ -39,7 +63,7 @@ class EventLog:
     def failure(
         self, part: str, name: str, error: BaseException | str, *, lasting: bool = False, **fields: Any
     ) -> None:
-        """Report the failure of a part we depend on: one count, one log line, observers told.
+        """Report the failure of a part we depend on: count it, log it, tell observers. The same one is logged once a minute.
 
         part: one of vocabularies.PARTS.
         lasting: it is there until somebody mends it.
@@ -57,7 +81,29 @@ class EventLog:
 
     def _count(self, part: str, name: str, error: BaseException | str, fields: Mapping[str, Any]) -> None:
         self.failures.labels(part).inc()
-        self._say(self._log.warning, name, {"part": part, "error": str(error), **fields})
+        unlogged = self._unlogged(name, f"{error} {fields}")
+        if unlogged is not None:
+            repeated = {"repeated": unlogged} if unlogged else {}
+            self._say(self._log.warning, name, {"part": part, "error": str(error), **fields, **repeated})
+
+    def _unlogged(self, name: str, text: str) -> int | None:
+        """How often a failure was seen since it was last logged; None: it was logged less than a minute ago and goes on."""
+        now_s = time.monotonic()
+        with self._lock:
+            key = name, _VARYING.sub("0", text)
+            before = self._repeated.pop(key, None)
+            if before is None or now_s - before.seen_s > _OVER_S:
+                self._repeated[key] = _Repeated(now_s, now_s)
+                if len(self._repeated) > _MOST_REPEATED:
+                    self._repeated.pop(next(iter(self._repeated)))
+                return 0
+            self._repeated[key] = before
+            before.seen_s = now_s
+            if now_s - before.logged_s < _AGAIN_S:
+                before.unlogged += 1
+                return None
+            unlogged, before.unlogged, before.logged_s = before.unlogged, 0, now_s
+            return unlogged
 
     def _say(self, say: Callable[..., object], name: str, fields: Mapping[str, Any]) -> None:
         with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else

@@ -77,7 +77,7 @@ _WIDENED = (
     ("joined", "join"), ("shows what is not evaluated", "projection"),
     ("read by a pipeline of another", "lookup"), ("let:", "variables"), ("$natural", "sort"), ("sort by", "sort"),
     ("a regular expression", "regular-expression"), ("$text", "text"), ("a text index", "text"), ("$near", "geo"),
-    ("a polygon", "geo"), ("a filter too deeply", "depth"), ("an expression that is nested", "depth"),
+    ("a polygon", "geo"), ("a geographic", "geo"), ("a filter too deeply", "depth"), ("an expression that is nested", "depth"),
 )  # fmt: skip
 WIDENED = frozenset(name for _, name in _WIDENED) | {"json-schema", "operator"}
 

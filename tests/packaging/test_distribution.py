@@ -26,6 +26,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("quaestor", "middleware", "cdn_adapters")
+TEXT_INDEX = (
+    '{"key": {"_fts": "text", "_ftsx": 1}, "name": "a_text", "weights": {"a": 1}, "default_language": "english", '
+    '"language_override": "language", "textIndexVersion": 3}'
+)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+==[^\s\\;]+)(\s*;[^\\\n]+)?", re.MULTILINE)
 
 
@@ -124,6 +128,22 @@ def test_each_command_without_its_extra_names_it(installed: Installed) -> None:
     assert installed.call("explain", '{"a": 1}').returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("filter_", "extra"),
+    [
+        ('{"at": {"$geoWithin": {"$centerSphere": [[1, 2], 0.1]}}}', "geo"),
+        ('{"at": {"$near": [1, 2]}}', "geo"),
+        ('{"$expr": {"$gt": [{"$sin": "$angle"}, 0.5]}}', "decimal"),
+        ('{"$text": {"$search": "dogs"}}', "text"),
+    ],
+)
+def test_a_query_without_its_extra_is_widened_and_explained(installed: Installed, filter_: str, extra: str) -> None:
+    done = installed.call("explain", filter_, "--text-index", TEXT_INDEX)
+    assert done.returncode == 0, done.stderr
+    assert "widened" in done.stdout
+    assert f"pip install 'quaestor[{extra}]'" in done.stdout
+
+
 async def test_the_readme_s_application_and_the_doctor_work(
     installed: Installed, mongo_url: str, prefix: str, tmp_path: Path
 ) -> None:
@@ -133,7 +153,7 @@ async def test_the_readme_s_application_and_the_doctor_work(
         one for one in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "FastAPI()" in one
     ]
     code = code.replace("mongodb://localhost:27017/?replicaSet=rs0", mongo_url).replace(
-        "client.demo", f"client['{prefix}']"
+        "client.airport", f"client['{prefix}']"
     )
     (installed.folder / "main.py").write_text(code)
     told = installed.call("doctor", "--app", "main:app", "--path", "/departures/JFK", "--json", MONGO_URL=mongo_url)
@@ -154,7 +174,7 @@ async def test_the_readme_s_application_and_the_doctor_work(
     try:
         with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
             flights = client[prefix].flights
-            flights.insert_one({"_id": "1", "origin": "JFK", "status": "boarding", "scheduled": 1})
+            flights.insert_one({"origin": "JFK", "flight": "B6 371", "scheduled": "09:00"})
             async with httpx.AsyncClient(base_url=url, timeout=60) as http:
 
                 async def hit(count: int) -> bool:
@@ -162,7 +182,7 @@ async def test_the_readme_s_application_and_the_doctor_work(
                     return len(answer.json()) == count and "hit" in answer.headers["cache-status"]
 
                 await eventually(lambda: hit(1), within_s=60)
-                flights.insert_one({"_id": "2", "origin": "JFK", "status": "boarding", "scheduled": 2})
+                flights.insert_one({"origin": "JFK", "flight": "DL 1", "scheduled": "10:00"})
                 await eventually(lambda: hit(2), within_s=60)
             client.drop_database(prefix)
     finally:

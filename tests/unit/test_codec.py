@@ -11,6 +11,7 @@ from typing import Any
 import bson
 import pytest
 from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
@@ -83,9 +84,20 @@ def types(value: Any) -> Any:
     return (type(value), repr(value))
 
 
+def readable(value: Any) -> bool:
+    """Whether the driver itself can decode the value: before PyMongo 4.20 it refuses a UUID of another length."""
+    try:
+        bson.decode(bson.encode({"value": value}), codec.BSON_OPTIONS)
+    except InvalidBSON:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_every_bson_value_survives_as_key_and_inside_documents(name: str) -> None:
     value = VALUES[name]
+    if not readable(value):
+        pytest.skip("this driver cannot decode such a value")
     image = AfterImage(
         namespace="db.c", kind=WriteKind.UPDATE, version=VERSION, key=value, after={"_id": value, "x": [value]},
         after_exact=True, before={"x": {"y": value}}, before_known=True, changed=("x.0", "é"),

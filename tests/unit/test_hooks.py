@@ -51,7 +51,7 @@ async def test_an_observer_that_raises_breaks_no_request_and_is_counted() -> Non
         assert [(await site.get()).status_code for _ in range(2)] == [200, 200]
     assert [read.outcome for read in told] == ["miss", "hit"], "those after it are told"
     assert failures(site.engine.telemetry, "observer") == 2
-    assert [log["event"] for log in logs] == ["hooks.observer_failed"] * 2
+    assert [log["event"] for log in logs] == ["hooks.observer_failed"], "the same failure is logged once a minute"
 
 
 def test_each_outcome_carries_why() -> None:

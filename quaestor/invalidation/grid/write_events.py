@@ -93,7 +93,10 @@ class WriteEvents:
             return invalidated
         except Exception as error:  # one bad record must not stop the node
             self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._node.cell))
-            instead = replace(image, kind=WriteKind.COLLECTION, key=None)
+            # Its record may be what cannot be read, so nothing of that is taken over.
+            instead = AfterImage(
+                namespace=image.namespace, kind=WriteKind.COLLECTION, version=image.version, wall_ms=image.wall_ms
+            )
             invalidated = self._node.process(instead, now_ms=self._clock())
             self._subscriptions.processed(instead, None)
             return invalidated

@@ -5,8 +5,13 @@ lag or has caught up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from quaestor.observability.telemetry import Telemetry
+
+UNHEARD: Final = (
+    "no cell has reported since this process began: MongoDB does not answer, or no grid runs; nothing is cached"
+)
 
 
 class LagMonitor:
@@ -36,9 +41,12 @@ class LagMonitor:
             for partition, fresh_ms in enumerate(fresh_as_of_ms)
             if self.lag_ms(fresh_ms, now_ms=now_ms) > self._bound_ms
         }
-        if more := lagging - self._lagging:
+        more = lagging - self._lagging
+        if unheard := {partition for partition in more if not fresh_as_of_ms[partition]}:
+            self._telemetry.failure("grid", "registry.column_unheard", UNHEARD, columns=sorted(unheard))
+        if behind := more - unheard:
             self._telemetry.failure(
-                "grid", "registry.column_lags", f"more than {self._bound_ms} ms", columns=sorted(more)
+                "grid", "registry.column_lags", f"more than {self._bound_ms} ms", columns=sorted(behind)
             )
         if fewer := self._lagging - lagging:
             self._telemetry.event("registry.column_caught_up", columns=sorted(fewer))

@@ -11,6 +11,8 @@ from decimal import Context, Decimal, localcontext
 from functools import cache
 from typing import Any, Final
 
+from quaestor.query.optional_parts import libmp
+
 _DIGITS: Final = 50
 _CONTEXT: Final = Context(prec=_DIGITS, Emax=999_999, Emin=-999_999, traps=[])
 _BITS: Final = 180
@@ -32,27 +34,18 @@ def _function(name: str, *, grows: bool = False) -> Function:
     def function(x: Decimal) -> Decimal:
         if grows and abs(x) > _BEYOND_DECIMALS:
             x = Decimal(_BEYOND_DECIMALS).copy_sign(x)
-        result = _decimal(_functions()[name](_binary(x), _BITS, "n"))
+        result = _decimal(getattr(libmp, f"mpf_{name}")(_binary(x), _BITS, "n"))
         return x if x.is_zero() and result.is_zero() else result
 
     return function
-
-
-@cache
-def _functions() -> dict[str, Callable[..., Any]]:
-    from mpmath import libmp
-
-    return {
-        name.removeprefix("mpf_"): getattr(libmp, name) for name in dir(libmp) if name.startswith(("mpf_", "from_"))
-    }
 
 
 def _binary(x: Decimal) -> Any:
     """The number as mpmath has it: exactly if it is whole."""
     numerator, denominator = x.as_integer_ratio()
     if denominator == 1:
-        return _functions()["from_int"](numerator)
-    return _functions()["from_rational"](numerator, denominator, _ARGUMENT_BITS, "n")
+        return libmp.from_int(numerator)
+    return libmp.from_rational(numerator, denominator, _ARGUMENT_BITS, "n")
 
 
 def _decimal(number: Any) -> Decimal:
@@ -65,7 +58,7 @@ def _decimal(number: Any) -> Decimal:
 @cache
 def pi() -> Decimal:
     """The circle number, to 50 digits."""
-    return _decimal(_functions()["pi"](_BITS, "n"))
+    return _decimal(libmp.mpf_pi(_BITS, "n"))
 
 
 def radians(degrees: Decimal) -> Decimal:

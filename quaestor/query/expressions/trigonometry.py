@@ -13,10 +13,11 @@ from quaestor.query.expressions import decimal_functions as decimals
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import fixed
 from quaestor.query.expressions.kinds import is_nullish
-from quaestor.query.expressions.nodes import Operator
+from quaestor.query.expressions.nodes import Compiled, Operator, Scope
 from quaestor.query.expressions.numeric import decimal128, to_decimal, to_double
 from quaestor.query.expressions.rounding import number
 from quaestor.query.expressions.text import double_text
+from quaestor.query.optional_parts import libmp
 
 _OPEN: Final = (-math.inf, math.inf, "(-inf,inf)")
 _UNIT: Final = (-1.0, 1.0, "[-1,1]")
@@ -88,7 +89,17 @@ def _direction(side: Decimal) -> Decimal:
     return Decimal(1 if side.is_infinite() else 0).copy_sign(side)
 
 
-OPERATORS: Final[Mapping[str, Operator]] = {
+def _with_decimals(operator: Operator) -> Operator:
+    """The operator, refused where decimals cannot be computed: any record may hold one."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        libmp.require()
+        return operator(name, operand, scope)
+
+    return build
+
+
+_OPERATORS: Final[Mapping[str, Operator]] = {
     "$sin": _function(_OPEN, math.sin, decimals.sin),
     "$cos": _function(_OPEN, math.cos, decimals.cos),
     "$tan": _function(_OPEN, math.tan, decimals.tan),
@@ -105,3 +116,4 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "$radiansToDegrees": _function(_ANY, lambda value: value * _DEGREES_PER_RADIAN, decimals.degrees),
     "$atan2": fixed(2, _atan2, deciding=1),
 }
+OPERATORS: Final[Mapping[str, Operator]] = {name: _with_decimals(operator) for name, operator in _OPERATORS.items()}

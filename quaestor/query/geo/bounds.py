@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import s2geometry as s2
-
 from quaestor.query.geo.geometry import Geometry
+from quaestor.query.optional_parts import s2
 
 Box = tuple[float, float, float, float]
 """Least x, least y, greatest x, greatest y."""

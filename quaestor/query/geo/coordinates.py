@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-import s2geometry as s2
 from bson import Decimal128
 
 from quaestor.errors import MalformedQueryError
+from quaestor.query.optional_parts import s2
 from quaestor.query.paths import as_document, is_array, is_document
 
 EARTH_RADIUS_M: Final = 6_378_100.0

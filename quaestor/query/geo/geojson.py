@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import s2geometry as s2
-
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query.bson_order import STRING, type_bracket
 from quaestor.query.geo.coordinates import Point, is_pair, point, point_on_sphere
 from quaestor.query.geo.geometry import Geometry, together
+from quaestor.query.optional_parts import s2
 from quaestor.query.paths import as_document, is_array, is_document
 
 _COMMON: Final = frozenset({"urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"})

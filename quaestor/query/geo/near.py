@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import s2geometry as s2
-
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query.ast import Conjunction, Negation, Node, Predicate
 from quaestor.query.geo import planar, sphere
@@ -23,6 +21,7 @@ from quaestor.query.geo.geojson import geometry as geojson
 from quaestor.query.geo.geojson import stored
 from quaestor.query.geo.geometry import Geometry
 from quaestor.query.operators.contract import Compiler, FieldOperator, Level, Parser
+from quaestor.query.optional_parts import s2
 from quaestor.query.paths import Matcher, as_document, is_array, reached
 
 NAMES: Final = ("$near", "$nearSphere", "$geoNear")
@@ -138,6 +137,7 @@ def _parse(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any],
         raise UnsupportedQueryError(f"$near of {path!r} beside another $near, of which one is ignored")
     if not holds_members(operand):
         raise MalformedQueryError(f"{name} of {path!r} needs a point or a document, not {operand!r}")
+    s2.require()
     near = _pair(name, operand, siblings)
     if near is None:
         if len(siblings) > 1:

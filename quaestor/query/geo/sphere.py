@@ -9,10 +9,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-import s2geometry as s2
-
 from quaestor.query.geo.coordinates import EARTH_RADIUS_M, Point, angle
 from quaestor.query.geo.geometry import Geometry
+from quaestor.query.optional_parts import s2
 
 _COVERED: Final = math.radians(2e-10)
 """How much of a line may be lost to rounding when it is clipped to a polygon that contains it, in radians."""

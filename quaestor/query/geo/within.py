@@ -19,6 +19,7 @@ from quaestor.query.geo.geojson import geometry as geojson
 from quaestor.query.geo.geojson import stored
 from quaestor.query.geo.geometry import Geometry
 from quaestor.query.operators.contract import Compiler, FieldOperator, Level, Parser
+from quaestor.query.optional_parts import s2
 from quaestor.query.paths import Test, as_document, is_document
 
 
@@ -50,6 +51,7 @@ def _parse(within: bool, name: str) -> Callable[[Parser, str, Any, Mapping[str, 
             raise MalformedQueryError(f"{name} of {path!r} has no shape")
         if len(shapes) > 1 and name == "$geoWithin":
             raise MalformedQueryError(f"{name} of {path!r} takes one shape only, not {operand!r}")
+        s2.require()
         areas = [read(key, value) for key, value in shapes]
         return Predicate(path, "$geoWithin" if within else "$geoIntersects", areas[-1])
 

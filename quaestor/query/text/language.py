@@ -10,9 +10,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
-import stop_words
-
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.query.optional_parts import stop_words
 from quaestor.query.text.folding import lower, without_diacritics, words
 
 NONE: Final = "none"
@@ -47,6 +46,8 @@ class Language:
     __slots__ = ("_english", "_stem", "_stops", "name")
 
     def __init__(self, name: str) -> None:
+        if name != NONE:
+            stop_words.require()
         self.name = name
         self._english = name == "english"
         self._stops = frozenset() if name == NONE else _stops(name)
@@ -96,7 +97,8 @@ def _make(name: str) -> Language:
 def language(name: Any) -> Language:
     """The language of this name or two-letter code, in any case.
 
-    Raises MalformedQueryError if mongod does not know it, UnsupportedQueryError if it is not evaluated here.
+    Raises MalformedQueryError if mongod does not know it, UnsupportedQueryError if it is not evaluated here, as
+    without the extra `text`.
     """
     if not isinstance(name, str):
         raise MalformedQueryError(f"a language must be a string, not {name!r}")

@@ -1,0 +1,67 @@
+"""Packages of extras that parts of the query language need: text search, geography, functions of decimals.
+
+A package is loaded at its first use. Where it is absent, or in another version than the one that computes as mongod does, a query
+that needs it is widened: its compilation raises UnsupportedQueryError with the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module, metadata
+from typing import Any, Final
+
+from quaestor.errors import UnsupportedQueryError
+
+
+class OptionalPart:
+    """The packages of one extra. The names of a module are attributes; loaded names are kept.
+
+    module: loaded at the first use of a name.
+    extra: of Quaestor's distribution.
+    needs: the part of the query language, the beginning of the reason.
+    distributions: each with its only right version, or None if any version computes as mongod does.
+    """
+
+    def __init__(self, module: str, *, extra: str, needs: str, distributions: Mapping[str, str | None]) -> None:
+        self._module = module
+        self._extra = extra
+        self._needs = needs
+        self._distributions = distributions
+        self._complete = False
+
+    def require(self) -> None:
+        """Require the packages, without loading them. Raises UnsupportedQueryError where one is absent or of another version."""
+        if self._complete:
+            return
+        remedy = f"pip install 'quaestor[{self._extra}]'"
+        for distribution, only in self._distributions.items():
+            wanted = distribution if only is None else f"{distribution} {only}"
+            try:
+                installed = metadata.version(distribution)
+            except metadata.PackageNotFoundError as error:
+                raise UnsupportedQueryError(
+                    f"{self._needs} needs {wanted}, which is not installed: {remedy}"
+                ) from error
+            if only is not None and installed != only:
+                raise UnsupportedQueryError(
+                    f"{self._needs} needs {wanted}; {installed} is installed, whose results differ from mongod's: {remedy}"
+                )
+        self._complete = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self.require()
+        value = getattr(import_module(self._module), name)
+        setattr(self, name, value)
+        return value
+
+
+s2: Final = OptionalPart("s2geometry", extra="geo", needs="a geographic query", distributions={"s2geometry": None})
+"""Google's S2: places, distances and shapes on the sphere."""
+stop_words: Final = OptionalPart(
+    "stop_words", extra="text", needs="$text", distributions={"stop-words": "2018.7.23", "snowballstemmer": "1.2.1"}
+)
+"""Lists of stop words; with them the stemmers that mongod has, Snowball's of 2015."""
+libmp: Final = OptionalPart("mpmath.libmp", extra="decimal", needs="trigonometry", distributions={"mpmath": None})
+"""Functions of Decimal128. Most trigonometry is of doubles, but any record may hold a decimal."""

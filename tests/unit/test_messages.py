@@ -1,0 +1,78 @@
+"""Messages for what goes wrong at first contact: each names the value and the remedy, and is not repeated all the time."""
+
+from __future__ import annotations
+
+import time
+from importlib import metadata
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from quaestor import Quaestor
+from quaestor.cli.main import app as command_line
+from quaestor.errors import ConfigurationError, DatabaseError
+from quaestor.explain.text_query import explain_text
+from quaestor.invalidation.registry.lag_monitor import LagMonitor
+from quaestor.observability.telemetry import Telemetry
+
+NOBODY = "mongodb://127.0.0.1:1/"
+
+
+def test_an_address_in_the_place_of_settings_is_refused_without_printing_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"not a str: write Quaestor\(mongo_url=\.\.\.\)") as refused:
+        Quaestor("mongodb://ann:secret@localhost/")  # type: ignore[arg-type]
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.anyio
+async def test_variables_that_are_not_read_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUAESTOR_TTL_MAX_MS", "5000")
+    for quaestor, ignored in ((Quaestor(grid=False), True), (Quaestor.from_env(grid=False), False)):
+        with structlog.testing.capture_logs() as logs:
+            await quaestor.start()
+            await quaestor.stop()
+        said = [log["error"] for log in logs if log["event"] == "quaestor.environment_ignored"]
+        assert bool(said) is ignored
+        assert all("QUAESTOR_TTL_MAX_MS" in text and "Quaestor.from_env()" in text for text in said)
+
+
+def test_a_failure_that_goes_on_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is counted. A failure of another kind, and one after a pause, are logged at once."""
+    now_s = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    telemetry = Telemetry()
+    with structlog.testing.capture_logs() as logs:
+        for step in range(244):
+            now_s = step * 0.25
+            telemetry.failure("event-layer", "registry.read_failed", f"no answer from 127.0.0.1:1 after {step} ms")
+        telemetry.failure("event-layer", "registry.read_failed", "another reason")
+        now_s += 11
+        telemetry.failure("event-layer", "registry.read_failed", "no answer from 127.0.0.1:1 after 7 ms")
+    assert [log.get("repeated") for log in logs] == [None, 239, None, None]
+    assert [log["error"] for log in logs[2:]] == ["another reason", "no answer from 127.0.0.1:1 after 7 ms"]
+    assert b'quaestor_failures_total{part="event-layer"} 246.0' in telemetry.exposition()
+
+
+def test_cells_that_never_reported_do_not_lag() -> None:
+    """The message names the two causes: MongoDB is away, or no grid runs."""
+    monitor = LagMonitor(Telemetry(), bound_ms=2_000, begun_ms=0)
+    with structlog.testing.capture_logs() as logs:
+        monitor.observe([0, 2_500], now_ms=2_500)
+        monitor.observe([0, 2_500], now_ms=8_000)
+    assert [(log["event"], log["columns"]) for log in logs] == [
+        ("registry.column_unheard", [0]),
+        ("registry.column_lags", [1]),
+    ]
+
+
+def test_explain_says_that_mongodb_cannot_be_reached() -> None:
+    with pytest.raises(DatabaseError, match=r"MongoDB cannot be reached: 127\.0\.0\.1:1") as refused:
+        explain_text('{"a": 1}', collection="d.c", mongo_url=NOBODY)
+    assert "privilege" not in str(refused.value)
+    assert "Topology" not in str(refused.value)
+
+
+def test_the_command_line_has_a_version() -> None:
+    done = CliRunner().invoke(command_line, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"quaestor {metadata.version('quaestor')}\n")
