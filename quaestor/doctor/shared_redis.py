@@ -122,6 +122,13 @@ def _size(name: str, facts: Facts, settings: Settings, command: Callable[[str], 
             f"{place}: one pipeline alone may become {settings.pipeline_max_bytes // _MB:,} MB (pipeline_max_bytes)",
             f"export QUAESTOR_PIPELINE_MAX_BYTES={bound // 8}",
         )
+    if bound < settings.shared_bytes:
+        return warn(
+            SUBJECT,
+            f"{place}: less than the budget of the entries, {settings.shared_bytes // _MB:,} MB (shared_bytes); they get what is left",
+            command(f"CONFIG SET maxmemory {2 * settings.shared_bytes // _MB}mb"),
+            command("CONFIG REWRITE"),
+        )
     return ok(SUBJECT, place)
 
 

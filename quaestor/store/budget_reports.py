@@ -7,6 +7,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from quaestor.observability.event_log import EventLog
 from quaestor.observability.telemetry import Telemetry
 from quaestor.store.redis_budget import RedisBudget
 
@@ -14,15 +15,28 @@ EVERY_S: Final = 2.0
 """Pause between two reports; what is new has to last so long without them."""
 
 
-async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
-    """Report until cancelled. What cannot be told is lost: then something else may leave than should."""
+async def keep_accounting(budget: RedisBudget, telemetry: Telemetry, log: EventLog) -> None:
+    """Report until cancelled, and keep the entries within the server's memory.
+
+    What cannot be told is lost: then something else may leave than should.
+    """
     shared_bytes = telemetry.stores.shared_bytes
-    shared_bytes.labels("budget").set(budget.budget_bytes)
+    warned = False
     while True:
         try:
             used_bytes = await budget.tell()
+            telemetry.stores.shared_evictions.inc(await budget.fit(used_bytes))
         except (RedisError, OSError):
             pass  # that the server is away is counted where it matters
         else:
             shared_bytes.labels("used").set(used_bytes)
+            shared_bytes.labels("budget").set(budget.limit_bytes)
+            if budget.limit_bytes < budget.budget_bytes and not warned:
+                warned = True
+                log.event(
+                    "store.redis_small",
+                    usable_bytes=budget.limit_bytes,
+                    shared_bytes=budget.budget_bytes,
+                    remedy="raise maxmemory of this Redis, or lower shared_bytes",
+                )
         await asyncio.sleep(EVERY_S)

@@ -75,7 +75,9 @@ class RedisStore:
         self._telemetry = telemetry
         self._prefix = f"quaestor:{deployment}:entry:"
         self._leases = f"quaestor:{deployment}:lease:"
-        self.budget = RedisBudget(client, deployment=deployment, budget_bytes=budget_bytes, clock=clock)
+        self.budget = RedisBudget(
+            client, deployment=deployment, budget_bytes=budget_bytes, clock=clock, name=self._name
+        )
         self._put = script(client, "budget", "budget_put", "store_put")
         self._take = script(client, "lease_take")
         self._renew = script(client, "lease_renew", frees=True)

@@ -255,3 +255,33 @@ async def test_on_a_cluster_an_entry_that_could_not_be_stored_is_not_counted(
         with pytest.raises(StoreError):
             await store.put(entry("GET /refused"), ttl_ms=YEAR_MS)
         assert await store.budget.tell() == 0
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_a_server_with_less_memory_than_the_budget_is_filled_and_goes_on_taking_entries(
+    redis_url: str, prefix: str
+) -> None:
+    """The limit follows the server's memory, and what is above it leaves also while the server refuses to write."""
+    async with aclosing(shared_client(redis_url, timeout_s=20)) as client:
+        store = new_store(client, prefix)
+        held = int((await client.info("memory"))["used_memory"])
+        await client.config_set("maxmemory", str(held + BUDGET_BYTES // 2))
+        try:
+            refused = 0
+            for number in range(600):
+                try:
+                    await store.put(entry(f"/{number}"), ttl_ms=YEAR_MS)
+                except StoreError:
+                    refused += 1
+            assert refused > 100
+            while await store.budget.fit(await store.budget.tell()):
+                pass
+            assert store.budget.limit_bytes < BUDGET_BYTES // 2
+            for number in range(600, 900):
+                await store.put(entry(f"/{number}"), ttl_ms=YEAR_MS)
+            await client.config_set("maxmemory", "0")
+            await store.budget.fit(await store.budget.tell())
+            assert store.budget.limit_bytes == BUDGET_BYTES
+        finally:
+            await client.config_set("maxmemory", "0")
+            await store.clear()

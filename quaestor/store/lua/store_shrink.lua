@@ -1,0 +1,10 @@
+-- After budget: take out of the account what is above a budget that has become smaller, at most a thousand entries of each part.
+-- KEYS the account's. ARGV budget of newcomers, budget of kept. Returns the digests that have to leave.
+local account, left = account_of(KEYS, 1), {}
+for i, pool in ipairs({'newcomers', 'kept'}) do
+  lowest(account, pool, tonumber(ARGV[i]), function(digest, record)
+    if record then forget(account, digest, record) else redis.call('ZREM', account[pool], digest) end
+    left[#left + 1] = digest
+  end)
+end
+return left
