@@ -193,7 +193,7 @@ async def accounting(parts: Parts) -> Stop:
     budget = parts.storage.budget
     if budget is None:
         return _nothing
-    return _background(keep_accounting(budget, parts.telemetry, parts.telemetry.), "quaestor-accounting")
+    return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
 
 async def sketch_watching(parts: Parts) -> Stop:

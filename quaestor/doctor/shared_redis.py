@@ -125,7 +125,7 @@ def _size(name: str, facts: Facts, settings: Settings, command: Callable[[str], 
     if bound < settings.shared_bytes:
         return warn(
             SUBJECT,
-            f"{place}: less than the budget of the entries, {settings.shared_bytes // _MB:,} MB (shared_bytes); they get what is left",
+            f"{place}: less than the budget of the entries, {settings.shared_bytes // _MB:,} MB (shared_bytes)",
             command(f"CONFIG SET maxmemory {2 * settings.shared_bytes // _MB}mb"),
             command("CONFIG REWRITE"),
         )

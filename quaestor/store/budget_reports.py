@@ -7,7 +7,6 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from quaestor.observability.event_log import EventLog
 from quaestor.observability.telemetry import Telemetry
 from quaestor.store.redis_budget import RedisBudget
 
@@ -15,7 +14,7 @@ EVERY_S: Final = 2.0
 """Pause between two reports; what is new has to last so long without them."""
 
 
-async def keep_accounting(budget: RedisBudget, telemetry: Telemetry, log: EventLog) -> None:
+async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
     """Report until cancelled, and keep the entries within the server's memory.
 
     What cannot be told is lost: then something else may leave than should.
@@ -33,7 +32,7 @@ async def keep_accounting(budget: RedisBudget, telemetry: Telemetry, log: EventL
             shared_bytes.labels("budget").set(budget.limit_bytes)
             if budget.limit_bytes < budget.budget_bytes and not warned:
                 warned = True
-                log.event(
+                telemetry.event(
                     "store.redis_small",
                     usable_bytes=budget.limit_bytes,
                     shared_bytes=budget.budget_bytes,
