@@ -116,6 +116,7 @@ class QuaestorMiddleware:
             leaves_copies=self._outgoing.leaves_copies,
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             barred=quaestor.read_path.probation.barred,
+            traffic=quaestor.telemetry.routes.of,
         )
         self._quarantines = Quarantines(quaestor.read_path, self._routes)
         self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
@@ -168,6 +169,7 @@ class QuaestorMiddleware:
                         and (not self._purges or asked.url in resident.urls)
                     ):
                         self._count_hit()
+                        plan.traffic.hits += 1
                         headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
                         # Fresh messages and a fresh list: whoever wraps us may change them.
@@ -198,6 +200,7 @@ class QuaestorMiddleware:
         if method == "HEAD" and not self._routes.heads(scope):  # whoever answers it, it is not the handler of the GET
             if facts.only_if_cached:
                 return await refuse(send)
+            plan.traffic.passed_by("request")
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
@@ -216,6 +219,7 @@ class QuaestorMiddleware:
                 and (not self._purges or plan.policy.personal or target.url in resident.urls)
             ):
                 self._count_hit()
+                plan.traffic.hits += 1
                 headers = self._outgoing.hit(resident, now_ms)
                 response = resident.response
                 await send({"type": "http.response.start", "status": response.status, "headers": headers.copy()})
@@ -225,6 +229,7 @@ class QuaestorMiddleware:
         if target is None and facts.only_if_cached and not plan.policy.closed:
             return await refuse(send)
         if target is None:
+            plan.traffic.passed_by(reason)
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         if plan.policy.representation is not Representation.AUTO:
             scope[REPRESENTATION] = plan.policy.representation

@@ -95,6 +95,7 @@ class Delivery:
             return False
         self._missed.land(Landing.LEFT)
         self._read_path.telemetry.requests.served("stale")
+        self._context.plan.traffic.hits += 1
         self._read_path.telemetry.requests.stale_served.labels("error").inc()
         return True
 
@@ -123,6 +124,7 @@ class Delivery:
         self._count_miss()
         for reason in reasons:
             requests.uncacheable.labels(reason).inc()
+        context.plan.traffic.refused(reasons)
         forwarded = self._missed.forwarded(confirmed=answer.confirmed)
         headers = context.outgoing.withheld(
             answer.status, answer.headers, reasons, forwarded, detail, context.plan.policy
@@ -185,3 +187,4 @@ class Delivery:
     def _count_miss(self) -> None:
         seconds = time.perf_counter() - self._missed.begun_s
         self._read_path.telemetry.requests.missed(self._missed.why, seconds=seconds)
+        self._context.plan.traffic.missed(self._missed.why)

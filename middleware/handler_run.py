@@ -300,6 +300,7 @@ class HandlerRun:
         if self._reading() and self._delivery.first_request():
             return await self._withhold(DOORKEEPER, more=False)
         outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
+        self._context.plan.traffic.read(read.query.namespace for read in outcome.reads)
         if self._held.completed and outcome.reads:
             # What it read tells of the rest alone.
             return await self._withhold("partial", more=False)

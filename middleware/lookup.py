@@ -174,6 +174,7 @@ class Lookup:
         found = await self._read_path.lookup.fetch(key)
         if found is not None and holds_part(context, found) and await send_entry(context, found, layer=self.layer):
             self._read_path.telemetry.requests.served(self.layer)
+            context.plan.traffic.hits += 1
             return Looked(event=Event.FOUND)
         if context.facts.only_if_cached:
             return await self._refuse()
@@ -238,8 +239,10 @@ class Lookup:
         requests = self._read_path.telemetry.requests
         if self.waited:
             requests.followed(self._waited_for)
+            self._context.plan.traffic.misses += 1
         else:
             requests.served(self.layer if fresh else "stale")
+            self._context.plan.traffic.hits += 1
         if not fresh:
             requests.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
         return Looked(event=Event.FOUND, renewal=self._renewal(resident, use))
@@ -273,6 +276,7 @@ class Lookup:
         if context.facts.only_if_cached:
             return await self._refuse()
         self.land(Landing.LEFT)
+        context.plan.traffic.passed_by(reason)
         await pass_by(
             context.app,
             context.read_path,
@@ -286,5 +290,6 @@ class Lookup:
         return Looked(event=Event.PASSED_BY)
 
     async def _pass_head_by(self, found: Resident) -> Looked:
+        self._context.plan.traffic.passed_by("request")
         await pass_head_by(self._context, found)
         return Looked(event=Event.PASSED_BY)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from middleware.framework_routes import Found, find, policy_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
+from quaestor.observability.route_traffic import RouteCounts
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.forwarded_fields import CLAIMS, Claims
 from quaestor.read_path.key import Target, spelling, target
@@ -51,6 +52,7 @@ class Plan:
     probation: what is on probation together: the route, or all paths whose routes nobody knows.
     barred: the reason why the route is quarantined; empty: it is not.
     names: where the plan is remembered.
+    traffic: counts of the route.
     """
 
     policy: RoutePolicy
@@ -63,6 +65,7 @@ class Plan:
     probation: Any = None
     barred: str = ""
     names: tuple[Any, ...] = ()
+    traffic: RouteCounts = field(default_factory=RouteCounts, compare=False)
 
 
 class _Route(NamedTuple):
@@ -101,6 +104,7 @@ class Routes:
     leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
     barred: the reason why what stands for a route is quarantined; empty: it is not.
+    traffic: the counts of a route, by its name.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Routes:
         leaves_copies: bool = True,
         on_error: Callable[[Exception], None] = lambda error: None,
         barred: Callable[[Any], str] = lambda route: "",
+        traffic: Callable[[str], RouteCounts] = lambda name: RouteCounts(),
     ) -> None:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
@@ -121,6 +126,7 @@ class Routes:
         self._leaves_copies = leaves_copies
         self._on_error = on_error
         self._barred = barred
+        self._traffic = traffic
         self._known: dict[tuple[str, str, str, str], _Route] = {}
         self._declared: dict[tuple[str, int, int, int], _Declared] = {}
         self._heads: dict[tuple[str, str, str, str], bool] = {}
@@ -212,6 +218,7 @@ class Routes:
             probation=route if called else None,
             barred=barred,
             names=names,
+            traffic=self._traffic(route_name),
         )
 
     def heads(self, scope: Mapping[str, Any]) -> bool:

@@ -38,7 +38,11 @@ class History:
         self._last: dict[str, tuple[int, list[float]]] = {}
 
     def add(self, reports: Sequence[Report], *, now_ms: int) -> None:
-        """Add the point of this second. A process that is new, or has begun anew, counts from the next one on."""
+        """Add the point of this second; without any report there is none. A process that is new, or has begun anew, counts from
+        the next one on."""
+        if not reports:
+            self._last = {}
+            return
         rates, seen = [0.0] * len(SHOWN), {}
         for report in reports:
             counted, at_ms = _counted(report["readings"]), report["at_ms"]

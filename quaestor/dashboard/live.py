@@ -19,6 +19,7 @@ from quaestor.dashboard.history import History
 from quaestor.dashboard.process_report import ProcessReporter, Report
 from quaestor.dashboard.reports import SharedReports
 from quaestor.dashboard.snapshot import composed
+from quaestor.dashboard.windows import EVERY_S as SAMPLED_EVERY_S
 from quaestor.errors import DependencyError, EventLayerError, StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tasks import ended
@@ -69,17 +70,20 @@ class LiveView:
         self._made = asyncio.Event()
         self._viewing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self._published: int | None = None
         self._canary: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """Begin to tell other processes what this one does, whenever somebody looks there."""
+        """Begin to sample this process's counters, and to tell other processes what it does, whenever somebody looks there."""
+        if self._reporter is not None and self._sampling is None:
+            self._sampling = asyncio.create_task(self._keep_sampling(self._reporter), name="quaestor-dashboard-samples")
         if self._reporter is not None and self._shared is not None and self._telling is None:
             self._telling = asyncio.create_task(self._keep_telling(), name="quaestor-dashboard-reports")
 
     async def stop(self) -> None:
         """Stop it; the object is done then."""
-        await ended([task for task in (self._telling, self._viewing) if task is not None])
+        await ended([task for task in (self._telling, self._viewing, self._sampling) if task is not None])
 
     async def look(self, *, latest: bool) -> Body:
         """The snapshot of this second. Raises StoreError if none could be made.
@@ -148,6 +152,11 @@ class LiveView:
         self._history.add(reports, now_ms=now_ms)
         points = list(self._history.points)
         return _body({**snapshot, "points": points}), _body({**snapshot, "points": points[-_LATEST:]})
+
+    async def _keep_sampling(self, reporter: ProcessReporter) -> None:
+        while True:
+            reporter.sample()
+            await asyncio.sleep(SAMPLED_EVERY_S)
 
     async def _keep_telling(self) -> None:
         assert self._reporter is not None

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from quaestor.app import Quaestor
 from quaestor.dashboard.heaviest import HeaviestResults
+from quaestor.dashboard.windows import EVICTED, Windows
 from quaestor.observability.hooks import AnswerKept
 from quaestor.observability.readings import histogram, readings
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.outcomes import Outcomes
 from quaestor.ttl.recording import TraceRecorder
 
-VERSION: Final = 1
+VERSION: Final = 2
+_EVICTION: Final = "quaestor_invalidation_latency_seconds"
 _HEAVIEST: Final = 20
 _OUTCOMES: Final = 1_000
 """The newest, of each process: all of them travel once a second while somebody looks."""
@@ -33,6 +35,7 @@ class ProcessReporter:
         self.process = f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(3)}"
         self._quaestor = quaestor
         self._heaviest = HeaviestResults(quaestor.parts.clock)
+        self._windows = Windows()
         recorder = quaestor.parts.estimator
         inner = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
         self._chosen = inner if isinstance(inner, ChosenEstimators) else None
@@ -45,6 +48,14 @@ class ProcessReporter:
         if self._chosen is not None and self._chosen.outcomes is None:
             self._chosen.outcomes = Outcomes()
 
+    def sample(self) -> None:
+        """Keep what the counters say now, for the figures of the last minutes."""
+        telemetry = self._quaestor.telemetry
+        telemetry.requests.count_hits()
+        registry = telemetry.families.registry
+        counted = readings(registry) | {EVICTED: histogram(registry, _EVICTION)}
+        self._windows.sample(counted, now_ms=self._quaestor.parts.clock())
+
     def report(self) -> Report:
         """The report of this moment."""
         quaestor = self._quaestor
@@ -52,6 +63,7 @@ class ProcessReporter:
         telemetry, chosen = quaestor.telemetry, self._chosen
         telemetry.requests.count_hits()
         registry = telemetry.families.registry
+        counted, evicted_s = readings(registry), histogram(registry, _EVICTION)
         outcomes = [] if chosen is None or chosen.outcomes is None else chosen.outcomes.so_far(
             now_ms=now_ms, limit=_OUTCOMES
         )  # fmt: skip
@@ -60,8 +72,10 @@ class ProcessReporter:
             "process": self.process,
             "at_ms": now_ms,
             "serving": quaestor.read_path.serving(now_ms),
-            "readings": readings(registry),
-            "evicted_s": histogram(registry, "quaestor_invalidation_latency_seconds"),
+            "readings": counted,
+            "windows": self._windows.report(counted | {EVICTED: evicted_s}, now_ms=now_ms),
+            "routes": telemetry.routes.report(),
+            "evicted_s": evicted_s,
             "outcomes": [[kind, one.given_ms, one.lived_ms, one.changed] for kind, one in outcomes],
             "judged": {} if chosen is None else chosen.judged(),
             "heaviest": self._heaviest.top(_HEAVIEST, self._why),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from quaestor.dashboard.history import COLUMNS
 from quaestor.dashboard.lifetimes import lifetimes
 from quaestor.dashboard.process_report import Report
+from quaestor.dashboard.windows import COUNTED, EVICTED, WINDOWS_S
 from quaestor.observability.readings import quantile_s
 
 _HEAVIEST: Final = 12
@@ -32,7 +33,7 @@ def composed(
     canary: what is known of it; None: there is none, or nobody could be asked.
     """
     readings = [report["readings"] for report in reports]
-    evicted_s = dict(_merged((report["evicted_s"] for report in reports), lambda a, b: a + b))
+    highest = {name: _merged((one.get(name, {}) for one in readings), max) for name in _HIGHEST}
     judged = {kind: one for report in reports for kind, one in report["judged"].items()}
     return {
         "at_ms": now_ms,
@@ -46,12 +47,12 @@ def composed(
             for report in reports
         ],
         "sums": {name: _merged((one.get(name, {}) for one in readings), lambda a, b: a + b) for name in _SUMS},
-        "highest": {name: _merged((one.get(name, {}) for one in readings), max) for name in _HIGHEST},
+        "windows": {str(seconds): _window([report["windows"][str(seconds)] for report in reports]) for seconds in WINDOWS_S},
+        "highest": highest,
+        "cdn": bool(highest["purges_queued"]),
+        "routes": _routes(reports),
         "lifetime_factor": _merged((one.get("sketch_lifetime_factor", {}) for one in readings), min),
-        "evicted_ms": {
-            name: None if (at_s := quantile_s(evicted_s, share)) is None else at_s * 1_000
-            for name, share in (("p50", 0.5), ("p99", 0.99))
-        },
+        "evicted_ms": _evicted_ms(report["evicted_s"] for report in reports),
         "lifetimes": lifetimes((one for report in reports for one in report["outcomes"]), judged),
         "heaviest": _heaviest(reports),
         "warnings": sorted({text for report in reports for text in report["warnings"]}),
@@ -61,12 +62,54 @@ def composed(
     }  # fmt: skip
 
 
+def _window(several: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+    counted: dict[str, Any] = {
+        name: _merged((one.get(name, {}) for one in several), lambda a, b: a + b) for name in COUNTED if name != EVICTED
+    }
+    return counted | {"evicted_ms": _evicted_ms(one.get(EVICTED, {}) for one in several)}
+
+
+def _evicted_ms(several: Iterable[Mapping[str, float]]) -> dict[str, float | None]:
+    """Quantiles of the time from a write to the eviction, upper bounds of their buckets; None: nothing was evicted."""
+    buckets = _cumulative(several)
+    return {
+        name: None if (at_s := quantile_s(buckets, share)) is None else at_s * 1_000
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
+
+
+def _cumulative(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of cumulative buckets, from the lowest bound on; a process without observations in some buckets leaves them out."""
+    found = list(several)
+    bounds = sorted({bound for one in found for bound in one}, key=float)
+    return {bound: sum(_below(one, bound) for one in found) for bound in bounds}
+
+
+def _below(buckets: Mapping[str, float], bound: str) -> float:
+    return max((count for other, count in buckets.items() if float(other) <= float(bound)), default=0.0)
+
+
 def _merged(several: Iterable[Mapping[str, float]], how: Callable[[float, float], float]) -> dict[str, float]:
     merged: dict[str, float] = {}
     for one in several:
         for label, value in one.items():
             merged[label] = how(merged[label], value) if label in merged else value
     return merged
+
+
+def _routes(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """The routes of all processes, those with the most requests first."""
+    merged: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        for one in report["routes"]:
+            route = merged.setdefault(
+                one["route"], {"route": one["route"], "hits": 0, "misses": 0, "passed": 0, "why": {}, "collections": []}
+            )
+            for name in ("hits", "misses", "passed"):
+                route[name] += one[name]
+            route["why"] = _merged((route["why"], one["why"]), lambda a, b: a + b)
+            route["collections"] = sorted({*route["collections"], *one["collections"]})
+    return sorted(merged.values(), key=lambda one: -(one["hits"] + one["misses"] + one["passed"]))
 
 
 def _heaviest(reports: Sequence[Report]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from quaestor.observability.grid_metrics import GridMetrics
 from quaestor.observability.invalidation_metrics import InvalidationMetrics
 from quaestor.observability.purge_metrics import PurgeMetrics
 from quaestor.observability.request_metrics import RequestMetrics
+from quaestor.observability.route_traffic import RouteTraffic
 from quaestor.observability.sketch_metrics import SketchMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
@@ -26,6 +27,7 @@ class Telemetry(EventLog):
 
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
+    routes: traffic by route; no metric.
     requests, stores, sketch, invalidations, purging, grid, subscriptions, ttl, verification: metrics by room.
     """
 
@@ -34,6 +36,7 @@ class Telemetry(EventLog):
         self.families = Families()
         super().__init__(self.families, self.tracing)
         self.requests = RequestMetrics(self.families, self.hooks.reads)
+        self.routes = RouteTraffic()
         self.stores = StoreMetrics(self.families)
         self.invalidations = InvalidationMetrics(self.families)
         self.purging = PurgeMetrics(self.families)

@@ -65,6 +65,8 @@ async def test_references_are_relative_and_nothing_is_inline() -> None:
             assert 'src="/' not in text, path
             assert 'href="/' not in text, path
             assert "innerHTML" not in text, path
+    for path in FOLDER.glob("*.html"):
+        assert "<style" not in path.read_text(), path
     html = (FOLDER / "index.html").read_text()
     assert "style=" not in html
     assert " on" not in "".join(part.partition(">")[0] for part in html.split("<"))
@@ -142,6 +144,31 @@ async def test_what_is_told_is_what_has_happened(monkeypatch: pytest.MonkeyPatch
         assert latest.headers["content-encoding"] == "gzip"
         assert len(latest.json()["points"]) == 15
         assert len(gzip.compress(latest.content)) < 4_000
+
+
+async def test_traffic_is_told_by_route_with_why_it_was_not_answered_from_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And by the time in which it came: of a process that has just begun all windows are its whole life."""
+    monkeypatch.setattr(live, "EVERY_S", 0.05)
+    async with watched() as client:
+        for _ in range(5):
+            await client.get("/a")
+        await client.get("/b", headers={"authorization": "Bearer x"})
+
+        why = {"absent": 1, "credentials": 1, "no-reads": 1}
+
+        async def seen() -> bool:
+            told = (await client.get(f"{HERE}/data", headers=VIEWER)).json()
+            routes = {one["route"]: (one["hits"], one["misses"], one["passed"], one["why"]) for one in told["routes"]}
+            windows = [told["windows"][span]["requests"] for span in ("60", "300", "3600")]
+            return bool(
+                routes == {"GET /a": (4, 1, 0, {"absent": 1}), "GET /b": (0, 1, 0, why)}
+                and windows == [{"hit": 4, "miss": 2}] * 3
+                and told["cdn"] is False
+            )
+
+        await eventually(seen)
 
 
 async def test_parameters_are_applied_and_undone_and_all_of_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,9 @@ def test_live_data_move_and_say_why(page: Page, shop: Site) -> None:
     """Requests are counted while one looks; the heaviest results tell what they depend on, and the numbers of their lifetime."""
     page.enter(TOKEN)
     becomes(lambda: "1 process, serving" in page.text("state"))
-    before = page.text("answer-tiles")
+    before = page.text("figures")
     shop.read(0)
-    becomes(lambda: page.text("answer-tiles") != before)
+    becomes(lambda: page.text("figures") != before)
     becomes(lambda: page.run("return document.querySelectorAll('.chart canvas').length") == 7)
     becomes(lambda: f"{shop.url.partition('/internal')[0]}/items/" in page.text("results"))
     page.focus("#results summary")
@@ -57,6 +57,66 @@ def test_live_data_move_and_say_why(page: Page, shop: Site) -> None:
     assert "learned factor" in told
     assert "dashboard_page.items" in page.run("return document.getElementById('kind').textContent")
     becomes(lambda: "is asked for" in page.text("kind-facts"))
+
+
+def test_the_state_comes_first_and_figures_of_the_last_minutes_stand_beside_those_since_the_start(page: Page) -> None:
+    """Without a CDN nothing of CDNs is shown."""
+    page.enter(TOKEN)
+    becomes(lambda: page.run("return document.getElementById('verdict').className") in ("good", "warn"))
+    found = page.run("return [...document.querySelectorAll('#findings li')].map((item) => item.innerText)")
+    assert (page.text("verdict") == "All is well: nothing is beyond its threshold.") == (found == [])
+    assert page.run("return document.querySelector('#panels > section').id") == "health"
+    heads = page.run("return [...document.querySelectorAll('#figures thead th')].map((head) => head.innerText)")
+    assert heads == ["figure", "last minute", "5 minutes", "60 minutes", "since the start", "threshold"]
+    hits = page.run("return [...document.querySelector('#figures tbody tr').cells].map((cell) => cell.innerText)")
+    assert hits[0] == "hit rate"
+    assert all(value.endswith("%") for value in hits[3:5])
+    assert "CDN" not in page.run("return document.getElementById('invalidation').innerText")
+    assert "purge" not in page.run("return document.getElementById('tuning').innerText").lower()
+
+
+def test_hit_rates_by_route_and_collection_are_searched_sorted_and_explained(page: Page) -> None:
+    page.enter(TOKEN)
+    becomes(lambda: "dashboard_page.items" in page.text("routes-table"))
+    assert "items" in page.text("routes-table")
+    page.run(
+        "const by = document.getElementById('routes-by'); by.value = 'collection'; by.dispatchEvent(new Event('change'))"
+    )
+    assert page.run("return document.querySelector('#routes-table tbody th').innerText") == "dashboard_page.items"
+    page.focus("#sort-rate")
+    page.press("Enter")
+    assert page.run("return document.querySelector('#routes-table th[aria-sort=descending]').innerText") == "hit rate ▼"
+    assert page.run("return document.activeElement.id") == "sort-rate"
+    page.press("Enter")
+    assert page.run("return document.querySelector('#routes-table th[aria-sort=ascending]').innerText") == "hit rate ▲"
+    page.focus("#routes-search")
+    page.keys("nothing is called so")
+    becomes(lambda: "no route is called so" in page.text("routes-table"))
+    page.run(
+        "const field = document.getElementById('routes-search'); field.value = ''; field.dispatchEvent(new Event('input'))"
+    )
+    reason = page.run("return document.querySelector('#routes-table a').getAttribute('href')")
+    answer = httpx.get(f"{page.url}/quaestor/dashboard/{reason.partition('#')[0]}", timeout=60)
+    assert f'id="{reason.partition("#")[2]}"' in answer.text
+
+
+def test_values_are_shown_at_the_pointer_and_a_server_that_is_gone_in_the_header(page: Page, shop: Site) -> None:
+    page.enter(TOKEN)
+    becomes(lambda: page.run("return Boolean(document.querySelector('#chart-answers .u-over'))"))
+    becomes(
+        lambda: page.run(
+            "const over = document.querySelector('#chart-answers .u-over'), box = over.getBoundingClientRect();"
+            "over.dispatchEvent(new MouseEvent('mousemove', "
+            "{ clientX: box.left + box.width / 2, clientY: box.top + 20, bubbles: true }));"
+            "return document.querySelector('#chart-answers ~ .hover').innerText.includes('memory ')"
+        )
+    )
+    page.run("window.asked = fetch; window.fetch = () => Promise.reject(new TypeError('away'))")
+    becomes(lambda: "server gone since" in page.text("state"))
+    assert page.run("return document.getElementById('state').className") == "bad"
+    page.run("window.fetch = asked")
+    becomes(lambda: "1 process, serving" in page.text("state"))
+    assert page.run("return document.getElementById('state').className") == ""
 
 
 def test_parameters_are_tried_applied_and_undone_by_keyboard(page: Page, shop: Site) -> None:
@@ -77,6 +137,7 @@ def test_parameters_are_tried_applied_and_undone_by_keyboard(page: Page, shop: S
     )
     assert [one.lstrip("★ ").split("\n")[0].split(" Take")[0] for one in rows[:3]] == ["now", "chosen", "quantile 0.1"]
     assert any(one.startswith("★") for one in rows)
+    assert page.text("recommendation").startswith(("Keep what counts now", "Take ", "Nothing that was tried keeps"))
     page.focus("#by")
     page.keys("<b>ann</b>")
     page.press("Enter")

@@ -13,8 +13,11 @@ from quaestor.dashboard.lifetimes import lifetimes
 from quaestor.dashboard.process_report import VERSION
 from quaestor.dashboard.simulating import candidates, newest
 from quaestor.dashboard.snapshot import composed
+from quaestor.dashboard.windows import Windows
+from quaestor.observability import route_traffic
 from quaestor.observability.hooks import AnswerKept
 from quaestor.observability.readings import histogram, quantile_s, readings
+from quaestor.observability.route_traffic import OTHERS, RouteTraffic
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ttl.parameters import TtlParameters, Tuning
 from quaestor.ttl.trace_format import Changed, Filled, Record, Served
@@ -25,7 +28,8 @@ NOW_MS = 1_700_000_000_000
 def report(process: str, at_ms: int, **counts: dict[str, float]) -> dict[str, Any]:
     return {
         "version": VERSION, "process": process, "at_ms": at_ms, "serving": True, "readings": counts, "evicted_s": {},
-        "outcomes": [], "judged": {}, "heaviest": [], "warnings": [], "quarantined": [],
+        "outcomes": [], "judged": {}, "heaviest": [], "warnings": [], "quarantined": [], "routes": [],
+        "windows": Windows().report(counts, now_ms=at_ms),
     }  # fmt: skip
 
 
@@ -55,6 +59,79 @@ def test_of_levels_the_worst_counts_and_the_history_is_bounded() -> None:
         history.add([report("a", at_ms, **levels), report("b", at_ms, **better)], now_ms=at_ms)
     assert len(history.points) == SECONDS
     assert (last(history)["lag_ms"], last(history)["purges_waiting"]) == (500, 7)
+
+
+def test_a_second_in_which_nobody_reports_is_a_gap() -> None:
+    """Not a point of zeros: those who come back count from the next point on."""
+    history = History()
+    history.add([report("a", NOW_MS, hits={"memory": 1_000})], now_ms=NOW_MS)
+    history.add([], now_ms=NOW_MS + 1_000)
+    assert len(history.points) == 1
+    history.add([report("a", NOW_MS + 9_000, hits={"memory": 9_000})], now_ms=NOW_MS + 9_000)
+    assert last(history)["memory"] == 0
+
+
+def test_windows_count_what_came_in_the_last_minutes() -> None:
+    """One hit a second for two hours: each window has its seconds, within one sample; memory is bounded. Before an hour is over a
+    process counts from its beginning."""
+    windows = Windows()
+    for second in range(0, 7_201, 5):
+        counted = {"requests": {"hit": float(second), "bypass": 0.0}}
+        windows.sample(counted, now_ms=NOW_MS + second * 1_000)
+        if second == 600:
+            young = windows.report(counted, now_ms=NOW_MS + second * 1_000)
+            assert [young[span]["requests"]["hit"] for span in ("60", "300", "3600")] == [60, 300, 600]
+    assert len(windows) < 140
+    found = windows.report({"requests": {"hit": 7_203.0}}, now_ms=NOW_MS + 7_203_000)
+    for span in (60, 300, 3_600):
+        grown = found[str(span)]["requests"]["hit"]
+        assert span <= grown <= span + (60 if span == 3_600 else 5)
+    assert found["60"]["hits"] == {}
+
+
+def test_windows_and_routes_of_all_processes_are_added() -> None:
+    a, b = report("a", NOW_MS, requests={"hit": 3}), report("b", NOW_MS, requests={"hit": 4, "miss": 1})
+    route = {
+        "route": "GET items",
+        "hits": 3,
+        "misses": 1,
+        "passed": 0,
+        "why": {"absent": 1},
+        "collections": ["shop.items"],
+    }
+    a["routes"] = [route]
+    b["routes"] = [
+        {**route, "hits": 1, "why": {"absent": 1, "clock": 2}, "collections": ["shop.prices"]},
+        {**route, "route": "GET busy", "hits": 90},
+    ]
+    snapshot = composed([a, b], now_ms=NOW_MS, published=None, canary=None)
+    assert snapshot["windows"]["60"]["requests"] == {"hit": 7, "miss": 1}
+    a["windows"]["300"]["evicted_s"] = {"0.1": 98.0, "+Inf": 98.0}
+    b["windows"]["300"]["evicted_s"] = {"0.01": 1.0, "0.1": 1.0, "2.5": 2.0, "+Inf": 2.0}
+    recent = composed([a, b], now_ms=NOW_MS, published=None, canary=None)["windows"]["300"]
+    assert recent["evicted_ms"] == {"p50": 100.0, "p99": 100.0}
+    assert composed([b], now_ms=NOW_MS, published=None, canary=None)["windows"]["300"]["evicted_ms"]["p99"] == 2_500.0
+    assert [one["route"] for one in snapshot["routes"]] == ["GET busy", "GET items"]
+    assert snapshot["routes"][1] == {
+        "route": "GET items", "hits": 4, "misses": 2, "passed": 0, "why": {"absent": 2, "clock": 2},
+        "collections": ["shop.items", "shop.prices"],
+    }  # fmt: skip
+
+
+def test_there_is_a_cdn_if_somebody_has_a_queue_for_it() -> None:
+    with_one = report("b", NOW_MS, purges_queued={"varnish,waiting": 0})
+    for reports, expected in (([report("a", NOW_MS)], False), ([report("a", NOW_MS), with_one], True)):
+        assert composed(reports, now_ms=NOW_MS, published=None, canary=None)["cdn"] is expected
+
+
+def test_routes_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers may ask for any path: what is more than the bound is counted together."""
+    monkeypatch.setattr(route_traffic, "MOST_ROUTES", 3)
+    traffic = RouteTraffic()
+    for i in range(100):
+        traffic.of(f"GET /{i}").passed_by("no-reads")
+    assert next((one["route"], one["passed"]) for one in traffic.report()) == (OTHERS, 97)
+    assert len(traffic.report()) == 4
 
 
 def test_lifetimes_are_drawn_by_kind_and_all_together() -> None:

@@ -1,11 +1,13 @@
-// Charts: what is drawn by uPlot here has its colours from the style sheet, a key below it, and its newest values in words.
+// Charts: what is drawn by uPlot here has its colours from the style sheet, a key below it, its newest values in words, and the
+// values at the pointer. Times without data are gaps; what happened at a time is marked.
 /* global uPlot */
 
+const GAP_S = 3;
 const drawn = new Set();
 const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+globalThis.matchMedia?.("(prefers-color-scheme: dark)").addEventListener("change", () => {
 	for (const chart of drawn) chart.redraw();
 });
 
@@ -22,10 +24,44 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 		item.append(Object.assign(document.createElement("span"), { textContent: name }));
 		return item;
 	}));
-	host.after(key);
+	const hover = Object.assign(document.createElement("p"), { className: "hover" });
+	hover.setAttribute("aria-hidden", "true");
+	host.after(key, hover);
 	host.setAttribute("role", "img");
 	let plot = null;
 	let data = null;
+	let marks = [];
+	const when = (value) => (x === "time" ? new Date(1000 * value).toLocaleTimeString() : x(value));
+	function showValues(chart) {
+		const { idx } = chart.cursor;
+		const at = idx === null || idx === undefined ? null : chart.data[0][idx];
+		const values = at === null ? [] : series.flatMap((name, i) => {
+			const value = chart.data[i + 1][idx];
+			return value === null || value === undefined || key.children[i].hidden ? [] : [`${name} ${words(value)}`];
+		});
+		const text = values.length ? `${when(at)}: ${values.join(", ")}` : "";
+		if (hover.textContent !== text) hover.textContent = text;
+	}
+	function drawMarks(chart) {
+		const { ctx, bbox } = chart;
+		const [low, high] = [chart.scales.x.min, chart.scales.x.max];
+		ctx.save();
+		ctx.strokeStyle = ctx.fillStyle = css("--c4");
+		ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+		ctx.textBaseline = "alphabetic";
+		ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+		for (const { at, text } of marks.filter(({ at }) => low <= at && at <= high)) {
+			const place = Math.round(chart.valToPos(at, "x", true));
+			ctx.beginPath();
+			ctx.moveTo(place, bbox.top);
+			ctx.lineTo(place, bbox.top + bbox.height);
+			ctx.stroke();
+			const before = place > bbox.left + bbox.width / 2;
+			ctx.textAlign = before ? "right" : "left";
+			ctx.fillText(text, place + (before ? -3 : 3) * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+		}
+		ctx.restore();
+	}
 	// Where words round neighbouring ticks to the same text, the ticks are written out.
 	const told = (words) => (_, ticks) => {
 		const texts = ticks.map((tick) => words(tick));
@@ -38,10 +74,11 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	const paths = { line: undefined, step: uPlot.paths.stepped({ align: 1 }), points: () => null }[kind];
 	const options = () => ({
 		width: host.clientWidth, height: host.clientHeight, legend: { show: false }, cursor: { drag: { x: false, y: false } },
+		hooks: { setCursor: [showValues], draw: [drawMarks] },
 		scales: { x: { time: x === "time", ...(spread ? { range: spread } : {}) }, y: { range: spread ?? ((_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1]) } },
 		axes: [axis(28, x === "time" ? undefined : told(x)), axis(58, told(words))],
 		series: [{}, ...series.map((label, i) => ({
-			label, stroke: () => css(`--c${i + 1}`), width: 2, paths: dots?.includes(label) ? () => null : paths, spanGaps: true,
+			label, stroke: () => css(`--c${i + 1}`), width: 2, paths: dots?.includes(label) ? () => null : paths, spanGaps: x !== "time",
 			points: { show: kind === "points" || dots?.includes(label) || false, size: kind === "points" ? 10 : 7, fill: () => css(`--c${i + 1}`) },
 		}))],
 	});
@@ -49,7 +86,16 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 		redraw() {
 			if (plot) plot.redraw(false);
 		},
-		draw(columns, summary) {
+		/** Mark times on the x axis, each with a text. */
+		mark(several) {
+			marks = several;
+		},
+		/** Show the key of a series, or leave it out. */
+		omit(i, omitted) {
+			key.children[i].hidden = omitted;
+		},
+		draw(values, summary) {
+			const columns = x === "time" ? withGaps(values) : values;
 			data = columns;
 			host.setAttribute("aria-label", summary);
 			const empty = !columns[0].length;
@@ -67,4 +113,15 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	}).observe(host);
 	drawn.add(self);
 	return self;
+}
+
+/** Columns in which a time without data is a gap: a point without values after the last one before it. */
+export function withGaps(columns) {
+	const [at] = columns;
+	const made = columns.map(() => []);
+	at.forEach((second, i) => {
+		if (i && second - at[i - 1] > GAP_S) made.forEach((column, j) => column.push(j ? null : at[i - 1] + 1));
+		columns.forEach((column, j) => made[j].push(column[i]));
+	});
+	return made;
 }

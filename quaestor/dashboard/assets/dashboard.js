@@ -1,8 +1,10 @@
 // The page: asks once a second for what all viewers are told, and shows it. Tuning is in tuning.js.
 
 import { chart } from "./charts.js";
+import { explained, startRoutes } from "./routes.js";
 import { call, forget, known, Problem, remember } from "./server.js";
 import { $, choices, count, element, number, pairs, rows, share, show, time } from "./words.js";
+import { findings, hitRate, THRESHOLDS } from "./status.js";
 import { startTuning } from "./tuning.js";
 
 const EVERY_MS = 1000;
@@ -13,6 +15,8 @@ let points = [];
 let columns = [];
 let charts = null;
 let tuning = null;
+let showRoutes = null;
+let goneSince = null;
 let showing = "";
 let latest = null;
 
@@ -34,31 +38,51 @@ const sum = (labels, wanted = () => true) => Object.entries(labels).reduce((all,
 const part = (some, all) => (all ? share(some / all) : "–");
 const sorted = (labels, most = 8) => Object.entries(labels).filter(([, value]) => value).sort((a, b) => b[1] - a[1]).slice(0, most);
 
-function showAnswers(now) {
-	const { requests, hits } = now.sums;
-	const all = sum(requests);
-	pairs($("answer-tiles"), [
-		["Hit rate", part(requests.hit ?? 0, all)],
-		["out of memory", part(hits.memory ?? 0, all)],
-		["out of Redis", part(hits.redis ?? 0, all)],
-		["put together", part(hits.assembled ?? 0, all)],
-		["by handlers", part(requests.miss ?? 0, all)],
-		["shared a handler's run", part(requests.coalesced ?? 0, all)],
-		["past the cache", part(requests.bypass ?? 0, all)],
-		["Requests since the start", count(all)],
+/** The state before any numbers: one line, and what needs attention. */
+function showHealth(now) {
+	const found = findings(now);
+	const worst = found[0]?.level ?? "good";
+	const verdict = { good: "All is well: nothing is beyond its threshold.", warn: "Serving, but look at this:", bad: "This needs attention now:" }[worst];
+	show($("verdict"), verdict);
+	$("verdict").className = worst;
+	const text = JSON.stringify(found);
+	if ($("findings").dataset.text === text) return;
+	$("findings").dataset.text = text;
+	$("findings").replaceChildren(...found.map((one) => element("li", one.text, { className: one.level })));
+}
+
+function showFigures(now) {
+	const spans = [now.windows["60"], now.windows["300"], now.windows["3600"], now.sums];
+	const rates = spans.map(hitRate);
+	const fell = rates[1].asked >= THRESHOLDS.least_requests && rates[1].rate < THRESHOLDS.fell * rates[2].rate;
+	const line = (name, values, threshold) => [name, ...values, threshold];
+	const some = (value, level) => (level ? { text: value, level } : value);
+	rows($("figures"), ["figure", "#last minute", "#5 minutes", "#60 minutes", "#since the start", "threshold"], [
+		line("hit rate", rates.map(({ rate }, i) => some(rate === null ? "–" : share(rate), i === 1 && fell ? "warn" : "")), `5 minutes at least ${share(THRESHOLDS.fell)} of 60 minutes`),
+		line("requests", rates.map(({ asked }) => count(asked)), "–"),
+		line("out of memory", spans.map(({ requests, hits }) => part(hits.memory ?? 0, sum(requests))), "–"),
+		line("out of Redis", spans.map(({ requests, hits }) => part(hits.redis ?? 0, sum(requests))), "–"),
+		line("put together", spans.map(({ requests, hits }) => part(hits.assembled ?? 0, sum(requests))), "–"),
+		line("shared a handler’s run", spans.map(({ requests }) => part(requests.coalesced ?? 0, sum(requests))), "–"),
+		line("by handlers", spans.map(({ requests }) => part(requests.miss ?? 0, sum(requests))), "–"),
+		line("past the cache", spans.map(({ requests }) => part(requests.bypass ?? 0, sum(requests))), "–"),
+		line("invalidated", spans.map(({ invalidations }) => count(sum(invalidations))), "–"),
+		line("of them exact", spans.map(({ invalidations }) => part(sum(invalidations, (label) => label.endsWith(",exact")), sum(invalidations))), "–"),
+		line("write to evicted, 99 %", [...spans.slice(0, 3).map(({ evicted_ms }) => evicted_ms), now.evicted_ms].map(({ p99 }, i) => some(p99 === null ? "–" : `≤ ${time(p99)}`, i === 1 && p99 > THRESHOLDS.evicted_p99_ms ? "warn" : "")), `5 minutes at most ${time(THRESHOLDS.evicted_p99_ms)}`),
+		line("stale of those verified", spans.map(({ verifications }) => some(part(verifications.diverged ?? 0, sum(verifications)), verifications.diverged ? "bad" : "")), "none"),
+		line("failures", spans.map(({ failures }) => some(count(sum(failures)), sum(failures) ? "warn" : "")), "none in 5 minutes"),
 	]);
+}
+
+function showAnswers(now) {
 	const at = column("at_ms").map((ms) => ms / 1000);
 	const answers = [column("memory"), column("redis"), column("assembled"), column("miss"), column("bypass")];
 	const newest = answers.map((values) => values.at(-1) ?? 0);
 	charts.answers.draw([at, ...answers], `Answers a second now: memory ${rate(newest[0])}, Redis ${rate(newest[1])}, handlers ${rate(newest[3])}, past the cache ${rate(newest[4])}`);
-	rows($("misses"), ["reason", "#times"], sorted(now.sums.misses).map(([reason, times]) => [reason, count(times)]));
-	rows($("uncacheable"), ["reason", "#times"], sorted(now.sums.uncacheable).map(([reason, times]) => [reason, count(times)]));
+	const reasons = (metric, miss) => sorted(now.sums[metric]).map(([reason, times]) => [{ text: reason, href: explained(reason, miss) }, count(now.windows["300"][metric][reason] ?? 0), count(times)]);
+	rows($("misses"), ["reason", "#5 minutes", "#since the start"], reasons("misses", true));
+	rows($("uncacheable"), ["reason", "#5 minutes", "#since the start"], reasons("uncacheable", false));
 	rows($("processes"), ["process", "#entries", "#MB", "serves"], now.processes.map((one) => [one.process, count(one.entries), number(one.bytes / 1e6), one.serving ? "yes" : "no"]));
-	const warnings = [...now.warnings, ...now.quarantined.map((route) => `not cached: ${route}`)];
-	if ($("warnings").dataset.text !== warnings.join("\n")) {
-		$("warnings").dataset.text = warnings.join("\n");
-		$("warnings").replaceChildren(...warnings.map((text) => element("li", text)));
-	}
 }
 
 function showInvalidation(now) {
@@ -80,7 +104,9 @@ function showInvalidation(now) {
 	const last = points.at(-1) ?? [];
 	const value = (name) => last[columns.indexOf(name)] ?? 0;
 	charts.invalidations.draw([at, column("exact"), column("widened")], `Invalidated a second now: exact ${rate(value("exact"))}, widened ${rate(value("widened"))}`);
-	charts.lag.draw([at, column("lag_ms"), column("purges_oldest_s").map((s) => 1000 * s)], `Lag of the grid ${time(value("lag_ms"))}, oldest purge ${time(1000 * value("purges_oldest_s"))}`);
+	const purges = now.cdn ? `, oldest purge ${time(1000 * value("purges_oldest_s"))}` : "";
+	charts.lag.omit(1, !now.cdn);
+	charts.lag.draw([at, column("lag_ms"), column("purges_oldest_s").map((s) => (now.cdn ? 1000 * s : null))], `Lag of the grid ${time(value("lag_ms"))}${purges}`);
 	charts.sketch.draw([at, column("fill").map((one) => 100 * one), column("false_positives").map((one) => 100 * one)], `Bits set ${share(value("fill"))}, false positives ${share(value("false_positives"))}`);
 	rows($("matches"), ["match type", "precision", "#times"], sorted(invalidations, 12).map(([label, times]) => [...label.split(","), count(times)]));
 	const queued = now.highest.purges_queued;
@@ -143,6 +169,8 @@ function take(now) {
 	else points.push(...now.points.filter(([at]) => at > newest));
 	points = points.slice(-SECONDS);
 	latest = now;
+	goneSince = null;
+	$("state").className = "";
 	const away = now.processes.filter(({ serving }) => !serving).length;
 	show($("state"), `${now.processes.length === 1 ? "1 process" : `${now.processes.length} processes`}, ${now.processes.length === 0 ? "none of the app's answers" : away ? `${away} serving nothing from cache` : "serving"}`);
 	display();
@@ -150,7 +178,12 @@ function take(now) {
 
 function display() {
 	if (!latest) return;
+	document.body.classList.toggle("no-cdn", !latest.cdn);
+	for (const name of ["answers", "invalidations", "lag", "sketch"]) charts[name].mark(tuning.marks());
+	showHealth(latest);
+	showFigures(latest);
 	showAnswers(latest);
+	showRoutes(latest.routes);
 	showInvalidation(latest);
 	showLifetimes(latest);
 	showHeaviest(latest);
@@ -177,10 +210,18 @@ async function keepLooking(round) {
 				if (!(error instanceof Problem)) throw error;
 				if (error.status === 401 || error.status === 429) return leave(error.status === 401 ? "That is not the token." : error.message);
 				complain(error.message);
+				if (error.status === 0 || error.status >= 500) showGone();
 			}
 		}
 		await new Promise((wake) => setTimeout(wake, EVERY_MS));
 	}
+}
+
+/** Say in the header that the server does not answer, since when, and that the figures are older. */
+function showGone() {
+	goneSince ??= new Date();
+	show($("state"), `server gone since ${goneSince.toLocaleTimeString()}: the figures are from before`);
+	$("state").className = "bad";
 }
 
 async function enter() {
@@ -190,6 +231,7 @@ async function enter() {
 		$("panels").hidden = $("sections").hidden = false;
 		charts ??= makeCharts();
 		tuning ??= startTuning();
+		showRoutes ??= startRoutes();
 		tuning.take(state);
 		complain("");
 		showing = crypto.randomUUID?.() ?? String(Math.random());

@@ -4,6 +4,7 @@
 import { deed, startCanary } from "./canary.js";
 import { chart } from "./charts.js";
 import { changes, FIELDS, fieldsOf } from "./parameters.js";
+import { recommendation } from "./recommend.js";
 import { call, follow, Problem } from "./server.js";
 import { $, choices, element, number, rows, share, show, time } from "./words.js";
 
@@ -168,12 +169,13 @@ export function startTuning() {
 			);
 		}
 		const price = Number($("price").value) || 0;
+		const cdn = !document.body.classList.contains("no-cdn");
 		const pm = ([mean, half], words) => `${words(mean)} ± ${words(half)}`;
-		rows($("points"), ["parameters", "#origin ms a request", "#saved", "#purges a second", "#price a month", "#stale", "#fresh in browsers", "#false positives", "#p99"], result.points.map((point) => {
+		rows($("points"), ["parameters", "#origin ms a request", "#saved", ...(cdn ? ["#purges a second", "#price a month"] : []), "#stale", "#fresh in browsers", "#false positives", "#p99"], result.points.map((point) => {
 			const figures = point.figures;
 			return [
-				`${point.front ? "★ " : ""}${point.name}`, pm(figures.origin_ms, number), `${number(saved(point))} ms`, pm(figures.purges_hz, number),
-				number(figures.purges_hz[0] * 2_592 * price), pm(figures.stale, share), pm(figures.browser_fresh, share), pm(figures.false_positives, share), time(figures.p99_ms[0]),
+				`${point.front ? "★ " : ""}${point.name}`, pm(figures.origin_ms, number), `${number(saved(point))} ms`,
+				...(cdn ? [pm(figures.purges_hz, number), number(figures.purges_hz[0] * 2_592 * price)] : []), pm(figures.stale, share), pm(figures.browser_fresh, share), pm(figures.false_positives, share), time(figures.p99_ms[0]),
 			];
 		}));
 		for (const [i, row] of [...$("points").tBodies[0].rows].entries()) {
@@ -181,13 +183,23 @@ export function startTuning() {
 			if (i < 2 || row.querySelector("button")) continue;
 			const button = element("button", "Take over", { type: "button" });
 			button.setAttribute("aria-label", `Take over ${point.name}`);
-			button.addEventListener("click", () => {
-				draft = copied(point.parameters);
-				tried = JSON.stringify(draft);
-				draw();
-			});
+			button.addEventListener("click", () => takeOver(point));
 			row.cells[0].append(" ", button);
 		}
+		drawRecommendation();
+	}
+
+	function takeOver(point) {
+		draft = copied(point.parameters);
+		tried = JSON.stringify(draft);
+		draw();
+	}
+
+	function drawRecommendation() {
+		if (!result || !$("goal").checkValidity() || $("goal").value === "") return;
+		const { point, why } = recommendation(result.points, Number($("goal").value) / 100);
+		show($("recommendation"), why);
+		$("take").hidden = !point || point.name === "chosen";
 	}
 
 	/** Have something published, on what counts as far as is known here; told: where its outcome is shown. */
@@ -234,6 +246,8 @@ export function startTuning() {
 		drawFields(true);
 		drawChanges();
 	});
+	$("goal").addEventListener("input", drawRecommendation);
+	$("take").addEventListener("click", () => takeOver(recommendation(result.points, Number($("goal").value) / 100).point));
 	$("price").addEventListener("input", () => result && drawResult());
 	$("reset").addEventListener("click", () => {
 		draft = copied(state.parameters);
@@ -271,6 +285,11 @@ export function startTuning() {
 			show($("applied"), newest.why ? `Number ${fresh.number} counts now.` : `${newest.by} has ${deeds} meanwhile (number ${fresh.number}).`);
 			show($("canary-acted"), "");
 			take(fresh);
+		},
+		/** The times at which parameters were applied, for charts. */
+		marks() {
+			if (!possible()) return [];
+			return state.history.filter(({ number }) => number).map(({ number, at_ms, canary }) => ({ at: at_ms / 1000, text: `${canary ? "canary" : "applied"} ${number}` }));
 		},
 		/** The quantile that is asked for, of a collection; null: none is. */
 		quantileOf(kind) {

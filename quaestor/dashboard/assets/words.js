@@ -39,12 +39,16 @@ export function pairs(list, entries) {
 	entries.forEach(([, value], i) => show(list.children[i].lastElementChild, value));
 }
 
-/** Rows of a table below its caption; numbers stand right. */
+/** Rows of a table below its caption; numbers stand right. A cell is a text, or a text with a reference and a class. */
 export function rows(table, heads, lines) {
 	const text = JSON.stringify([heads, lines]);
 	if (table.dataset.text === text) return;
 	table.dataset.text = text;
-	const cell = (value, i, name) => Object.assign(element(name, value), { className: heads[i].startsWith("#") ? "n" : "" });
+	const cell = (value, i, name) => {
+		const { text: shown, href = null, level = "" } = typeof value === "object" ? value : { text: value };
+		const content = href ? element("a", shown, { href }) : shown;
+		return element(name, null, { className: [heads[i].startsWith("#") ? "n" : "", level].filter(Boolean).join(" ") }, content);
+	};
 	const head = element("tr", null, {}, ...heads.map((one, i) => Object.assign(cell(one.replace("#", ""), i, "th"), { scope: "col" })));
 	const body = lines.map((line) => element("tr", null, {}, ...line.map((value, i) => cell(value, i, i ? "td" : "th"))));
 	for (const line of body) line.firstElementChild.scope = "row";

@@ -1,0 +1,81 @@
+"""Traffic of each route: how often it was answered from cache, and why not, in bounded memory. Event loop only.
+
+Counted beside the metrics, which have no routes: their number is not bounded, and metric labels must be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+MOST_ROUTES: Final = 256
+"""Routes that are told apart; the further ones are counted together."""
+MOST_COLLECTIONS: Final = 16
+OTHERS: Final = "all further routes"
+_LONGEST_NAME: Final = 200
+_SHOWN_REASONS: Final = 5
+
+
+class RouteCounts:
+    """Counts of one route since the process began.
+
+    hits: answered from cache.
+    misses: answered by the handler, or by the run of another request.
+    passed: requests that the cache kept out of.
+    why: of the misses and the passed ones by reason: vocabularies.MISSES and REASONS.
+    collections: that its handlers read.
+    """
+
+    __slots__ = ("collections", "hits", "misses", "passed", "why")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.passed = 0
+        self.why: Counter[str] = Counter()
+        self.collections: set[str] = set()
+
+    def missed(self, reason: str) -> None:
+        """Count a handler run, by why there was nothing to answer with."""
+        self.misses += 1
+        self.why[reason] += 1
+
+    def passed_by(self, reason: str) -> None:
+        """Count a request that the cache kept out of."""
+        self.passed += 1
+        self.why[reason] += 1
+
+    def refused(self, reasons: Iterable[str]) -> None:
+        """Count why an answer was not stored."""
+        self.why.update(reasons)
+
+    def read(self, collections: Iterable[str]) -> None:
+        """Note which collections an answer was made of."""
+        for collection in collections:
+            if len(self.collections) < MOST_COLLECTIONS:
+                self.collections.add(collection)
+
+
+class RouteTraffic:
+    """Traffic of all routes of one process."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, RouteCounts] = {}
+
+    def of(self, name: str) -> RouteCounts:
+        """The counts of a route, by the name that people call it by."""
+        name = name[:_LONGEST_NAME]
+        if name not in self._routes and len(self._routes) >= MOST_ROUTES:
+            name = OTHERS
+        return self._routes.setdefault(name, RouteCounts())
+
+    def report(self) -> list[dict[str, Any]]:
+        """The routes that were asked for, as plain data: the most requests first."""
+        asked = [
+            {
+                "route": name, "hits": one.hits, "misses": one.misses, "passed": one.passed,
+                "why": dict(one.why.most_common(_SHOWN_REASONS)), "collections": sorted(one.collections),
+            }
+            for name, one in self._routes.items()
+            if one.hits or one.misses or one.passed
+        ]  # fmt: skip
+        return sorted(asked, key=lambda one: -(one["hits"] + one["misses"] + one["passed"]))
