@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
@@ -24,11 +24,13 @@ from quaestor.parts import build_parts
 from quaestor.ports import CdnAdapter, LifetimeEstimator
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
-from quaestor.redis.clients import SharedClient
 from quaestor.services import Stop
 from quaestor.settings import Settings, settings_in, switched
 from quaestor.settling import Settling
 from quaestor.watching import Watching
+
+if TYPE_CHECKING:
+    from quaestor.redis.clients import SharedClient
 
 
 class Quaestor:

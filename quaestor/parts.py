@@ -7,18 +7,13 @@ takes `Parts`: see `services`.
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
-from quaestor.cache_sketch.partitions import EPOCH_DIGITS
 from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture import Capture
 from quaestor.capture.pre_images import PreImages
 from quaestor.clock import Clock
-from quaestor.event_layer.connecting import event_layer
-from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.effects.broadcast import Broadcast
 from quaestor.invalidation.effects.collection_events import CollectionEvents
 from quaestor.invalidation.effects.effects import Effects
@@ -32,55 +27,15 @@ from quaestor.invalidation.registry.registry import Registry
 from quaestor.invalidation.registry.resolving import LateResolver, LenientResolver
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
-from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, LifetimeEstimator, SharedInvalidation
-from quaestor.purge_ports import PurgeOutbox
-from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.ports import EventLayer, LifetimeEstimator
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
-from quaestor.redis import clients
-from quaestor.redis.clients import SharedClient
 from quaestor.settings import Settings
-from quaestor.store.canary_reports import RedisCanaryReports
-from quaestor.store.index_memory import MemoryIndex
-from quaestor.store.index_redis import RedisIndex
-from quaestor.store.invalidation_script import shared_invalidation
+from quaestor.storage import Storage, in_process
 from quaestor.store.memory import MemoryStore
-from quaestor.store.outbox_memory import MemoryOutbox
-from quaestor.store.outbox_redis import RedisOutbox
-from quaestor.store.redis import RedisStore
-from quaestor.store.redis_budget import RedisBudget
-from quaestor.store.two_level import TwoLevelStore
-from quaestor.ttl.canary_watch import CanaryReports, OwnReports
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.recording import TraceRecorder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """Everything that is kept, and the pipelines.
-
-    memory: this process's entries.
-    store: these, and below them what all processes share.
-    leases: who of all processes fetches what is missing; None: this process is alone.
-    share: claims, tells the sketch and evicts in one operation; None: one after the other.
-    redis: connections to the shared Redis; None: everything is in this process.
-    budget: of the entries there.
-    outbox: purges on their way to CDNs.
-    canary_reports: what processes have counted of a canary of lifetimes.
-    """
-
-    layer: EventLayer
-    memory: MemoryStore
-    store: MemoryStore | TwoLevelStore
-    index: DependencyIndex
-    sketch: CacheSketch
-    outbox: PurgeOutbox
-    canary_reports: CanaryReports
-    leases: Leases | None = None
-    share: SharedInvalidation | None = None
-    redis: SharedClient | None = None
-    budget: RedisBudget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +78,11 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
-        storage = _in_process(memory, settings, clock)
+        storage = in_process(memory, settings, clock)
     else:
-        storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
+        from quaestor.shared_storage import in_redis  # the driver costs an embedded process 20 MB
+
+        storage = in_redis(settings.redis_url, memory, settings, telemetry, events)
     estimator = _recorded(estimator or _estimator(settings), settings, clock)
     registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
     collection_events = CollectionEvents(
@@ -215,62 +172,6 @@ def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
     telemetry.stores.bytes.labels("memory").set_function(lambda: memory.used_bytes)
     telemetry.stores.entries.labels("memory").set_function(lambda: len(memory))
     return memory
-
-
-def _in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storage:
-    return Storage(
-        layer=MemoryEventLayer(clock=clock),
-        memory=memory,
-        store=memory,
-        index=MemoryIndex(),
-        sketch=MemoryCacheSketch(
-            geometry=geometry_of(settings),
-            epoch="" if settings.trust_new_sketch else secrets.token_hex(EPOCH_DIGITS // 2),
-        ),
-        outbox=MemoryOutbox(),
-        canary_reports=OwnReports(),
-    )
-
-
-def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Telemetry, events: GridEvents) -> Storage:
-    def dependents_lost() -> None:
-        """Nobody knows any more which copies outside depend on what: none of them can be trusted."""
-        why = "Redis lost dependents that were added"
-        telemetry.failure("store", "index.state_lost", why)
-        events.reset(why)
-
-    redis = clients.shared_client(url)
-    index = RedisIndex(redis, deployment=settings.scope, on_lost=dependents_lost)
-    store = RedisStore(
-        redis,
-        deployment=settings.scope,
-        compress_above_bytes=settings.compress_above_bytes,
-        compression_level=settings.compression_level,
-        max_body_bytes=settings.max_body_bytes,
-        budget_bytes=settings.shared_bytes,
-        telemetry=telemetry,
-    )
-    sketch = RedisCacheSketch(
-        redis,
-        deployment=settings.scope,
-        copies_live_ms=settings.ttl_max_ms + COPY_SLACK_MS,
-        geometry=geometry_of(settings),
-        telemetry=telemetry,
-        distrust_new=not settings.trust_new_sketch,
-    )
-    return Storage(
-        layer=event_layer(url, settings.deployment, beside=(index.keys[0], sketch.keys[0])),
-        memory=memory,
-        store=TwoLevelStore(memory, store),
-        index=index,
-        sketch=sketch,
-        outbox=RedisOutbox(redis, deployment=settings.scope),
-        canary_reports=RedisCanaryReports(redis, scope=settings.scope),
-        leases=store,
-        share=shared_invalidation(index=index, sketch=sketch, store=store),
-        redis=redis,
-        budget=store.budget,
-    )
 
 
 def _registry(

@@ -16,21 +16,14 @@ from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError, StoreError
-from quaestor.event_layer.connecting import event_layer
-from quaestor.event_layer.fenced import FencedLayer
-from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
-from quaestor.invalidation.grid.election import Election
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
-from quaestor.store.budget_reports import keep_accounting
-from quaestor.store.index_redis import RedisIndex
-from quaestor.store.size_metrics import keep_measuring
 from quaestor.tasks import ended
 from quaestor.ttl.canary_watch import CanaryWatch
 from quaestor.ttl.chosen import ChosenEstimators
@@ -184,8 +177,9 @@ async def measuring(parts: Parts) -> Stop:
     redis = parts.storage.redis
     if redis is None:
         return _nothing
-    index = RedisIndex(redis, deployment=parts.settings.scope)
-    return _background(keep_measuring(redis, index, parts.telemetry), "quaestor-measuring")
+    from quaestor.shared_services import measured
+
+    return _background(measured(parts, redis), "quaestor-measuring")
 
 
 async def accounting(parts: Parts) -> Stop:
@@ -193,6 +187,8 @@ async def accounting(parts: Parts) -> Stop:
     budget = parts.storage.budget
     if budget is None:
         return _nothing
+    from quaestor.shared_services import keep_accounting
+
     return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
 
@@ -290,25 +286,11 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
 
 async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid of all processes in the one that they elect, while a deployment on Redis has no grid of its own."""
-    settings, url = parts.settings, parts.settings.redis_url
-    if url is None or not settings.elect_grid:
+    if parts.settings.redis_url is None or not parts.settings.elect_grid:
         return _nothing
+    from quaestor.shared_services import elected  # drivers of Redis: see parts
 
-    def layer() -> RedisPipelines:
-        return event_layer(url, settings.deployment)
-
-    def grid(held: Callable[[], bool]) -> EmbeddedGrid:
-        return EmbeddedGrid(
-            client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
-            settings=settings, telemetry=parts.telemetry, clock=parts.clock,
-        )  # fmt: skip
-
-    election = Election(
-        layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.staleness_bound_ms,
-        telemetry=parts.telemetry, clock=parts.clock,
-    )  # fmt: skip
-    election.start()
-    return partial(anyio.to_thread.run_sync, election.stop)
+    return elected(parts, client, parts.settings.redis_url)
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:

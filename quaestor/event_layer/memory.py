@@ -185,13 +185,18 @@ class MemoryEventLayer:
             self._values[name] = value
             return True
 
+    def wake(self) -> None:
+        """Wake blocked readers, who find nothing: somebody wants them to end."""
+        with self._lock:
+            bells = [bell for waiting in self._bells.values() for bell in waiting]
+        for bell in bells:
+            bell.ring()
+
     def close(self) -> None:
         """Wakes blocked readers; every later call raises EventLayerError."""
         with self._lock:
             self._closed = True
-            bells = [bell for waiting in self._bells.values() for bell in waiting]
-        for bell in bells:
-            bell.ring()
+        self.wake()
 
     def reopen(self) -> None:
         """See ports.EventLayer."""

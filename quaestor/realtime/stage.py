@@ -43,6 +43,8 @@ from quaestor.realtime.stage_queries import StageQueries
 from quaestor.realtime.stats import StageMeter
 
 _LONGEST_PAUSE_S: Final = 1.0
+_IDLE: Final = 4
+"""A stage without queries waits so many heartbeats for an entry, which wakes it."""
 _WHILE_READING_MS: Final = 10
 _HOUSEKEEPING_S: Final = 1.0
 
@@ -97,7 +99,7 @@ class StageLoop:
         try:
             while not stop.is_set():
                 try:
-                    self.step(wait_ms=self._heartbeat_ms)
+                    self.step(wait_ms=self._heartbeat_ms if self.queries else self._heartbeat_ms * _IDLE)
                     failed = 0
                     continue
                 except EventLayerResetError as error:

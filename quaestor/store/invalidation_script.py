@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaestor.cache_sketch import RedisCacheSketch
-from quaestor.ports import CacheSketch, ClaimedDependent, DependencyIndex, Guarded, ResponseStore, SharedInvalidation
+from quaestor.ports import ClaimedDependent, Guarded, SharedInvalidation
 from quaestor.redis.clients import spans_servers
 from quaestor.store import entry_codec
 from quaestor.store.index_redis import RedisIndex, decode
+from quaestor.store.invalidation_steps import StepByStep
 from quaestor.store.redis import RedisStore
 from quaestor.store.scripts import source
 
@@ -25,30 +26,6 @@ def shared_invalidation(*, index: RedisIndex, sketch: RedisCacheSketch, store: R
     """SharedInvalidation of parts in Redis, each on a client of its own or all on one: one script if they share a server."""
     one_server = index.client is sketch.client is store.client and not spans_servers(store.client)
     return (RedisInvalidation if one_server else StepByStep)(index=index, sketch=sketch, store=store)
-
-
-class StepByStep:
-    """Implements SharedInvalidation for any three parts, one after the other.
-
-    A failure after the claim leaves it to be reclaimed.
-    """
-
-    def __init__(self, *, index: DependencyIndex, sketch: CacheSketch, store: ResponseStore) -> None:
-        self._index = index
-        self._sketch = sketch
-        self._store = store
-
-    async def claim_and_evict(
-        self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
-    ) -> list[ClaimedDependent]:
-        dependents = await self._index.claim(registration_ids, now_ms=now_ms)
-        resources = [dependent.resource for dependent in dependents]
-        lifetimes_ms = await self._sketch.report_write(resources, now_ms=now_ms) if resources else []
-        await self._store.evict([*entries, *dependents])
-        return [
-            ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=True)
-            for dependent, outside_ms in zip(dependents, lifetimes_ms, strict=True)
-        ]
 
 
 class RedisInvalidation:

@@ -23,6 +23,8 @@ LIGHT = (
         "quaestor.client.transport",
         ("redis", "pymongo", "fastapi", "starlette", "quaestor.invalidation", "quaestor.app"),
     ),
+    ("quaestor.services", ("redis", "httpx", "fastapi")),
+    ("middleware", ("redis", "httpx", "opentelemetry")),
     ("cdn_adapters", ("redis", "pymongo", "fastapi", "quaestor.invalidation", "quaestor.app")),
 )
 

@@ -22,7 +22,8 @@ from quaestor.ports import CacheSketch, DependencyIndex, ResponseStore, SharedIn
 from quaestor.redis.clients import SharedClient
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
-from quaestor.store.invalidation_script import StepByStep, shared_invalidation
+from quaestor.store.invalidation_script import shared_invalidation
+from quaestor.store.invalidation_steps import StepByStep
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from tests.support import PATIENCE_S

@@ -32,7 +32,7 @@ from quaestor.ports import CacheSketch
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.validation import strong_etag
 from quaestor.store.index_memory import MemoryIndex
-from quaestor.store.invalidation_script import StepByStep
+from quaestor.store.invalidation_steps import StepByStep
 from tests.end_to_end.site import Site
 from tests.hand_driven import LIFETIME_MS, START_MS, HandClock, HandRegistry, reads
 

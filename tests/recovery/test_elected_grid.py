@@ -107,6 +107,7 @@ def test_an_elected_worker_that_stood_still_does_no_harm_when_it_goes_on(deploym
         right(deployment, outcome)
 
 
+@pytest.mark.slow
 def test_an_elected_worker_that_ends_hands_over(deployment: World) -> None:
     leader = elected(deployment)
     ending = worker(deployment, leader)
@@ -117,6 +118,7 @@ def test_an_elected_worker_that_ends_hands_over(deployment: World) -> None:
     right(deployment, outcome)
 
 
+@pytest.mark.slow
 def test_redis_that_comes_back_without_its_data_gets_an_elected_grid_again(deployment: World) -> None:
     elected(deployment)
     with deployment.failure() as outcome:

@@ -12,9 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, runtime_checkable
-
-import httpx
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from quaestor.cdn_ports import Finding, Level
 from quaestor.clock import Clock, system_clock
@@ -23,6 +21,9 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
 from quaestor.purge_ports import PurgeOutbox
 from quaestor.tasks import ended
+
+if TYPE_CHECKING:
+    import httpx
 
 PATH: Final = "/quaestor/canary"
 """Where the middleware answers with a body that is new each time."""
@@ -64,6 +65,8 @@ def addresses(entries: Sequence[str]) -> dict[str, str]:
 
 async def check(address: str, tag: str, purge: Purge, *, within_s: float = _WITHIN_S) -> Finding:
     """Read, purge, read again. Never raises an Exception but of a mistake of ours."""
+    import httpx  # for apps with a CDN alone
+
     url = address + PATH
     try:
         async with httpx.AsyncClient(timeout=within_s, trust_env=False) as client:

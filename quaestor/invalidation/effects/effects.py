@@ -46,7 +46,7 @@ from quaestor.ports import (
 )
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.settings import Settings
-from quaestor.store.invalidation_script import StepByStep
+from quaestor.store.invalidation_steps import StepByStep
 from quaestor.tasks import Rests, ended
 
 Answer = TypeVar("Answer")

@@ -17,6 +17,7 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.grid_loops import GridLoops
+from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
@@ -28,6 +29,9 @@ CELL: Final = Cell(query_partition=0, write_partition=0)
 _RESTART_AFTER_S: Final = 1.0
 _RECONFIGURED_AFTER_S: Final = 5.0
 _JOIN_S: Final = 15.0
+_IDLE_SHARE: Final = 3 / 8
+"""Of the staleness bound: so long is a heartbeat of ingest while nothing is registered. What it proves is then at most one and a
+half heartbeats old: the first request finds a grid that is fresh."""
 
 LayerSource = Callable[[], EventLayer]
 """Makes an event layer for one loop, which closes it."""
@@ -58,6 +62,8 @@ class EmbeddedGrid:
         self.layer: EventLayer = MemoryEventLayer(clock=clock) if layer is None else layer
         self._each_layer = each_layer
         self._loops = GridLoops.of(settings, SHAPE)
+        self._idle_slack = max(1, int(settings.staleness_bound_ms * _IDLE_SHARE / settings.heartbeat_ms))
+        self._node: MatchingNode | None = None
         self._telemetry = telemetry
         self._clock = clock
         self._stop = threading.Event()
@@ -86,6 +92,8 @@ class EmbeddedGrid:
     def stop(self) -> None:
         """Stop the threads; returns when all have ended."""
         self._stop.set()
+        if isinstance(self.layer, MemoryEventLayer):
+            self.layer.wake()
         for thread in self._threads:
             thread.join(_JOIN_S)
             if thread.is_alive():
@@ -104,10 +112,17 @@ class EmbeddedGrid:
             return self._owned
 
     def _run_ingest(self, layer: EventLayer) -> None:
-        self._loops.ingest(layer, self._client(), self._telemetry, clock=self._clock).run(self._stop)
+        follower = self._loops.ingest(layer, self._client(), self._telemetry, clock=self._clock, slack=self._slack)
+        follower.run(self._stop)
 
     def _run_cell(self, layer: EventLayer) -> None:
-        self._loops.cell(CELL, layer, self._telemetry, clock=self._clock).run(self._stop)
+        loop = self._loops.cell(CELL, layer, self._telemetry, clock=self._clock)
+        self._node = loop.node
+        loop.run(self._stop)
+
+    def _slack(self) -> int:
+        """How many times as long ingest may pause: while its one node guards nothing, nobody relies on freshness."""
+        return self._idle_slack if self._node is not None and self._node.guards_nothing else 1
 
     def _run_stage(self, layer: EventLayer) -> None:
         stage = self._loops.stage(CELL.query_partition, layer, self._client(), self._telemetry, clock=self._clock)

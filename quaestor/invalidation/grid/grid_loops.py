@@ -3,6 +3,7 @@ run them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -136,8 +137,12 @@ class GridLoops:
         telemetry: Telemetry,
         *,
         clock: Clock = system_clock,
+        slack: Callable[[], int] = lambda: 1,
     ) -> ChangeStreamFollower:
-        """The loop of ingest. Takes over from the earlier grids."""
+        """The loop of ingest. Takes over from the earlier grids.
+
+        slack: see ChangeStreamFollower.
+        """
         handover = GridHandover(
             layer, self.shape, self.earlier, deployment=self.deployment, clock=clock, telemetry=telemetry
         )
@@ -151,6 +156,7 @@ class GridLoops:
             bounds=self.bounds,
             clock=clock,
             telemetry=telemetry,
+            slack=slack,
         )
 
     def journal(

@@ -21,6 +21,8 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 _MAINTENANCE_EVERY_S: Final = 1.0
+_IDLE: Final = 4
+"""Heartbeats of a cell that guards nothing are so many times as far apart, unless ingest ticks."""
 _MOST_NAMED: Final = 5
 
 
@@ -71,7 +73,8 @@ class PeriodicWork:
         """Whether a heartbeat is to be sent now; the next one is then due a whole period later."""
         due = ticked or now_s >= self.heartbeat_due_s
         if due:
-            self.heartbeat_due_s = now_s + self._heartbeat_s
+            # A tick brings one anyway: by itself it says no more than that the cell runs.
+            self.heartbeat_due_s = now_s + self._heartbeat_s * (_IDLE if self._node.guards_nothing else 1)
         return due
 
     def heartbeat(self, matched: Version) -> Heartbeat:

@@ -44,7 +44,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -95,6 +95,7 @@ class ChangeStreamFollower:
         bounds: PipelineBounds | None = None,
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
+        slack: Callable[[], int] = lambda: 1,
     ) -> None:
         """Make a follower; `run` begins.
 
@@ -104,10 +105,12 @@ class ChangeStreamFollower:
         handover: from the grids that this one takes over from, whose own ingest may go on meanwhile; None: this is the
             first generation.
         bounds: of each write pipeline.
+        slack: how many times as long the pauses may be now: more than 1 while nobody relies on freshness.
         """
         self._client = client
         self._heartbeat_s = heartbeat_ms / 1000
         self._await_ms = max(1, heartbeat_ms // 2)
+        self._slack = slack
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
@@ -196,8 +199,9 @@ class ChangeStreamFollower:
             moment = proven(probes, delivered=self._watermark, idle=not (events or short))
             if moment is not None:
                 self._tick(moment, stream, None if events or short else asked.majority)
+            slack = self._slack()
             if time.monotonic() >= next_probe_s:
-                next_probe_s = time.monotonic() + self._heartbeat_s
+                next_probe_s = time.monotonic() + self._heartbeat_s * slack
                 self._bound()
                 probes.append(self._probe())
                 if self._broken(probe, probes[-1]):
@@ -205,7 +209,7 @@ class ChangeStreamFollower:
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             short = self._prompt.owed
-            events = stream.read(await_ms=SHORT_READ_MS if short else None)
+            events = stream.read(await_ms=SHORT_READ_MS if short else self._await_ms * slack)
         assert self._position is not None
         self._save(self._position)
 

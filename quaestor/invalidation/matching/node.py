@@ -133,6 +133,11 @@ class MatchingNode:
         )
 
     @property
+    def guards_nothing(self) -> bool:
+        """Whether no registration lives here, and no query is followed."""
+        return not self._live and not self.subscriptions
+
+    @property
     def registrations(self) -> int:
         """Number of live registrations."""
         return len(self._live)

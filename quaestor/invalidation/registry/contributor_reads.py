@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -79,7 +80,7 @@ class ContributorReads:
         self._telemetry = telemetry
         self._clock = clock
         self._most = settings.max_contributors
-        self._queue: queue.Queue[tuple[int, Registration]] = queue.Queue(_MOST_WAITING)
+        self._queue: queue.Queue[tuple[int, Registration] | None] = queue.Queue(_MOST_WAITING)
 
     def want(self, registrations: Sequence[Registration]) -> None:
         """Read the contributors of these soon. When too many wait, it is not done."""
@@ -94,13 +95,18 @@ class ContributorReads:
     def run(self, snapshots: Snapshots, stop: threading.Event) -> None:
         """Read what is wanted, until `stop` is set. One at a time, so the database has no more than that to do for it."""
         while not stop.is_set():
-            try:
-                due_ms, registration = self._queue.get(timeout=0.2)
-            except queue.Empty:
+            waiting = self._queue.get()
+            if waiting is None:  # woken by `end`, perhaps of the life before this one
                 continue
+            due_ms, registration = waiting
             stop.wait(max(0, due_ms - self._clock()) / 1000)
             if self._needed(registration):
                 self._read(registration, snapshots)
+
+    def end(self) -> None:
+        """Wake the thread, after `stop` was set: it may wait for a registration."""
+        with suppress(queue.Full):  # then it does not wait
+            self._queue.put_nowait(None)
 
     def _needed(self, registration: Registration) -> bool:
         return self._shared.is_current(registration.id) and not self._validity.any_dead([in_round(registration.id, 0)])

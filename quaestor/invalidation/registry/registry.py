@@ -243,6 +243,7 @@ class Registry:
         """End both threads; nothing is served any more. Blocks until they have ended."""
         self._stop.set()
         self._sender.end()
+        self._contributor_reads.end()
         for thread in self._threads:
             thread.join(timeout=10)
         self._validity.prove(Freshness())

@@ -1,0 +1,19 @@
+"""The app with an embedded Quaestor."""
+
+from __future__ import annotations
+
+import os
+
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from benchmarks.idling.routes import with_items
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+
+
+def app() -> FastAPI:
+    """The app, for uvicorn."""
+    made, quaestor = FastAPI(), Quaestor()
+    made.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    return with_items(made, AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]))

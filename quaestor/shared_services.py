@@ -1,0 +1,49 @@
+"""Services of a Quaestor that shares a Redis with others. Imported where there is one: see shared_storage.py."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from quaestor.capture.clients import WatchClient
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.fenced import FencedLayer
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.invalidation.grid.election import Election
+from quaestor.invalidation.grid.embedded import EmbeddedGrid
+from quaestor.parts import Parts
+from quaestor.redis.clients import SharedClient
+from quaestor.store.budget_reports import keep_accounting
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.size_metrics import keep_measuring
+
+__all__ = ["elected", "keep_accounting", "measured"]
+
+
+def measured(parts: Parts, redis: SharedClient) -> Coroutine[Any, Any, None]:
+    """Measure the shared store until cancelled."""
+    return keep_measuring(redis, RedisIndex(redis, deployment=parts.settings.scope), parts.telemetry)
+
+
+def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitable[object]]:
+    """Stand for election; returns how to end it."""
+    settings = parts.settings
+
+    def layer() -> RedisPipelines:
+        return event_layer(url, settings.deployment)
+
+    def grid(held: Callable[[], bool]) -> EmbeddedGrid:
+        return EmbeddedGrid(
+            client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
+            settings=settings, telemetry=parts.telemetry, clock=parts.clock,
+        )  # fmt: skip
+
+    election = Election(
+        layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.staleness_bound_ms,
+        telemetry=parts.telemetry, clock=parts.clock,
+    )  # fmt: skip
+    election.start()
+    return partial(anyio.to_thread.run_sync, election.stop)
