@@ -126,7 +126,7 @@ class Copies:
         self._kept: OrderedDict[Identity, Copy] = OrderedDict()
         self._forms: OrderedDict[bytes, Form] = OrderedDict()
         self._newest: OrderedDict[Identity, tuple[int, str | None]] = OrderedDict()
-        self._undated: OrderedDict[bytes, float] = OrderedDict()
+        self._undated: OrderedDict[bytes | Identity, float] = OrderedDict()
         self._forgotten_ms = 0.0
 
     def __len__(self) -> int:
@@ -156,16 +156,31 @@ class Copies:
         """Whether a version that left the server at at_ms may be an older one than the newest that was seen."""
         newest_ms, newest_etag = self._newest.get(key, (self._forgotten_ms, None))
         other = etag is None or etag != newest_etag
-        return (at_ms < newest_ms and other) or at_ms < self._undated.get(key[0], 0)
+        return (at_ms < newest_ms and other) or at_ms < self._undated_ms(key)
+
+    def dated(self, target: bytes, asked: Mapping[str, str]) -> bool:
+        """Whether the last answer to such a request said when it left."""
+        form = self._forms.get(target)
+        if form is None:
+            return False
+        key = identity(target, asked, form.decided_by)
+        return key in self._newest and not self._undated_ms(key)
+
+    def _undated_ms(self, key: Identity) -> float:
+        return max(self._undated.get(key[0], 0), self._undated.get(key, 0))
 
     def saw(self, key: Identity, form: Form, at_ms: int, etag: str | None) -> None:
         """Remember the version that was answered. A copy of another version is dropped.
 
         at_ms: latest moment that it may have left the server.
         """
+        known = self._forms.get(key[0])
+        if known is not None and known.decided_by != form.decided_by:
+            self._join_undated(key[0])
         _remember(self._forms, key[0], form)
-        if at_ms >= self._undated.get(key[0], at_ms):
-            self._undated.pop(key[0], None)
+        for name in (key[0], key):
+            if at_ms >= self._undated.get(name, at_ms):
+                self._undated.pop(name, None)
         forgotten = _remember(self._newest, key, (at_ms, etag))
         if forgotten is not None:
             self._forgotten_ms = max(self._forgotten_ms, forgotten[0])
@@ -173,26 +188,30 @@ class Copies:
         if kept is not None and (etag is None or kept.etag != etag):
             self.drop(key)
 
-    def saw_undated(self, target: bytes, at_ms: float) -> None:
-        """Forget all of a URL: its last answer, which left the server at at_ms at the latest, did not say when it left.
+    def saw_undated(self, target: bytes, asked: Mapping[str, str], at_ms: float) -> None:
+        """Drop the copy of one variant: its last answer, which left the server at at_ms at the latest, did not say when it left.
 
-        What left earlier may be older than that one. While the server's time is not known at_ms is infinite.
+        What left earlier may be older than that one. While the server's time is not known at_ms is infinite. Copies of other
+        users stay. While nobody knows what tells variants apart, the whole URL counts.
         """
-        self.forget(target)
-        forgotten = _remember(self._undated, target, at_ms)
+        form = self._forms.get(target)
+        name = target if form is None else identity(target, asked, form.decided_by)
+        if not isinstance(name, bytes):
+            self.drop(name)
+        forgotten = _remember(self._undated, name, at_ms)
         if forgotten is not None:
             self._forgotten_ms = max(self._forgotten_ms, forgotten)
 
     def date(self, at_ms: float) -> None:
         """Give what was answered before the server's time was known the latest time that it may have left."""
-        for target, known_ms in self._undated.items():
-            self._undated[target] = min(known_ms, at_ms)
+        for name, known_ms in self._undated.items():
+            self._undated[name] = min(known_ms, at_ms)
         self._forgotten_ms = min(self._forgotten_ms, at_ms)
 
     def keep(self, copy: Copy) -> None:
         """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
         kept, newest = self._kept.get(copy.identity), self._newest.get(copy.identity)
-        overtaken = newest is None or newest[1] != copy.etag or copy.life.at_ms < self._undated.get(copy.identity[0], 0)
+        overtaken = newest is None or newest[1] != copy.etag or copy.life.at_ms < self._undated_ms(copy.identity)
         if copy.size_bytes > self.largest_bytes or overtaken:
             return
         if kept is not None and kept.life.at_ms > copy.life.at_ms:
@@ -204,11 +223,10 @@ class Copies:
         while self.bytes > self.limit_bytes:
             self.drop(next(iter(self._kept)))
 
-    def forget(self, target: bytes) -> None:
-        """Forget all of a URL: it is no longer given a lifetime."""
-        self._forms.pop(target, None)
-        for key in [key for key in self._kept if key[0] == target]:
-            self.drop(key)
+    def _join_undated(self, target: bytes) -> None:
+        """Count undated answers of any variant of a URL for all of it: other fields tell its variants apart from now on."""
+        for key in [key for key in self._undated if not isinstance(key, bytes) and key[0] == target]:
+            self._undated[target] = max(self._undated.get(target, 0), self._undated.pop(key))
 
     def forget_private(self) -> None:
         """Drop what was made for one user."""

@@ -21,10 +21,12 @@ from dataclasses import replace
 from quaestor.cache_sketch.wire_format import digest
 from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, anonymous, confirmed, end_to_end, identity
 from quaestor.client.fields import Lifetime, forbidden, lifetime, same_etag, varied_by
+from quaestor.client.flights import Flight, Key
 from quaestor.client.levels import Level
 from quaestor.client.server_time import Moment
-from quaestor.client.sketches import Sketches, SketchRequest
+from quaestor.client.sketches import UNKNOWN_MS, Sketches, SketchRequest
 from quaestor.client.steps import Answer, Ask, Counts, Keep
+from quaestor.read_path.asked_fields import CORRELATION
 from quaestor.read_path.key import resource
 
 EARLY_MS = 100
@@ -62,6 +64,8 @@ class Exchanges:
         self._read_ms = 0.0
         self._undated_write = self._undated_read = False
         self._session = 0
+        self._writes = 0
+        self._guarded = False
         self._wanted: list[str] = []
 
     def begin(self, target: bytes, asked: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
@@ -73,7 +77,8 @@ class Exchanges:
             latest_ms = self.sketches.time.latest_ms(now)
             after_ms = self._after_ms(level, latest_ms)
             form = self.copies.form(target)
-            self._want(form.sketch if form is not None else "", level, after_ms, latest_ms, now)
+            if self._guarded:
+                self._want(form.sketch if form is not None else "", level, after_ms, latest_ms, now)
             if self.sketches.off or not _OWN_RULES.isdisjoint(asked):
                 self.counts.passed += 1
                 return None
@@ -112,24 +117,58 @@ class Exchanges:
             if life is not None and latest_ms and life.at_ms > latest_ms:
                 # From the future: nobody knows until when it may be kept, nor whether it is new.
                 life = None
+            if life is not None and not self._guarded:
+                # Before an answer carries a lifetime nothing says that the server has a sketch.
+                self._guarded = True
+                self._want(life.sketch, ask.level, ask.after_ms, latest_ms, now)
             if life is None:
                 return self._without_lifetime(ask, status, raw, latest_ms)
             return self._with_lifetime(ask, status, headers, raw, life, latest_ms)
 
-    def keep(self, leave: Keep, raw: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Keep an answer whose body has come whole."""
+    def keep(self, leave: Keep, raw: list[tuple[bytes, bytes]], body: bytes) -> Copy | None:
+        """Keep an answer whose body has come whole; None if nobody may have it any more."""
         copy = Copy(
             identity=leave.identity, name=_name(leave.identity[0]), life=leave.life, etag=leave.etag,
             headers=end_to_end(raw), body=body, checked_ms=leave.checked_ms,
         )  # fmt: skip
         with self._lock:
-            if not self.sketches.off and not (leave.life.private and leave.session != self._session):
-                self.copies.keep(copy)
+            if self.sketches.off or (leave.life.private and leave.session != self._session):
+                return None
+            self.copies.keep(copy)
+            return copy
+
+    def flight(self, ask: Ask) -> tuple[Key, float] | None:
+        """The key of requests that one answer is for, and for how long it may be joined in ms; None: it is asked for alone.
+
+        Each own write and each change of the user begins others.
+        """
+        level = ask.level
+        delta_ms = 1000 * self._delta_s(level)
+        if level.strong or level.causal or delta_ms <= UNKNOWN_MS or ask.target in self._others:
+            return None
+        asked = tuple(sorted((name, value) for name, value in ask.asked.items() if name.encode() not in CORRELATION))
+        return (ask.target, asked, level, self._session, self._writes), delta_ms / 2
+
+    def shared(self, ask: Ask, flight: Flight, copy: Copy, now: Moment) -> Answer | None:
+        """The answer to a request that has waited for another's; None if that is not for it, or not new enough."""
+        with self._lock:
+            latest_ms = self.sketches.time.latest_ms(now)
+            key = identity(ask.target, ask.asked, tuple(name for name, _ in copy.identity[1]))
+            fresh = (
+                flight.ask.past_caches or copy.life.at_ms >= ask.after_ms or self._usable(copy, ask.after_ms, latest_ms)
+            )
+            gone = self.sketches.off or (copy.life.private and ask.session != self._session)
+            older = ask.level.monotonic_reads and self.copies.older(key, copy.life.at_ms, copy.etag)
+            if gone or older or not fresh or key != copy.identity:
+                return None
+            self.counts.memory += 1
+            return Answer(source="memory", copy=copy)
 
     def wrote(self, now: Moment) -> None:
         """An unsafe request is over, answered or not: it may have been done."""
         with self._lock:
             self.counts.passed += 1
+            self._writes += 1
             if self.sketches.time.known:
                 self._written_ms = max(self._written_ms, self.sketches.time.latest_ms(now))
             else:
@@ -171,6 +210,7 @@ class Exchanges:
             )  # fmt: skip
             if relied:
                 self.counts.sketches += 1
+                self._guarded = True
                 set_back = self.sketches.newest_ms < newest_ms
                 if set_back:
                     self._undated_write = self._undated_read = True
@@ -212,7 +252,7 @@ class Exchanges:
     def _after_ms(self, level: Level, latest_ms: float) -> float:
         """The moment that an answer, or the sketch that vouches for it, must not be older than."""
         delta_ms = 1000 * self._delta_s(level)
-        if not latest_ms or not delta_ms or level.strong:
+        if not latest_ms or delta_ms <= UNKNOWN_MS or level.strong:
             return math.inf
         return max(
             latest_ms - delta_ms,
@@ -264,9 +304,9 @@ class Exchanges:
         self, ask: Ask, status: int, raw: list[tuple[bytes, bytes]], latest_ms: float
     ) -> Ask | Answer:
         if status < 500 and status != 429:
-            if self.copies.form(ask.target) is not None and not ask.strict:
+            if self.copies.dated(ask.target, ask.asked) and not ask.strict:
                 return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
-            self.copies.saw_undated(ask.target, latest_ms or math.inf)
+            self.copies.saw_undated(ask.target, ask.asked, latest_ms or math.inf)
         self._read(latest_ms)
         if status in (200, 304):
             self._others[ask.target] = None
@@ -315,7 +355,7 @@ class Exchanges:
             if may and not self.sketches.off and not (life.private and ask.session != self._session):
                 self.copies.keep(copy)
             self.counts.validated += 1
-            return Answer(source="validated", copy=copy)
+            return Answer(source="validated", copy=copy, shared=may)
         self.counts.server += 1
         if etag is None or status != 200 or not may:
             return Answer(source="server")

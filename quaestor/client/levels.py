@@ -10,6 +10,8 @@ from quaestor.errors import ConfigurationError
 
 EXTENSION = "quaestor"
 """Where a request carries its level (`extensions={"quaestor": ...}`), and its answer says where it comes from."""
+FROM_CACHE = "from_cache"
+"""Where an answer says whether its body comes from this client's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 import httpx
 
 from quaestor.client.copies import Copy
-from quaestor.client.levels import EXTENSION
+from quaestor.client.levels import EXTENSION, FROM_CACHE
 from quaestor.client.server_time import Moment
 from quaestor.client.sketches import NONCES, SketchRequest
 from quaestor.client.steps import Ask, Source
@@ -78,6 +78,12 @@ class Server:
         )  # fmt: skip
 
 
+def waits_s(request: httpx.Request) -> float | None:
+    """How long a request waits for another's answer: as long as for one of its own; None: however long."""
+    limit = request.extensions.get("timeout", {}).get("read")
+    return limit if isinstance(limit, int | float) else None
+
+
 def sent(request: httpx.Request, ask: Ask) -> httpx.Request:
     """A request as it has to be sent. The caller's own is not changed."""
     if not ask.fields:
@@ -92,14 +98,14 @@ def response_of(copy: Copy, source: Source) -> httpx.Response:
     """An answer out of memory."""
     return httpx.Response(
         200, headers=list(copy.headers), stream=httpx.ByteStream(copy.body),
-        extensions={"http_version": b"HTTP/1.1", EXTENSION: source},
+        extensions={"http_version": b"HTTP/1.1", EXTENSION: source, FROM_CACHE: True},
     )  # fmt: skip
 
 
 class _Collector:
     """The bytes of one body, as long as they are not too many. `whole` is called with them when the body has come whole."""
 
-    def __init__(self, limit_bytes: int, whole: Callable[[bytes], None]) -> None:
+    def __init__(self, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._chunks: list[bytes] = []
         self._room = limit_bytes
         self._whole = whole
@@ -119,7 +125,7 @@ class _Collector:
 class KeptAsyncStream(httpx.AsyncByteStream):
     """A body that is handed on as it comes, and kept when it has come whole."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, limit_bytes: int, whole: Callable[[bytes], None]) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._stream = stream
         self._collector = _Collector(limit_bytes, whole)
 
@@ -134,10 +140,41 @@ class KeptAsyncStream(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
+class ResumedAsyncStream(httpx.AsyncByteStream):
+    """A body of which a part was read already."""
+
+    def __init__(self, read: bytes, rest: AsyncIterator[bytes], stream: httpx.AsyncByteStream) -> None:
+        self._read, self._rest, self._stream = read, rest, stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._read
+        async for chunk in self._rest:
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close what it comes from."""
+        await self._stream.aclose()
+
+
+class ResumedSyncStream(httpx.SyncByteStream):
+    """The same for the synchronous twin."""
+
+    def __init__(self, read: bytes, rest: Iterator[bytes], stream: httpx.SyncByteStream) -> None:
+        self._read, self._rest, self._stream = read, rest, stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._read
+        yield from self._rest
+
+    def close(self) -> None:
+        """Close what it comes from."""
+        self._stream.close()
+
+
 class KeptSyncStream(httpx.SyncByteStream):
     """The same for the synchronous twin."""
 
-    def __init__(self, stream: httpx.SyncByteStream, limit_bytes: int, whole: Callable[[bytes], None]) -> None:
+    def __init__(self, stream: httpx.SyncByteStream, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._stream = stream
         self._collector = _Collector(limit_bytes, whole)
 

@@ -20,7 +20,11 @@ SKEW_MS = 1_000
 SHOWN_MS = 1_000
 """A server's clock may be so much further than what an answer says: `Date` has whole seconds, a snapshot serves for one."""
 RETRY_MS = 1_000
-"""Time between two loads of a sketch, at least."""
+"""Time between two loads of a sketch, at least; after each failure twice as long."""
+DOUBLINGS = 6
+"""The time between two loads doubles at most so often: a minute."""
+UNKNOWN_MS = SKEW_MS + SHOWN_MS
+"""The server's clock is known to within so much. No sketch can be shown to be younger."""
 LOADING_MS = 30_000
 """A load that has not ended by then has been lost, with its event loop or its thread."""
 MAX_PARTITIONS = 64
@@ -38,14 +42,14 @@ class Held:
     made_ms: when the server made it.
     etag: its validator, to be told that the bits are the same.
     retry_at_ms: monotonic clock: not loaded again before.
-    refused: whether the last load brought nothing to rely on.
+    failures: loads that brought nothing to rely on, since the last that did.
     """
 
     flat: FlatSketch | None = None
     made_ms: int = 0
     etag: str | None = None
     retry_at_ms: float = field(default=float("-inf"))
-    refused: bool = False
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class Sketches:
             partition = ""
         held = self._held.setdefault(partition, Held())
         wanted = [partition] if self._load(held, after_ms, now) else []
-        if held.refused and partition and self._load(self._held.setdefault("", Held()), after_ms, now):
+        if held.failures and partition and self._load(self._held.setdefault("", Held()), after_ms, now):
             wanted.append("")
         return wanted
 
@@ -193,13 +197,14 @@ class Sketches:
         if said.made_ms >= held.made_ms or proved:
             held.flat, held.made_ms = flat, said.made_ms
             held.etag = headers.get("etag") if status == 200 else request.etag
-        held.refused, held.retry_at_ms = False, now.monotonic_ms + RETRY_MS
+        held.failures, held.retry_at_ms = 0, now.monotonic_ms + RETRY_MS
         return True
 
     def failed(self, partition: str, why: str, now: Moment) -> None:
         """Nothing was answered."""
         held = self._held.setdefault(partition, Held())
-        self.why, held.refused, held.retry_at_ms = why, True, now.monotonic_ms + RETRY_MS
+        self.why, held.retry_at_ms = why, now.monotonic_ms + RETRY_MS * 2 ** min(held.failures, DOUBLINGS)
+        held.failures += 1
 
     def _refuse(self, request: SketchRequest, held: Held, why: str, now: Moment) -> bool | None:
         held.etag = None  # the next one is asked for whole

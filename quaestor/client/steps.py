@@ -73,11 +73,13 @@ class Answer:
     source: where it comes from.
     copy: the answer itself, if it comes out of memory.
     keep: how it may be kept when its body has come; None if it may not.
+    shared: whether the copy may be given to others who wait for it.
     """
 
     source: Source
     copy: Copy | None = None
     keep: Keep | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING
 import httpx
 
 from quaestor.client.copied_reads import CopiedReads
-from quaestor.client.copies import MEMORY_BYTES
+from quaestor.client.copies import MEMORY_BYTES, Copy
 from quaestor.client.exchange import SAFE_METHODS
-from quaestor.client.levels import EXTENSION, Level, of_request
-from quaestor.client.messages import KeptSyncStream, fields_of, moment, nonce, response_of, sent
+from quaestor.client.flights import Flight
+from quaestor.client.levels import EXTENSION, FROM_CACHE, Level
+from quaestor.client.messages import (
+    KeptSyncStream,
+    ResumedSyncStream,
+    fields_of,
+    moment,
+    nonce,
+    response_of,
+    sent,
+    waits_s,
+)
 from quaestor.client.sketches import MAX_BYTES
-from quaestor.client.steps import Answer, Ask
+from quaestor.client.steps import Answer, Ask, Keep
 from quaestor.client.stored import SyncStoredAnswers
 
 if TYPE_CHECKING:
@@ -54,24 +64,36 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
-        level = of_request(request.extensions.get(EXTENSION), self._level)
+        level = self._level_of(request)
         asked = fields_of(request)
         if not self._server.serves(request.url, asked):
             return self._inner.handle_request(request)
         if request.method not in SAFE_METHODS:
             try:
-                return self._inner.handle_request(request)
+                return self._passed(self._inner.handle_request(request))
             finally:
                 self._exchanges.wrote(moment())
         step: Ask | Answer | None = None
         if request.method == "GET":
             step = self._exchanges.begin(request.url.raw_path, asked, level, moment())
-            for partition in self._exchanges.to_load():
-                self._load_beside(partition)
+            self._load_wanted()
         if step is None:
             response = self._inner.handle_request(request)
             self._exchanges.passed(moment())
-            return response
+            return self._passed(response)
+        if isinstance(step, Answer):
+            return self._answered(step, None)
+        flight, leads = self._boarded(step)
+        if flight is None:
+            return self._asked(request, step)
+        if leads:
+            return self._led(request, step, flight)
+        return self._waited(request, step, flight) or self._asked(request, step)
+
+    def _asked(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
+        """Ask the server, and once more where the rules want it."""
+        step: Ask | Answer = ask
+        response: httpx.Response | None = None
         while isinstance(step, Ask):
             response = self._answers.handle_request(sent(request, step))
             step = self._exchanges.answered(
@@ -79,9 +101,50 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
             )
             if isinstance(step, Ask) or step.copy is not None:
                 response.close()
-        if step.copy is not None:
-            return response_of(step.copy, step.source)
-        return self._handed_on(response, step)
+        self._load_wanted()
+        if flight is not None and self._flights.close(flight):
+            if step.shared:
+                flight.land(step.copy)
+            elif step.keep is not None and response is not None:
+                flight.land(self._read_whole(response, step.keep))
+        return self._answered(step, response)
+
+    def _led(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response:
+        """Ask for all who wait as well."""
+        try:
+            return self._asked(request, ask, flight)
+        finally:
+            self._flights.close(flight)
+            flight.land(None)
+
+    def _waited(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response | None:
+        """Wait for another's answer; None if there is none for this request."""
+        try:
+            copy = flight.landed.result(waits_s(request))
+        except TimeoutError:
+            return None
+        answer = None if copy is None else self._exchanges.shared(ask, flight, copy, moment())
+        return None if answer is None else self._answered(answer, None)
+
+    def _read_whole(self, response: httpx.Response, leave: Keep) -> Copy | None:
+        """Read a body that others wait for; None if it is too large."""
+        stream = response.stream
+        assert isinstance(stream, httpx.SyncByteStream)
+        pieces, rest = bytearray(), iter(stream)
+        for chunk in rest:
+            pieces += chunk
+            if len(pieces) > self._exchanges.copies.largest_bytes:
+                response.stream = ResumedSyncStream(bytes(pieces), rest, stream)
+                return None
+        stream.close()
+        response.stream = httpx.ByteStream(bytes(pieces))
+        return self._exchanges.keep(leave, response.headers.raw, bytes(pieces))
+
+    def _answered(self, answer: Answer, response: httpx.Response | None) -> httpx.Response:
+        if answer.copy is not None:
+            return response_of(answer.copy, answer.source)
+        assert response is not None
+        return self._handed_on(response, answer)
 
     def refresh(self) -> None:
         """Load the sketches now, past all caches. It does not raise when there is none to be had."""
@@ -95,11 +158,15 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         self._answers.close()
 
     def _handed_on(self, response: httpx.Response, answer: Answer) -> httpx.Response:
-        response.extensions[EXTENSION] = answer.source
+        response.extensions[EXTENSION], response.extensions[FROM_CACHE] = answer.source, False
         if answer.keep is not None and isinstance(response.stream, httpx.SyncByteStream):
             whole = partial(self._exchanges.keep, answer.keep, response.headers.raw)
             response.stream = KeptSyncStream(response.stream, self._exchanges.copies.largest_bytes, whole)
         return response
+
+    def _load_wanted(self) -> None:
+        for partition in self._exchanges.to_load():
+            self._load_beside(partition)
 
     def _load_beside(self, name: str) -> None:
         def load() -> None:
@@ -133,7 +200,9 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         finally:
             if relied is None:
                 self._exchanges.sketch_failed(name, why, moment())
-        if not relied:
+        if relied:
+            self._sketch_relied_on()
+        else:
             self._warn()
 
 

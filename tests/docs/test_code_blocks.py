@@ -144,6 +144,14 @@ async def stored(names: Names, mongo: Any) -> None:
         names["running"].__exit__(None, None, None)
 
 
+async def sent_through(names: Names, mongo: Any) -> None:
+    try:
+        await eventually(lambda: "answer" in names)
+        assert names["answer"].status_code == 200
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
 SHOP = """
 from tests.sketch_clients.http_server import Shop, serving
 running = serving(Shop())
@@ -163,7 +171,8 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
     "docs/python_client.md-python-1": (SHOP, read_by_a_client),
     "docs/python_client.md-python-2": (SHOP, read_by_a_client),
-    "docs/python_client.md-python-3": (f"{SHOP}\n{FOLDER}", stored),
+    "docs/python_client.md-python-3": (SHOP, sent_through),
+    "docs/python_client.md-python-4": (f"{SHOP}\n{FOLDER}", stored),
     "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/dashboard.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),

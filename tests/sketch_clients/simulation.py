@@ -226,6 +226,7 @@ class Client:
         if step.keep is not None:
             yield  # its body is on its way
             self.exchanges.keep(step.keep, message.headers.raw, body)
+        loads += self.exchanges.to_load()
         world.reads.append(Read(self.number, resource, begun_ms, world.now_ms, int(body), step.source))
         for partition in loads:
             yield from self.load(partition)
