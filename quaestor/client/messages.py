@@ -79,7 +79,7 @@ class Server:
 
 
 def waits_s(request: httpx.Request) -> float | None:
-    """How long a request waits for another's answer: as long as for one of its own; None: however long."""
+    """The time that a request waits for the answer to an equal one, in s: its read timeout. None: without limit."""
     limit = request.extensions.get("timeout", {}).get("read")
     return limit if isinstance(limit, int | float) else None
 
