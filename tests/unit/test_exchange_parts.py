@@ -18,6 +18,7 @@ from middleware.handler_scope import handler_scope
 from middleware.headers import HeaderPolicy
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
+from middleware.quarantines import Quarantines
 from middleware.refresh import Refreshes
 from middleware.routes import Routes
 from middleware.verification import Verifications
@@ -43,11 +44,12 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
     facts = inspect(fields)
     plan = routes.plan(scope, host=facts.host, raw_path=b"/a", claimed=facts.claims)
     assert plan.target is not None
-    verifications = Verifications(nothing, engine.read_path, routes)
+    quarantines = Quarantines(engine.read_path, routes)
+    verifications = Verifications(nothing, engine.read_path, quarantines)
     return ExchangeContext(
         app=nothing, read_path=engine.read_path, outgoing=HeaderPolicy(engine.settings, ()), routes=routes,
-        refreshes=Refreshes(engine.telemetry), verifications=verifications, scope=scope, receive=nothing, send=nothing,
-        facts=facts, target=plan.target, plan=plan,
+        refreshes=Refreshes(engine.telemetry), verifications=verifications, quarantines=quarantines, scope=scope,
+        receive=nothing, send=nothing, facts=facts, target=plan.target, plan=plan,
     )  # fmt: skip
 
 
