@@ -108,6 +108,8 @@ class AfterImage:
     before_known: `before` is authoritative, None included (an insert had no predecessor).
     changed: of an update, the paths that it touched: everything that differs between the images lies at or below one
         of them. None: not known. Positions in arrays are components; a dot may also be part of a field's name.
+        Of COLLECTION: nothing but indexes changed, those that begin with these fields; `$**`: any. None: anything changed.
+        A poll that lists indexes puts their keys into `after`, as `index_keys`.
     wall_ms: when the database performed the write (ms since the epoch); for TICK, when ingest read that far.
     """
 
@@ -121,6 +123,11 @@ class AfterImage:
     before_known: bool = False
     changed: tuple[str, ...] | None = None
     wall_ms: int = 0
+
+    @property
+    def of_indexes(self) -> bool:
+        """Whether this event says that nothing but indexes changed."""
+        return self.kind is WriteKind.COLLECTION and self.changed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from quaestor.cache_sketch.sizing import geometry_of
-from quaestor.capture.catalog import POLL_MS, Catalog
+from quaestor.capture.catalog import POLL_MS, Catalog, IndexChanges
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
@@ -212,11 +212,19 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
         except EventLayerError as error:
             parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
 
+    def indexed(changes: IndexChanges) -> None:
+        """Indexes came or went: what was planned without the change has to go."""
+        try:
+            for namespace, (keys, first_fields) in changes.items():
+                parts.collection_events.send_indexes(namespace, keys, first_fields)
+        except EventLayerError as error:
+            parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+
     def failed(error: DependencyError) -> None:
         parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
 
     poll_ms = min(POLL_MS, parts.settings.staleness_bound_ms // 2)
-    catalog = Catalog(client, on_changed=changed, poll_ms=poll_ms, clock=parts.clock)
+    catalog = Catalog(client, on_changed=changed, on_indexes=indexed, poll_ms=poll_ms, clock=parts.clock)
     parts.read_path.definitions = partial(anyio.to_thread.run_sync, catalog.poll)
     polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
     if parts.settings.pre_images != "enable":

@@ -20,7 +20,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from quaestor.capture.index_keys import IndexKeys
+from quaestor.capture.index_keys import IndexKeys, Keys
 from quaestor.capture.listing_errors import listing_error
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
@@ -28,6 +28,7 @@ from quaestor.capture.views import Definition, Kind, base_of, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError, QueryError
 from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
+from quaestor.planning.index_order import first_fields_that_differ
 from quaestor.planning.plan_cache import plan_of
 from quaestor.query import aggregation
 
@@ -41,6 +42,8 @@ _CAPPED_DELETES_REPORTED: Final = 13
 
 Definitions = Mapping[str, Definition]
 """By namespace. Plain collections without anything special are left out."""
+
+IndexChanges = Mapping[str, tuple[Keys, frozenset[str]]]
 
 _SPECIAL = {
     "$or": [
@@ -61,6 +64,8 @@ class Catalog:
 
     on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections
         that changed views were on. Called in the polling thread, twice per change.
+    on_indexes: likewise told the namespaces whose indexes changed: their keys now, and the first fields of those that came or
+        went. No fields where change events tell.
     poll_ms: pause between two listings.
     """
 
@@ -69,16 +74,19 @@ class Catalog:
         client: MongoClient[dict[str, Any]],
         *,
         on_changed: Callable[[frozenset[str]], None] = lambda namespaces: None,
+        on_indexes: Callable[[IndexChanges], None] = lambda changes: None,
         poll_ms: int = POLL_MS,
         clock: Clock = system_clock,
     ) -> None:
         self._client = client
         self._on_changed = on_changed
+        self._on_indexes = on_indexes
         self._poll_ms = poll_ms
         self._clock = clock
         self._known: dict[str, tuple[int, Definitions]] = {}
         self._changed: set[str] = set()
         self._reported_once: frozenset[str] = frozenset()
+        self._indexes_reported_once: IndexChanges = {}
         self._texts = TextIndexes(client)
         self._indexes = IndexKeys(client)
         self._wire_version = 0
@@ -190,7 +198,8 @@ class Catalog:
                 self._list(database)
             except DatabaseError as error:
                 failure = error
-        otherwise = self._texts.poll() | self._indexes.poll()
+        self._poll_indexes()
+        otherwise = self._texts.poll()
         with self._lock:
             self._changed |= otherwise
             changed, self._changed = frozenset(self._changed), set()
@@ -199,6 +208,17 @@ class Catalog:
             self._on_changed(reporting)
         if failure is not None:
             raise failure
+
+    def _poll_indexes(self) -> None:
+        events = self._wire_version >= _DEFINITIONS_REPORTED
+        changed = {
+            namespace: (after, frozenset() if events else first_fields_that_differ(before, after))
+            for namespace, (before, after) in self._indexes.poll().items()
+        }
+        again, self._indexes_reported_once = self._indexes_reported_once, changed
+        for changes in (again, changed):
+            if changes:
+                self._on_indexes(changes)
 
     async def run(self, on_error: Callable[[DatabaseError], None] = lambda error: None) -> None:
         """Poll until cancelled, where a poll could find anything. Report an unreachable database to on_error and try again."""
@@ -215,7 +235,7 @@ class Catalog:
     def is_poll_due(self) -> bool:
         """Whether a change may go unnoticed without a poll: somebody has read since the last one, or no events report it."""
         events = self._wire_version >= _DEFINITIONS_REPORTED and not self._indexes.followed
-        return not events or self._used or bool(self._changed or self._reported_once)
+        return not events or self._used or bool(self._changed or self._reported_once or self._indexes_reported_once)
 
     def _lookup(self, namespace: str) -> Definition | None:
         _, definitions = self._known.get(_database(namespace), (0, {}))

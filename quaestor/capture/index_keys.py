@@ -1,21 +1,24 @@
 """Keys of indexes, for reads whose order is left to the database. By them it may order what a query finds.
 
-Listed when a namespace is read like that for the first time, and again and again after that. An index that came or went in
-between is reported like a view that changed: what was registered before is given up.
+Listed when a namespace is read like that for the first time, and again and again after that. Change events of MongoDB 6.0 tell
+that an index came or went, and end what it may order. But what is read just after the event may still be planned with the keys
+before it. So the listing reports the new keys, and what was planned with others is given up. Before 6.0 it tells of the index.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from quaestor.planning.index_order import ANY_FIELD, UNKNOWN
 
 MAX_FOLLOWED: Final = 1_000
 """Namespaces whose indexes are followed; of others they are not known."""
+_NO_COLLECTION: Final = 26
 
 Keys = tuple[tuple[str, ...], ...]
 
@@ -45,24 +48,42 @@ class IndexKeys:
                 return UNKNOWN
             return self._known.setdefault(namespace, keys)
 
-    def poll(self) -> frozenset[str]:
-        """List again what is followed. Returns the namespaces whose keys changed. Blocking; never raises."""
-        changed = set()
+    def poll(self) -> Mapping[str, tuple[Keys, Keys]]:
+        """List again what is followed. Returns the namespaces whose keys changed, with those before and after.
+
+        Blocking; never raises.
+        """
+        changed: dict[str, tuple[Keys, Keys]] = {}
         for namespace in list(self._known):
             keys = self._listed(namespace)
             with self._lock:
                 before, self._known[namespace] = self._known[namespace], keys
             if keys != before:
-                changed.add(namespace)
-        return frozenset(changed)
+                changed[namespace] = before, keys
+        return changed
 
     def _listed(self, namespace: str) -> Keys:
         database, _, name = namespace.partition(".")
         try:
-            listed = list(self._client[database][name].list_indexes())
+            listed = self._listing(database, name)
+        except OperationFailure as error:
+            return () if error.code == _NO_COLLECTION else UNKNOWN
         except PyMongoError:
             return UNKNOWN
-        keys = (tuple(map(str, index["key"])) for index in listed if not index.get("hidden"))
+        # One that is being built comes as {spec, buildUUID}. It finds nothing yet.
+        ready = [index for index in listed if "buildUUID" not in index and not index.get("hidden")]
+        keys = (tuple(map(str, index["key"])) for index in ready)
         return tuple(
             sorted((ANY_FIELD,) if len(key) == 1 and "$**" in key[0] else key for key in keys if key != ("_id",))
         )
+
+    def _listing(self, database: str, name: str) -> list[dict[str, Any]]:
+        """The indexes, those that are being built marked, unless the client's Stable API or the server knows no such option."""
+        try:
+            reply = self._client[database].command("listIndexes", name, includeBuildUUIDs=True)
+        except OperationFailure as error:
+            if error.code == _NO_COLLECTION:
+                raise
+            reply = self._client[database].command("listIndexes", name)
+        found: list[dict[str, Any]] = reply["cursor"]["firstBatch"]  # a collection has at most 64
+        return found

@@ -2,7 +2,7 @@
 
 | type | fields |
 |---|---|
-| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags, p changed paths; a, b: images after and before, bytes |
+| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags, p changed; a, b: images after and before, bytes |
 | `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, ...}, by: {ver, records, all, shown} |
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |

@@ -20,6 +20,8 @@ UNKNOWN: Final = (("$**",),)
 """Keys of indexes that could not be listed: any field may be in one."""
 ANY_FIELD: Final = "$*"
 """The key of a wildcard index: there is one on each field alone."""
+ANY_INDEX: Final = "$**"
+"""The first field of an index that is not known."""
 NOTHING: Final = Fields(())
 _OF_NO_ORDER: Final = frozenset({"$sum", "$avg", "$min", "$max", "$count", "$stdDevPop", "$stdDevSamp"})
 
@@ -50,6 +52,21 @@ def _of_no_order(group: Any) -> bool:
     return all(
         isinstance(value, Mapping) and _OF_NO_ORDER.issuperset(value) for name, value in group.items() if name != "_id"
     )
+
+
+def may_find_by(first_fields: Iterable[str], found_by: Fields | None) -> bool:
+    """Whether an index that begins with one of these fields may decide a result. One on `_id` may, as `Fields` never names that.
+
+    found_by: see QueryPlan.
+    """
+    return found_by is not None and any(
+        field == "_id" or "$" in field or not found_by.untouched((field,)) for field in first_fields
+    )
+
+
+def first_fields_that_differ(before: Iterable[Sequence[str]], after: Iterable[Sequence[str]]) -> frozenset[str]:
+    """The first fields of the indexes that are in one of these listings only."""
+    return frozenset(key[0] for key in set(map(tuple, before)) ^ set(map(tuple, after)))
 
 
 def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields, filtered: Fields = NOTHING) -> Fields:

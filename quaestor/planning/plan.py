@@ -95,6 +95,7 @@ class QueryPlan:
     placing: what of it decides whether and where it is in the result.
     order_open: the database may order the result by an index's fields without that being seen otherwise: they have to be known.
     tied: those of them that are.
+    found_by: an index that begins with one of these may decide which records the result shows, or their order; None: none may.
     ordering: the paths that decide where a record stands.
     shaping: what a pipeline does to each record at last.
     shown: what the result shows of each record, see projected.py; empty: all of it, or that is not evaluated.
@@ -120,6 +121,7 @@ class QueryPlan:
     placing: Fields
     order_open: bool = False
     tied: Fields = NOTHING
+    found_by: Fields | None = None
     ordering: tuple[str, ...] = ()
     shaping: tuple[Document, ...] = ()
     shown: bytes = b""
@@ -200,15 +202,19 @@ def plan_query(query: Query) -> QueryPlan:
     placing = ALL if root is None else fields_that_place(query, root)
     result = _result(query, shape)
     whole = root is None or collated is not None
-    order_open = (
-        (
-            fields != ALL
-            or (window in (Window.OFFSET, Window.UNORDERED) and placing != ALL)
-            or (not whole and _visible(query, shape, fields, ordered=True) != ALL)
-        )
-        and (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1))
-        and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
+    order_shows = (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1)) and leaves_order_open(
+        query, None if shape is None or shape.as_find is not None else shape.rest
     )
+    order_open = order_shows and (
+        fields != ALL
+        or (window in (Window.OFFSET, Window.UNORDERED) and placing != ALL)
+        or (not whole and _visible(query, shape, fields, ordered=True) != ALL)
+    )
+    found_by: Fields | None = None
+    if root is None or foreign or near_of(root) is not None or search_of(root) is not None:
+        found_by = ALL
+    elif order_shows or result is Result.VALUES or (collated and result is not Result.COUNT and at_most != 1):
+        found_by = placing if result is Result.RECORDS else fields
     tied = NOTHING
     if order_open and query.index_keys:
         filtered = NOTHING if root is None or not query.sort else fields_that_filter(root, besides=query.sort)
@@ -234,6 +240,7 @@ def plan_query(query: Query) -> QueryPlan:
         placing=also(placing, tied),
         order_open=order_open,
         tied=tied,
+        found_by=found_by,
         ordering=ordering,
         shaping=shaping,
         shown=shown or b"",

@@ -21,6 +21,7 @@ class Rules:
     exact: and everything else that it is judged by, too.
     sort: empty if the query is not judged by its predicate.
     order: the fields that it reads.
+    index_keys: see Query.
     """
 
     namespace: str
@@ -36,6 +37,9 @@ class Rules:
     visible: Fields
     placing: Fields
     tied: Fields
+    found_by: Fields | None
+    order_open: bool
+    index_keys: tuple[tuple[str, ...], ...]
     order: Fields
     shown: bytes = b""
     keeps_place: bool = False
@@ -65,6 +69,9 @@ def rules_of(plan: QueryPlan) -> Rules:
         visible=plan.visible,
         placing=plan.placing,
         tied=plan.tied,
+        found_by=plan.found_by,
+        order_open=plan.order_open,
+        index_keys=query.index_keys,
         shown=plan.shown,
         keeps_place=plan.keeps_place,
     )

@@ -179,3 +179,78 @@ async def test_an_index_that_is_hidden_or_shown_again_counts(
             assert [record["_id"] for record in await cached.warm("/projected")] == list(order)
         to_the_front(cached)
         await cached.until_true("/projected")
+
+
+async def whole(items: Asynchronous, request: Request) -> Any:
+    """Every field shows, so that the keys of the indexes are not asked for."""
+    return await items.find({"kind": 1}).to_list()
+
+
+async def one(items: Asynchronous, request: Request) -> Any:
+    return await items.find_one({"_id": "b"})
+
+
+async def counted(items: Asynchronous, request: Request) -> Any:
+    return await items.count_documents({"kind": 1})
+
+
+async def elsewhere(items: Asynchronous, request: Request) -> Any:
+    """Not what an index by the kind finds."""
+    return await items.find({"name": {"$gt": "a"}}, SHOWN).to_list()
+
+
+async def beside(items: Asynchronous, request: Request) -> Any:
+    """Of another collection: what came before a change of it is through when this one is new."""
+    return await items.database.beside.find_one({"_id": 1})
+
+
+ORDERED_BY_IT: dict[str, Page] = {"/projected": projected, "/whole": whole}
+NOT_ORDERED_BY_IT: dict[str, Page] = {
+    "/one": one, "/counted": counted, "/by-id": by_id, "/summed": summed, "/elsewhere": elsewhere,
+}  # fmt: skip
+BESIDE: dict[str, Page] = {"/beside": beside}
+
+
+async def listed_twice(cached: App) -> None:
+    """Wait until the indexes were listed twice, so that a change is reported twice, and every event has taken effect."""
+    await cached.warm("/beside")
+    for _ in range(2):
+        await cached.quaestor.parts.read_path.look_up_definitions()
+    cached.items.database.beside.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True)
+    await cached.until_true("/beside")
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_an_index_ends_what_it_may_order_once_and_nothing_else(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    keys = {"kind": 1, "rank": -1}
+    async with app(mongo_url, prefix, ORDERED_BY_IT | NOT_ORDERED_BY_IT | BESIDE, **settings) as cached:
+        cached.items.insert_many(RECORDS)
+        cached.items.database.beside.insert_one({"_id": 1})
+        await listed_twice(cached)
+        lasting = {path: await cached.warm(path) for path in NOT_ORDERED_BY_IT}
+
+        async def changes_nothing_else() -> None:
+            """The order is the new one, and what has it stays when the same change is reported again."""
+            for path in ORDERED_BY_IT:
+                await cached.until_true(path)
+            await listed_twice(cached)
+            ordered = {path: await cached.warm(path) for path in ORDERED_BY_IT}
+            await listed_twice(cached)
+            for path, answer in (ordered | lasting).items():
+                assert await cached.get(path) == (answer, "hit"), path
+
+        for path in ORDERED_BY_IT:
+            await cached.warm(path)
+        cached.items.create_index(list(keys.items()))
+        await changes_nothing_else()
+        assert [record["_id"] for record in await cached.warm("/projected")] == list("dcba")
+        cached.items.create_index("other")
+        await listed_twice(cached)
+        assert (await cached.get("/whole"))[1] == "hit", "an index by another field does not find it"
+        for answer in lasting:
+            assert (await cached.get(answer))[1] == "hit"
+        cached.items.drop_index("kind_1_rank_-1")
+        await changes_nothing_else()
+        assert [record["_id"] for record in await cached.warm("/projected")] == list("abcd")

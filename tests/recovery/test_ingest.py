@@ -168,13 +168,18 @@ def _collections(images: Sequence[AfterImage], prefix: str) -> list[str]:
     return [image.namespace for image in own if image.kind is WriteKind.COLLECTION]
 
 
-def test_an_index_that_changes_no_result_is_no_event(client: Client, database: Any, prefix: str) -> None:
+def test_an_index_is_one_event_that_tells_the_field_it_begins_with(client: Client, database: Any, prefix: str) -> None:
+    """With records in the collection, so that it has to be built: it is told when it is ready, once."""
     with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
-        database.plain.create_index("x")
-        database.plain.drop_index("x_1")
+        database.plain.insert_one({"_id": 0})
+        database.plain.create_index([("x", 1), ("y", 1)])
+        database.plain.create_index("z", hidden=True)
+        database.plain.drop_index("x_1_y_1")
         database.plain.insert_one({"_id": 1})
-        images = pipelines.until(count(f"{prefix}.plain", 1))
-    assert [image.kind for image in of(images, f"{prefix}.plain")] == [WriteKind.INSERT]
+        images = pipelines.until(count(f"{prefix}.plain", 4))
+    told = [(image.kind, image.changed) for image in of(images, f"{prefix}.plain")]
+    write, index = (WriteKind.INSERT, None), (WriteKind.COLLECTION, ("x",))
+    assert told == [write, index, index, write]
 
 
 def test_a_fresh_start_declares_a_gap_before_anything_else(client: Client, prefix: str) -> None:

@@ -121,6 +121,35 @@ async def test_a_dropped_collection_empties_its_results(opened: Opened) -> None:
     await standing.check("filled again")
 
 
+class Counting(Racing):
+    """MongoDB, and how often it was asked."""
+
+    reads = 0
+
+    def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
+        self.reads += 1
+        return super().read(queries, at_least=at_least, recent=recent)
+
+
+@pytest.mark.anyio
+async def test_an_index_has_nothing_read_again(opened: Opened, client: pymongo.MongoClient[Document]) -> None:
+    """What is subscribed has an order of its own. An index that may hold text counts."""
+    snapshots = Counting(client)
+    standing = opened(FOUR, seed=33, snapshots=snapshots)
+    await subscribed(standing, 6)
+    await standing.check("before")
+    for first_fields, again in ((("a",), False), (("$**",), True)):
+        reads = snapshots.reads
+        standing.world.database["elsewhere"].insert_one({})  # the event is newer than what was read
+        images = standing.world.drain()
+        version = standing.world.version
+        namespace = f"{standing.world.name}.things"
+        event = AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=version, changed=first_fields)
+        standing.grid.feed([*images, event], version)
+        await standing.check(str(first_fields))
+        assert (snapshots.reads > reads) is again
+
+
 @pytest.mark.anyio
 async def test_what_is_cancelled_is_forgotten_everywhere(opened: Opened) -> None:
     standing = opened(FOUR)

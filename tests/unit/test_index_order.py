@@ -10,7 +10,7 @@ import pytest
 from quaestor.model import Operation, Query
 from quaestor.planning.index_order import UNKNOWN
 from quaestor.planning.plan import plan_query
-from quaestor.planning.relevant_fields import ALL
+from quaestor.planning.relevant_fields import ALL, Fields
 from tests.unit.matching.scene import aggregate, find
 
 KEYS = (("a", "r"), ("b.c", "s"), ("x", "y"))
@@ -76,3 +76,35 @@ def test_who_has_to_know_them() -> None:
     assert not plan_query(find({"_id": 1}, limit=1, projection={"p": 1})).order_open
     assert not plan_query(find({"a": 1})).order_open
     assert not plan_query(find({"a": 1}, sort=(("_id", 1),), projection={"p": 1})).order_open
+
+
+@pytest.mark.parametrize(
+    ("query", "found_by"),
+    [
+        (find({"_id": 1}), None),
+        (find({"a": 1}, sort=(("x", 1), ("_id", 1))), None),
+        (Query(namespace="d.c", operation=Operation.COUNT, filter={"a": 1}), None),
+        (aggregate(MATCH, {"$count": "n"}), None),
+        (aggregate(MATCH, SUMS, {"$sort": {"_id": 1}}), None),
+        (find({}), ()),
+        (find({"a": 1}), ("a",)),
+        (find({"_id": {"$in": [1, 2]}}), ()),
+        (find({"a": 1}, sort=(("x", 1),), limit=2), ("a", "x")),
+        (Query(namespace="d.c", operation=Operation.DISTINCT, filter={"a": 1}, distinct_key="k"), ("a", "k")),
+        (find({"a": 1}, sort=(("_id", 1),), collation={"locale": "de"}), ("a",)),
+    ],
+)
+def test_the_fields_by_which_an_index_may_find_what_shows(query: Query, found_by: Any) -> None:
+    assert planned(query, ()).found_by == (None if found_by is None else Fields(found_by))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        replace(find({"a": 1}), widened="hint: a sparse index would leave records out"),
+        find({"at": {"$near": [1, 2]}}, sort=(("_id", 1),)),
+        aggregate(MATCH, {"$lookup": {"from": "d", "localField": "a", "foreignField": "b", "as": "all"}}),
+    ],
+)
+def test_any_index_may_find_what_is_not_known(query: Query) -> None:
+    assert planned(query, ()).found_by == ALL

@@ -1,8 +1,8 @@
-"""Collection events that app processes send: a view means something else now, or a collection is invalidated manually."""
+"""Collection events that app processes send: a view means something else now, indexes changed, or somebody invalidates one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from quaestor.clock import Clock
@@ -28,33 +28,49 @@ class CollectionEvents:
         self._deployment = deployment
         self._shape = shape
         self._clock = clock
-        self._sent: dict[str, int] = {}
+        self._sent: dict[bytes, int] = {}
 
     def send(self, namespaces: Iterable[str]) -> None:
         """Tell the grid that whatever depends on these changes. Raises EventLayerError."""
+        self._send(
+            AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=0) for namespace in sorted(namespaces)
+        )
+
+    def send_indexes(self, namespace: str, keys: Iterable[Sequence[str]], first_fields: Iterable[str]) -> None:
+        """Tell the grid that a collection has indexes with these keys now. Raises EventLayerError.
+
+        first_fields: of those that came or went, if no change event tells.
+        """
+        event = AfterImage(
+            namespace=namespace,
+            kind=WriteKind.COLLECTION,
+            version=0,
+            after={"index_keys": list(map(list, keys))},
+            changed=tuple(sorted(first_fields)),
+        )
+        self._send([event])
+
+    def _send(self, images: Iterable[AfterImage]) -> None:
         now_ms = self._clock()
-        for namespace in namespaces:
-            self._sent.pop(namespace, None)
-            self._sent[namespace] = now_ms
+        payloads = list(map(codec.encode_image, images))
+        for payload in payloads:
+            self._sent.pop(payload, None)
+            self._sent[payload] = now_ms
         while self._sent and (len(self._sent) > _MOST_REMEMBERED or self._oldest_ms() < now_ms - _REMEMBERED_MS):
             del self._sent[next(iter(self._sent))]
-        self._append(namespaces, self._shape())
+        self._append(payloads, self._shape())
 
     def send_again(self, shape: GridShape) -> None:
         """Repeat what was sent lately, for another generation of the grid: it may have missed what was sent to the one before.
         Raises EventLayerError."""
         since_ms = self._clock() - _REMEMBERED_MS
-        self._append([namespace for namespace, sent_ms in list(self._sent.items()) if sent_ms >= since_ms], shape)
+        self._append([payload for payload, sent_ms in list(self._sent.items()) if sent_ms >= since_ms], shape)
 
     def _oldest_ms(self) -> int:
         return next(iter(self._sent.values()))
 
-    def _append(self, namespaces: Iterable[str], shape: GridShape | None) -> None:
+    def _append(self, payloads: list[bytes], shape: GridShape | None) -> None:
         if shape is None:
             return
-        images = [
-            codec.encode_image(AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=0))
-            for namespace in sorted(namespaces)
-        ]
         for partition in range(shape.write_partitions):
-            self._layer.append(streams.writes(self._deployment, partition, shape.generation), images)
+            self._layer.append(streams.writes(self._deployment, partition, shape.generation), payloads)

@@ -10,7 +10,7 @@ from typing import Final
 from quaestor.errors import EventLayerError, QueryError
 from quaestor.event_layer.codec import encode_image
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.subscription_matching import AnnouncementError
+from quaestor.invalidation.matching.subscription_matching import AnnouncementError, is_subscribed
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
@@ -92,7 +92,7 @@ class SubscriptionEvents:
             return
         if image.kind in _TO_ALL:
             standing.take()
-            if standing:
+            if standing and is_subscribed(image):
                 self._say(MatchedWrite(query_ids=None, image=image), encode_image(image))
             return
         found = standing.take()

@@ -18,6 +18,7 @@ from bson.raw_bson import RawBSONDocument
 from quaestor.cluster_time import version_of
 from quaestor.event_layer.codec import BSON_OPTIONS, plain
 from quaestor.model import AfterImage, Version, WriteKind
+from quaestor.planning.index_order import ANY_INDEX
 from quaestor.query.bson_order import milliseconds
 
 RAW_OPTIONS: Final[CodecOptions[RawBSONDocument]] = BSON_OPTIONS.with_options(document_class=RawBSONDocument)
@@ -56,24 +57,25 @@ STAGES: Final[tuple[dict[str, Any], ...]] = (
 """Stages behind `$changeStream`: updates carry the names of their fields and not the values; no event names its transaction."""
 _MOST_PATHS: Final = 64
 
-_INDEX_EVENTS: Final = frozenset(
-    {"createIndexes", "dropIndexes", "startIndexBuild", "commitIndexBuild", "abortIndexBuild"}
-)
+_INDEX_EVENTS: Final = frozenset({"createIndexes", "dropIndexes"})
+_BUILD_EVENTS: Final = frozenset({"startIndexBuild", "commitIndexBuild", "abortIndexBuild"})
+"""The event `createIndexes` follows when an index is ready: until then it finds nothing."""
 _MODIFY: Final = "modify"
 _NO_RESULT: Final = frozenset({"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"})
 """What collMod changes without changing any result."""
 _NO_RESULT_OF_INDEX: Final = frozenset({"name", "keyPattern", "expireAfterSeconds", "prepareUnique", "unique"})
-"""The same of an index. A hidden one is not among it: without its text index a `$text` query fails."""
+"""The same of an index."""
+_HIDDEN: Final = frozenset({"hidden"})
 
 
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
-    """The images of one event, in order. None for events that change no result (index builds, validators).
+    """The images of one event, in order. None for events that change no result (validators).
 
     post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
         look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it
-        up. Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*`
-        for a whole database), and what names no namespace is a GAP: an event of a future server changes too much
-        rather than too little.
+        up. An event of indexes says which fields they begin with. Everything else that is not the write of one record
+        is a COLLECTION image of the namespaces concerned (`db.*` for a whole database), and what names no namespace is
+        a GAP: an event of a future server changes too much rather than too little.
     """
     if isinstance(event, RawBSONDocument):
         event = dict(event.items())  # what is in it stays undecoded; a look-up costs a tenth of one in the document
@@ -81,16 +83,17 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
     kind = RECORD_KINDS.get(operation)
     if kind is not None:
         return [_record(event, kind, post_images)]
-    if operation in _INDEX_EVENTS and not _concerns_text(event):
+    if operation in _BUILD_EVENTS or (operation == _MODIFY and _without_results(event.get("operationDescription"))):
         return []
-    if operation == _MODIFY and _without_results(event.get("operationDescription")):
+    indexes = _indexes(operation, event.get("operationDescription") or {})
+    if indexes == ():
         return []
     version, wall_ms = version_of(event["clusterTime"]), _wall_ms(event)
     namespaces = [_namespace(event[field]) for field in ("ns", "to") if event.get(field)]
     if not namespaces:
         return [AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=wall_ms)]
     return [
-        AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=version, wall_ms=wall_ms)
+        AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=version, changed=indexes, wall_ms=wall_ms)
         for namespace in namespaces
     ]
 
@@ -184,15 +187,25 @@ def _wall_ms(event: Mapping[str, Any]) -> int:
     return event["clusterTime"].time * 1000 if wall is None else milliseconds(wall)
 
 
-def _without_results(description: Mapping[str, Any] | None) -> bool:
-    """Whether all that a collMod did is known to change no result."""
+def _without_results(description: Mapping[str, Any] | None, *, besides: frozenset[str] = frozenset()) -> bool:
+    """Whether all that a collMod did, but for these options of an index, is known to change no result."""
     if not description:
         return False
     index = description.get("index") or {}
-    return description.keys() <= _NO_RESULT | {"index"} and index.keys() <= _NO_RESULT_OF_INDEX
+    return description.keys() <= _NO_RESULT | {"index"} and index.keys() <= _NO_RESULT_OF_INDEX | besides
 
 
-def _concerns_text(event: Mapping[str, Any]) -> bool:
-    """The definition of a text index (fields, weights, language) decides what `$text` finds."""
-    indexes = (event.get("operationDescription") or {}).get("indexes") or ()
-    return any("_fts" in index.get("key", {}) for index in indexes)
+def _indexes(operation: str, description: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The first fields of the indexes that can find records since an event, or no longer; None: it may have changed anything.
+
+    So may a text index: its definition (fields, weights, language) decides what `$text` finds.
+    """
+    if operation == _MODIFY:  # a hidden index finds nothing; the event tells its name and not its key
+        return (ANY_INDEX,) if _without_results(description, besides=_HIDDEN) else None
+    if operation not in _INDEX_EVENTS:
+        return None
+    indexes = description.get("indexes") or ()
+    keys = [list(index.get("key") or (ANY_INDEX,)) for index in indexes if not index.get("hidden")]
+    if any("_fts" in key for key in keys):
+        return None
+    return tuple(sorted({key[0] for key in keys})) if indexes else (ANY_INDEX,)

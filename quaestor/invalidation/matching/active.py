@@ -10,8 +10,9 @@ from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistratio
 from quaestor.invalidation.matching.memory_estimates import query_bytes, registration_bytes
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.tenants import Tenants
-from quaestor.model import Query
+from quaestor.model import AfterImage, Query
 from quaestor.namespaces import covers
+from quaestor.planning.index_order import first_fields_that_differ, may_find_by
 from quaestor.planning.plan import QueryPlan
 from quaestor.planning.plan_cache import plan_of
 from quaestor.planning.rules import Rules, SharedRules
@@ -82,8 +83,8 @@ class ActiveQueries:
             for name in query.rules.namespaces:
                 self._close(name, query)
 
-    def concerned(self, event: str) -> Iterator[LiveRegistration]:
-        """The registrations that depend on what a collection event names. O(queries)."""
+    def concerned(self, event: AfterImage) -> Iterator[LiveRegistration]:
+        """The registrations that depend on what a collection event tells. O(queries)."""
         for tenant in self.tenants.all():
             for query in tenant.queries.values():
                 if concerns(query.rules, event):
@@ -107,6 +108,17 @@ class ActiveQueries:
             del self.namespaces[name]
 
 
-def concerns(rules: Rules, event: str) -> bool:
-    """Whether a collection event concerns a query. Its namespace is "db.coll", "db" or "db.*" for a database, or "*"."""
-    return any(covers(event, namespace) for namespace in rules.namespaces)
+def concerns(rules: Rules, event: AfterImage) -> bool:
+    """Whether a collection event concerns a query. Its namespace is "db.coll", "db" or "db.*" for a database, or "*".
+
+    A change of indexes concerns what they may find, and what was planned without them.
+    """
+    if not any(covers(event.namespace, namespace) for namespace in rules.namespaces):
+        return False
+    if not event.of_indexes:
+        return True
+    own = covers(event.namespace, rules.namespace)
+    if event.changed and (not own or may_find_by(event.changed, rules.found_by)):
+        return True
+    listed = None if event.after is None or not own or not rules.order_open else event.after["index_keys"]
+    return listed is not None and may_find_by(first_fields_that_differ(rules.index_keys, listed), rules.found_by)

@@ -277,7 +277,8 @@ class MatchingNode:
             self._retention.interrupted(image.version)
             return self._fire(dict.fromkeys(self._live.values(), MatchType.MATCH), image)
         if image.kind is WriteKind.COLLECTION:
-            self._retention.forget_records(lambda namespace: covers(image.namespace, namespace))
+            if not image.of_indexes:
+                self._retention.forget_records(lambda namespace: covers(image.namespace, namespace))
             self._retention.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
         return self._written(image, now_ms, encoded)
@@ -384,7 +385,7 @@ class MatchingNode:
     def _replayed(self, live: LiveRegistration, entry: Retained) -> MatchType | None:
         image, rules = entry.image, live.query.rules
         if image.kind is WriteKind.COLLECTION:
-            return MatchType.MATCH if concerns(rules, image.namespace) else None
+            return MatchType.MATCH if concerns(rules, image) else None
         namespace = self._active.namespaces.get(image.namespace)
         if namespace is not None and namespace.foreign.changes(live.query, image):
             return MatchType.MATCH
@@ -395,7 +396,7 @@ class MatchingNode:
         return Activated(registration_id=live.id, cell=self.cell, write_rate_hz=rate)
 
     def _on_collection(self, image: AfterImage) -> Changes:
-        concerned = self._active.concerned(image.namespace)
+        concerned = self._active.concerned(image)
         return {live: MatchType.MATCH for live in concerned if live.since < image.version or not image.version}
 
     def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:

@@ -29,10 +29,17 @@ from quaestor.invalidation.matching.tally import Tally
 from quaestor.model import AfterImage, Query, Version, WriteKind
 from quaestor.namespaces import covers
 from quaestor.planning.access_entries import is_broad
+from quaestor.planning.index_order import ANY_INDEX
 from quaestor.query.encoding import OPTIONS
 
 _GROWTH: Final = 10_000
 """By how much a membership may outgrow twice what was announced before it is announced anew: a window's does without end."""
+
+
+def is_subscribed(event: AfterImage) -> bool:
+    """Whether a collection event may change what subscribers see. What is subscribed has an order of its own, so of changed
+    indexes only those count that may hold text."""
+    return not event.of_indexes or ANY_INDEX in (event.changed or ())
 
 
 class AnnouncementError(QueryError):
@@ -231,7 +238,7 @@ class SubscribedQueries:
         """Whether a retained write concerns the query; its membership follows it."""
         image = entry.raw
         if image.kind is WriteKind.COLLECTION:
-            return any(covers(image.namespace, side.namespace) for side in query.sides)
+            return is_subscribed(image) and any(covers(image.namespace, side.namespace) for side in query.sides)
         sides = [side for side in query.sides if side.namespace == image.namespace]
         if not sides:
             return False
