@@ -20,6 +20,7 @@ from middleware.audit import Audit
 from middleware.browser_client import BrowserClient, ClientFiles
 from middleware.bypass import pass_by
 from middleware.canary import CanaryEndpoint
+from middleware.construction import ReadableRefusal
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
@@ -49,7 +50,7 @@ from quaestor.read_path.unlisted_fields import UnlistedFields
 from quaestor.read_path.unsafe_invalidation import SAFE
 
 
-class QuaestorMiddleware:
+class QuaestorMiddleware(metaclass=ReadableRefusal):
     """The cache around an application: answers GET and HEAD, and keeps what handlers answer for as long as the database stays as
     they read it.
 
@@ -65,6 +66,8 @@ class QuaestorMiddleware:
     dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
     forwards: the app hands every request field on to an origin, as the proxy does. `X-` fields that no list names are then
         credentials (docs/proxy.md).
+
+    Raises ConfigurationError for a wrong argument. If the framework constructs it later, the app refuses to start with it.
     """
 
     def __init__(

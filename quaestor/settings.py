@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from quaestor.argument_names import unknown_name
 from quaestor.errors import ConfigurationError
 
 _LONGEST_TENANT = 64
@@ -305,7 +306,7 @@ class Settings:
     def from_env(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
         """Settings from the environment: QUAESTOR_<NAME> for every field, MONGO_URL and REDIS_URL besides; overrides win.
 
-        Raises ConfigurationError for an unknown QUAESTOR_ variable or a value of the wrong type.
+        Raises ConfigurationError for an unknown QUAESTOR_ variable, an unknown override, or a value of the wrong type.
         """
         environment = os.environ if environment is None else environment
         kinds = {field.name: field.type for field in fields(cls)}
@@ -322,6 +323,9 @@ class Settings:
             if name not in kinds:
                 raise ConfigurationError(f"unknown setting {variable}; known: {', '.join(sorted(kinds))}")
             values[name] = _parse(variable, text, str(kinds[name]))
+        for name in overrides:
+            if name not in kinds:
+                raise ConfigurationError(unknown_name("Quaestor()", name, kinds))
         return cls(**(values | overrides))
 
 

@@ -52,6 +52,8 @@ async def started(app: Any) -> AsyncIterator[None]:
         await _through(life, asked, said, "lifespan.shutdown")
     finally:
         await ended((life,))
+        if not life.cancelled():
+            life.exception()  # reported already, as the refusal
 
 
 def middleware_of(app: Any) -> QuaestorMiddleware:

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("quaestor.errors", "quaestor.clock", "quaestor.gc_freezing", "quaestor.tasks", "quaestor.testing"),
+    (
+        "quaestor.errors",
+        "quaestor.argument_names",
+        "quaestor.clock",
+        "quaestor.gc_freezing",
+        "quaestor.tasks",
+        "quaestor.testing",
+    ),
     ("quaestor.model", "quaestor.settings"),
     (
         "quaestor.ports",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
 from importlib import metadata
+from typing import Any
 
+import httpx
 import pytest
 import structlog
+import uvicorn
+from starlette.applications import Starlette
 from typer.testing import CliRunner
 
-from quaestor import Quaestor
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor, cached
 from quaestor.cli.main import app as command_line
+from quaestor.doctor.hosted_app import started
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.explain.text_query import explain_text
 from quaestor.invalidation.registry.lag_monitor import LagMonitor
@@ -76,3 +83,52 @@ def test_explain_says_that_mongodb_cannot_be_reached() -> None:
 def test_the_command_line_has_a_version() -> None:
     done = CliRunner().invoke(command_line, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"quaestor {metadata.version('quaestor')}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"debug_header": True}, r"'debug_header' is one of Quaestor's; write Quaestor\(debug_header=\.\.\.\)"),
+        ({"sketch_pth": "/s"}, "knows no argument 'sketch_pth'; did you mean 'sketch_path'"),
+        ({"zzz": 1}, "knows no argument 'zzz'; known: browser_client, cdn, "),
+        ({"quaestor": "mongodb://ann:secret@localhost/"}, r"quaestor is a str; write quaestor=Quaestor\(\)"),
+        ({"quaestor": None}, "quaestor is missing"),
+    ],
+)
+def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
+    given: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Raised where a module constructs it; where Starlette does, the server logs the sentence and does not start."""
+    arguments = {"quaestor": Quaestor(grid=False)} | given
+    with pytest.raises(ConfigurationError, match=told):
+        QuaestorMiddleware(Starlette(), **arguments)
+    app = Starlette()
+    app.add_middleware(QuaestorMiddleware, **arguments)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+    with caplog.at_level("ERROR", logger="uvicorn.error"), pytest.raises(SystemExit):
+        server.run()
+    sentence, end = (record.getMessage() for record in caplog.records)
+    assert re.search(told, sentence)
+    assert end == "Application startup failed. Exiting."
+    assert "secret" not in sentence
+
+
+@pytest.mark.anyio
+async def test_what_a_part_of_the_middleware_refuses_is_shown_at_start_too() -> None:
+    """And by each request, where an app is run without its lifespan."""
+    app = Starlette()
+    app.add_middleware(QuaestorMiddleware, quaestor=Quaestor(grid=False), routes={"items": cached(ttl=60)})
+    with pytest.raises(ConfigurationError, match=r"the app refused lifespan\.startup: routes: 'items' is no path"):
+        async with started(app):
+            pass
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop.test") as http:
+        with pytest.raises(ConfigurationError, match=r"^routes: 'items' is no path"):
+            await http.get("/")
+
+
+def test_an_unknown_setting_is_named_with_the_nearest_one() -> None:
+    for construct in (Quaestor, Quaestor.from_env):
+        with pytest.raises(
+            ConfigurationError, match=r"Quaestor\(\) knows no argument 'debug_heder'; did you mean 'debug_header'"
+        ):
+            construct(debug_heder=True)

@@ -1,0 +1,74 @@
+"""Construction of the middleware: a wrong argument is one readable error, at the start of the app.
+
+Starlette constructs middlewares in its first lifespan or request. An exception there ends the lifespan. Servers then take the app
+for one without a lifespan: they start, and each request fails. So a wrong argument becomes an app that refuses to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import fields
+from typing import Any
+
+from middleware.interface import Receive, Scope, Send
+from quaestor.argument_names import unknown_name
+from quaestor.errors import ConfigurationError
+from quaestor.settings import Settings
+
+_SETTINGS = frozenset(field.name for field in fields(Settings))
+
+
+class RefusedApp:
+    """The app in place of a middleware with wrong arguments: servers do not start it, and each request raises the error."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(self._error)})
+        raise self._error.with_traceback(None)
+
+
+class ReadableRefusal(type):
+    """The metaclass of the middleware: checks names of arguments, and refuses at start what is constructed on an event loop.
+
+    Outside an event loop, as in `app = QuaestorMiddleware(app, ...)` of a module, the ConfigurationError is raised.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Construct the middleware, or a RefusedApp."""
+        try:
+            _check_names(cls, kwargs)
+            return super().__call__(*args, **kwargs)
+        except ConfigurationError as error:
+            if not _on_a_loop():
+                raise
+            return RefusedApp(error)
+
+
+def _check_names(cls: type, given: dict[str, Any]) -> None:
+    """Raises ConfigurationError for an unknown name, and if there is no Quaestor."""
+    taker, known = f"{cls.__name__}()", inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    for name in given:
+        if name in known:
+            continue
+        if name in _SETTINGS:
+            raise ConfigurationError(
+                f"{taker} takes no settings: {name!r} is one of Quaestor's; write Quaestor({name}=...)"
+            )
+        raise ConfigurationError(unknown_name(taker, name, [name for name in known if name not in ("self", "app")]))
+    quaestor = given.get("quaestor")
+    if not hasattr(quaestor, "read_path"):
+        value = "is missing" if quaestor is None else f"is a {type(quaestor).__name__}"
+        raise ConfigurationError(f"{taker}: quaestor {value}; write quaestor=Quaestor()")
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
