@@ -76,6 +76,10 @@ lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 bench: $(READY) servers wrk chromium ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
 
+.PHONY: reasons
+reasons: $(READY) ## the table of docs/reasons.md from the dashboard's explanations
+	@$(BIN)/python docs/site/reasons.py
+
 .PHONY: figures
 figures: $(READY) ## README's table of figures from benchmarks/results/
 	@$(BIN)/python -m benchmarks.figures
