@@ -21,7 +21,7 @@ const apart = {
 
 /** Names that only these modules use: neither browsers, users of the client nor header fields do. */
 const OWN =
-	/^(?:again|age|answer|asked|changed|dateBy|etag|failures|first|flat|forget|fresh|gone|hear|held|keep|known|latest|learn|left|loading|made|names|off|older|partition|parts|personal|raw|read|ready|recommended|retryAt|shared|shows|takes|time|until|written)$/;
+	/^(?:again|age|answer|asked|changed|dateBy|etag|failures|first|flat|forget|fresh|gone|hear|held|keep|known|latest|learn|left|loading|look|made|names|off|older|partition|parts|personal|raw|read|ready|recommended|retryAt|shared|shows|takes|time|until|written)$/;
 
 const bundles = {
 	client: ["dist/quaestor.min.js", "../../middleware/browser/client.js"],

@@ -16,7 +16,7 @@ import pytest
 
 from quaestor.caching import cached, cookie, header, per_role, per_user
 from tests.end_to_end.site import Site
-from tests.sketch_clients.node import CLIENT, NODE
+from tests.sketch_clients.node import CLIENT, NODE, run
 
 PROTECTIONS = {
     "copies that the sketch names": (
@@ -73,6 +73,21 @@ def test_rules_of_the_service_worker() -> None:
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert played.returncode == 0, played.stdout[-8000:]
+
+
+def test_a_page_is_told_of_what_has_become_stale() -> None:
+    """Once, within Δ, and at once of own writes; `quaestor-client/stale`."""
+    program = CLIENT / "test" / "stale.test.ts"
+    played = subprocess.run(
+        [NODE, "--no-warnings", "--test-force-exit", program],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert played.returncode == 0, played.stdout[-8000:]
+
+
+def test_a_client_outside_of_a_page_lets_everything_pass_and_the_program_end() -> None:
+    """In Node.js, where a listening channel would keep the program alive."""
+    run("outside.mjs", [])
 
 
 def fields_of_the_middleware() -> list[dict[str, object]]:

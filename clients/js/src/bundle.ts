@@ -7,3 +7,5 @@ const bundle = typeof BUNDLE === "undefined" ? undefined : BUNDLE;
 export const within = bundle !== "page";
 /** Whether modules can be loaded when they are needed: a worker cannot. */
 export const loads = bundle !== "worker";
+/** Whether nobody bundled it: it may run outside of a browser, and be watched. */
+export const unbundled = bundle === undefined;

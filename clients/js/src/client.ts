@@ -7,12 +7,16 @@
  * have thrown. All times are the server's, in ms since the epoch.
  */
 
-import { within } from "./bundle.ts";
+import { unbundled, within } from "./bundle.ts";
 import { type Copies, copiesWithin } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
 import { type Held, type Known, LATEST, nothingKnown } from "./known.ts";
+import type { Counts, Init, Level, Options } from "./options.ts";
 import { resource } from "./resource.ts";
 import { load, RECOMMENDED } from "./sketch_loader.ts";
+import type { Said, Watched, Watcher } from "./watching.ts";
+
+export type { Counts, Init, Level, Options } from "./options.ts";
 
 const SECOND = 1000;
 /** Names of which it is remembered what came last. */
@@ -22,32 +26,10 @@ const LEAVES = 100;
 /** Clocks of an application's servers differ by at most so much. */
 const GRACE = 2 * SECOND;
 
-/** The freshness that an answer has to have. */
-export interface Level {
-	/** Seconds that an answer may lag behind the database; 0: it is always asked for. Default: what the server recommends, or 60. */
-	delta?: number;
-	/** Whether what was written through this client, in any tab, is seen by its next reads. Default true. */
-	readYourWrites?: boolean;
-	/** Whether an answer is never older than the one before it, of the same URL. Default true. */
-	monotonicReads?: boolean;
-	/** Whether all answers are as new as the newest that this client was given. Default false. */
-	causal?: boolean;
-}
-
-export interface Options extends Level {
-	/** Where the Cache Sketch of everything is served, on the page's origin. Default `/quaestor/sketch`. */
-	sketch?: string;
-	/** Whether a URL of the page's origin is asked for this way. Default: all are. */
-	handles?: (url: URL) => boolean;
-	/** Bytes of answers kept in memory. Default 10,000,000. */
-	memory?: number;
-	/** Milliseconds that the first answers wait for the first sketch, which is asked for beside them, before they are revalidated. Default 200. */
-	wait?: number;
-	/** What sends requests. Default: the global `fetch`. */
-	fetch?: typeof fetch;
-}
-
-/** What a service worker says besides; these names are shortened where the client is minified. */
+/**
+ * What a service worker says besides; these names are shortened where the client is minified.
+ * @internal
+ */
 export interface Within extends Options {
 	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then never kept. */
 	shared?: boolean;
@@ -57,35 +39,14 @@ export interface Within extends Options {
 	changed?: () => void;
 }
 
-export interface Init extends RequestInit {
-	/** The freshness of this one answer; "strong": from the server, past every copy. */
-	level?: Level | "strong";
-}
-
-/** What the client did, counted since it was made. */
-export interface Counts {
-	/** Answers from the page's memory. */
-	memory: number;
-	/** Answers from the browser's cache or, where that had none, from the network. */
-	cache: number;
-	/** Answers that were asked of the server because a copy might be stale, or no sketch was there to tell. */
-	revalidated: number;
-	/** Requests that the client let pass. */
-	passed: number;
-	/** Sketches loaded. */
-	sketches: number;
-	/** Sketches that could not be relied on. */
-	refused: number;
-}
-
 type Defaults = "sketch" | "readYourWrites" | "monotonicReads" | "memory" | "wait" | "fetch";
 type All = Within & Required<Pick<Options, Defaults>>;
 
+/** Where there is no page, or are no tabs. */
+const silent: Pick<BroadcastChannel, "postMessage" | "onmessage"> = { postMessage: () => {}, onmessage: null };
+
 /** Have no more of an answer sent. */
 const ended = (answer: Response): void => void answer.body?.cancel().catch(() => {});
-
-/** What clients of one browser tell each other. */
-export type Said = "wrote" | "session" | "off";
 
 export class Client {
 	/** What it did. */
@@ -100,11 +61,30 @@ export class Client {
 	declare readonly wrote: () => void;
 	/** Load the sketch of a partition, or of everything, now. */
 	declare readonly refresh: (partition?: string) => Promise<void>;
-	/** Whether a request to the page's origin is answered from copies where that may be. */
+	/**
+	 * Whether a request to the page's origin is answered from copies where that may be.
+	 * @internal
+	 */
 	declare readonly takes: (request: Request, url: URL) => boolean;
-	/** Take in what another tab says. */
+	/**
+	 * Take in what another tab says.
+	 * @internal
+	 */
 	declare readonly hear: (said: Said) => void;
+	/**
+	 * Ask whether clients are still told to leave everything to the network, if they are and nobody has asked for a while.
+	 * @internal
+	 */
+	declare readonly look: () => Promise<void> | undefined;
+	/**
+	 * Have somebody follow what is done.
+	 * @internal
+	 */
+	declare readonly watch: (watcher: Watcher) => Watched;
 
+	constructor(options?: Options);
+	/** @internal */
+	constructor(options: Within);
 	// Functions in here, and no private members: names that nobody sees from outside become single letters when it is built.
 	constructor(given: Within = {}) {
 		const options: All = {
@@ -117,9 +97,16 @@ export class Client {
 			...given,
 		};
 		const counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
-		const tabs = new BroadcastChannel("quaestor");
+		// Node.js has no page: nothing is of its origin, so everything passes.
+		const origin = unbundled ? globalThis.location?.origin : location.origin;
+		const page = !unbundled || !!origin;
+		const tabs = !unbundled || (page && typeof BroadcastChannel === "function") ? new BroadcastChannel("quaestor") : silent;
+		const watchers = new Set<Watcher>();
 		const known = (within && options.known) || nothingKnown();
 		const changed = (): unknown => within && options.changed?.();
+		const watched = (tell: (watcher: Watcher) => void): void => {
+			if (unbundled) watchers.forEach(tell);
+		};
 		const { time } = known;
 		const copies = copiesWithin(options.memory);
 		/** Names that are left to the browser's rules, because they come without a lifetime (true), and private ones: never out of its cache (false). */
@@ -162,10 +149,16 @@ export class Client {
 					held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
 				}
 			}
-			known.off ||= said === "off";
+			if (said === "off") {
+				known.off = true;
+				// What was made before does not tell that it is over.
+				known.made = Math.max(known.made, time.now());
+				known.held("").retryAt = performance.now() + RECOMMENDED * SECOND;
+			}
 			sessions++;
 			copies.forget(known.off);
 			changed();
+			watched((watcher) => watcher.heard(said));
 		};
 
 		const say = (said: Said): void => {
@@ -179,8 +172,14 @@ export class Client {
 			const url = held.partition ? `${options.sketch}/${held.partition}` : options.sketch;
 			try {
 				const found = await load(options, url, time);
-				if (!found.flat) return say("off");
+				if (!found.flat) return known.off ? undefined : say("off");
 				const now = time.now();
+				if (known.off) {
+					if (!found.fresh && found.made <= known.made) return;
+					// Nobody has followed what was read and written meanwhile: what was sent until now is not used.
+					known.off = false;
+					known.again = known.written = now;
+				}
 				counts.sketches++;
 				held.failures = 0;
 				known.recommended = found.recommended;
@@ -200,6 +199,7 @@ export class Client {
 					held.made = found.made;
 				}
 				changed();
+				watched((watcher) => watcher.loaded());
 			} catch (error) {
 				held.failures = Math.min(held.failures + 1, 5);
 				if (!counts.refused++) console.warn(`quaestor: ${url}: ${error}: every answer is revalidated`);
@@ -207,7 +207,7 @@ export class Client {
 				if (held.partition) want(options, "");
 			} finally {
 				held.loading = undefined;
-				held.retryAt = performance.now() + SECOND * 2 ** held.failures;
+				held.retryAt = performance.now() + SECOND * (known.off ? RECOMMENDED : 2 ** held.failures);
 			}
 		};
 
@@ -215,6 +215,9 @@ export class Client {
 			const held = known.held(partition);
 			return (held.loading ??= loaded(held));
 		};
+
+		const look = (): Promise<void> | undefined =>
+			known.off && performance.now() >= known.held("").retryAt ? refresh() : undefined;
 
 		/** Have a partition's sketch loaded if it is too old, or soon will be. The first time it is waited for. */
 		const want = (wanted: All, partition: string): void => {
@@ -246,8 +249,9 @@ export class Client {
 		this.fetch = async (input, { level, ...rest } = {}) => {
 			const request = new Request(input, rest);
 			const url = new URL(request.url);
-			const own = !known.off && url.origin === location.origin;
-			if (!own || !takes(request, url)) {
+			const own = url.origin === origin;
+			if (own) void look();
+			if (known.off || !own || !takes(request, url)) {
 				counts.passed++;
 				try {
 					return await options.fetch(request);
@@ -264,11 +268,14 @@ export class Client {
 			const strong = level === "strong";
 			const wanted: All = { ...options, ...(strong ? { delta: 0, monotonicReads: false } : level) };
 
+			/** As `session`, when the newest request was sent. */
+			let sent = session;
 			const send = (cache: RequestCache): Promise<Response> => {
-				const sent = new Request(request, { cache });
+				if (unbundled) sent = sessions;
+				const asking = new Request(request, { cache });
 				// Caches that overlook `no-cache`, because they are told of changes, pass this on.
-				if (cache === "reload") sent.headers.set("cache-control", "no-cache, no-store");
-				return options.fetch(sent);
+				if (cache === "reload") asking.headers.set("cache-control", "no-cache, no-store");
+				return options.fetch(asking);
 			};
 
 			/** Whether a sketch that is young enough, of a partition or the union, tells that what shows all before is not stale. */
@@ -302,6 +309,7 @@ export class Client {
 				if (copy && usable(copy)) {
 					request.signal.throwIfAborted();
 					counts.memory++;
+					watched((watcher) => watcher.read(url, copy, false));
 					return copy.answer();
 				}
 				const byRules = others.get(name);
@@ -352,6 +360,7 @@ export class Client {
 				remember(!life.personal && undefined);
 				known.latest = life.partition;
 				life.shows = Math.max(life.at, checked);
+				watched((watcher) => watcher.read(url, life, sent !== sessions));
 			}
 			const still = (): boolean => !!told && !known.off && !(life?.personal && ((within && options.shared) || session !== sessions));
 			copies.keep(href, request, answer, life, left, still);
@@ -363,16 +372,26 @@ export class Client {
 		if (within) {
 			this.takes = takes;
 			this.hear = hear;
+			this.look = look;
+		}
+		if (unbundled) {
+			this.watch = (watcher) => {
+				watchers.add(watcher);
+				const leave = (): unknown => watchers.delete(watcher);
+				return { known, bound: () => bound(options), want: (partition) => want(options, partition), leave };
+			};
 		}
 
-		try {
+		if (page) try {
 			ago = Date.now() - localStorage["quaestor"];
 			known.written = LATEST;
 		} catch {} // no storage: a worker, or the user's wish
 		tabs.onmessage = ({ data }: MessageEvent<Said>) => hear(data);
+		// Node.js would not end while it listens.
+		if (unbundled) (tabs as { unref?: () => void }).unref?.();
 		// Until what was known before is known again. Answers tell only when they come which partition they are of: until one does,
 		// the union is loaded beside them.
-		const begin = (): unknown => time.now() || want(options, "");
+		const begin = (): unknown => !page || time.now() || want(options, "");
 		const ready = within ? soon(options.ready).then(begin) : begin();
 	}
 }

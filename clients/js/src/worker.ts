@@ -6,13 +6,14 @@
  * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
  */
 
-import { Client, type Said } from "./client.ts";
+import { Client } from "./client.ts";
 import { digits, lifetime } from "./fields.ts";
 import { imported, ruled } from "./imported.ts";
 import { LATEST, nothingKnown } from "./known.ts";
 import { longDigest } from "./long_digest.ts";
 import { readSketch, useLongDigest } from "./sketch.ts";
 import { RECOMMENDED } from "./sketch_loader.ts";
+import type { Said } from "./watching.ts";
 
 interface Extendable extends Event {
 	waitUntil(work: Promise<unknown>): void;
@@ -160,6 +161,7 @@ worker.addEventListener("message", (event) => {
 worker.addEventListener("fetch", (event) => {
 	const { request } = event;
 	const url = new URL(request.url);
+	if (known.off) event.waitUntil(Promise.resolve(client.look()));
 	if (known.off || url.origin !== location.origin || request.mode === "navigate" || request.mode === "no-cors") return;
 	if (request.method === "GET") {
 		const below = url.pathname.startsWith(path) && url.pathname.slice(path.length);

@@ -206,6 +206,52 @@ test("the kill switch: every tab lets everything pass, and forgets", async () =>
 	assert.ok(!world.asked.includes("sketch"));
 });
 
+test("the kill switch is off again: every tab asks once a minute, and what was sent before is not used", async () => {
+	const world = new World();
+	const [one, other] = [world.client(), world.client()];
+	const off = (): Response => new Response("", { headers: { "quaestor-sketch": `made=${world.now}, off` } });
+	for (const client of [one, other]) await read(client, "/a");
+	await settled();
+	world.sketch = off;
+	world.now += 61_000;
+	await read(one, "/a");
+	await settled();
+	world.asked.length = 0;
+	for (let i = 0; i < 600; i++) {
+		world.now += 1_000;
+		for (const client of [one, other]) await read(client, "/plain");
+		await settled();
+	}
+	const asked = world.asked.filter((line) => line === "sketch").length;
+	assert.ok(asked >= 16 && asked <= 22, `${asked} in 10 minutes, of two tabs`);
+	// What a cache kept from before does not switch it on again.
+	const before = world.now - 660_000;
+	world.sketch = (_, url) => world.made(url.searchParams.get("nonce") && "1", `made=${before}, delta=3600`);
+	world.now += 61_000;
+	await read(one, "/a");
+	await settled();
+	assert.equal(one.counts.memory + one.counts.cache, 1, "the first read of all");
+	world.sketch = (made) => made();
+	// Written by this tab meanwhile, and by another process just before.
+	await one.fetch(`${ORIGIN}/list`, { method: "PUT" });
+	world.write("/a");
+	world.now += 61_000;
+	for (const client of [one, other]) {
+		await read(client, "/plain");
+		await settled();
+		for (const path of ["/a", "/list"]) assert.equal((await read(client, path)).version, 1);
+		await settled();
+	}
+	world.now += 5_000;
+	for (const client of [one, other]) {
+		await read(client, "/a");
+		await settled();
+		const count = world.count("/a");
+		assert.equal((await read(client, "/a")).version, 1);
+		assert.equal(world.count("/a"), count, "copies are used again");
+	}
+});
+
 const hostile: Record<string, (world: World) => Response> = {
 	html: () => new Response("<!doctype html><p>Please log in"),
 	"a kept error": () => new Response("{}", { status: 503 }),

@@ -1,7 +1,7 @@
 /** The package as npm would publish it: what is in it, whether its types resolve, and whether it works where it is installed. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { build } from "esbuild";
@@ -18,10 +18,18 @@ const folder = mkdtempSync(join(tmpdir(), "quaestor-package-"));
 try {
 	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
 	const files = packed.files.map(({ path }) => path);
-	for (const name of ["client", "fetchers", "registration"]) {
+	const entries = ["client", "fetchers", "react", "registration", "stale"];
+	for (const name of entries) {
 		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
 	}
-	assert.deepEqual(files.filter((path) => !/^dist\/|^package\.json$/.test(path)), []);
+	assert.deepEqual(files.filter((path) => !path.startsWith("dist/")).sort(), ["LICENSE", "README.md", "package.json"]);
+	assert.equal(readFileSync(join(root, "LICENSE"), "utf8"), readFileSync(join(root, "../../LICENSE"), "utf8"));
+	// What others may not rely on has no types.
+	const declared = files.filter((path) => path.endsWith(".d.ts"));
+	assert.deepEqual(declared.sort(), [...entries, "options"].sort().map((name) => `dist/${name}.d.ts`));
+	for (const path of declared) {
+		assert.doesNotMatch(readFileSync(join(root, path), "utf8"), /@internal|\b(?:hear|Known|Said|takes|Watche[dr]|Within)\b/, path);
+	}
 	const tarball = join(folder, packed.filename);
 
 	const { messages, pkg } = await publint({ strict: true, level: "warning", pack: { tarball: new Uint8Array(readFileSync(tarball)).buffer } });
@@ -37,13 +45,22 @@ try {
 		`import { Client } from "quaestor-client";
 		import { queryFn, swrFetcher } from "quaestor-client/fetchers";
 		import { register } from "quaestor-client/registration";
+		import { onStale } from "quaestor-client/stale";
 		console.warn = () => {};
 		globalThis.location = { origin: "https://app.test" };
 		const client = new Client({ sketch: "https://app.test/quaestor/sketch", fetch: async () => Response.json(1), wait: 0 });
-		if (await swrFetcher(client)("https://app.test/a") !== 1 || !register || !queryFn) throw Error("it does not work");
-		process.exit(0);`,
+		onStale(client, () => {});
+		if (await swrFetcher(client)("https://app.test/a") !== 1 || !register || !queryFn) throw Error("it does not work");`,
 	);
+	// It ends by itself, and nothing of it needs React but the hook.
 	run(folder, "smoke.mjs");
+
+	for (const name of ["@tanstack", "@types", "react", "react-test-renderer", "swr"]) {
+		symlinkSync(join(root, "node_modules", name), join(folder, "node_modules", name));
+	}
+	for (const name of ["user.ts", "user.tsconfig.json"]) copyFileSync(join(root, "test", name), join(folder, name));
+	run(folder, bin("typescript", "bin/tsc"), "-p", "user.tsconfig.json");
+	run(root, "--no-warnings", "--test", "test/react.test.ts");
 	const output = await build({ stdin: { contents: 'import "quaestor-client"', resolveDir: folder }, bundle: true, write: false, logLevel: "error" });
 	assert.equal(output.outputFiles[0].text.replace(/\(\(\) => \{\s*\}\)\(\);/, "").trim(), "", "it has side effects");
 	console.log(`${packed.filename}: ${packed.size} bytes, works where it is installed`);

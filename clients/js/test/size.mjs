@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
-for (const [name, limit] of [["quaestor.min.js", 4_266], ["worker.min.js", 6_064]]) {
+for (const [name, limit] of [["quaestor.min.js", 4_350], ["worker.min.js", 6_092]]) {
 	const size = gzipSync(readFileSync(new URL(`../dist/${name}`, import.meta.url)), { level: 9 }).length;
 	console.log(`dist/${name}: ${size} bytes of at most ${limit}`);
 	if (size > limit) process.exitCode = 1;

@@ -219,6 +219,23 @@ test("the kill switch: everything passes, and nothing is kept", async () => {
 	assert.equal(kept.size, 0);
 });
 
+test("the kill switch is off again: a worker that still runs finds out within a minute", async () => {
+	const world = new World();
+	const worker = await start(world, new Map());
+	await worker.get("/a");
+	await settled();
+	worker.happens("message", { data: "off" });
+	world.write("/a");
+	world.asked.length = 0;
+	for (let i = 0; i < 3; i++) assert.equal(worker.ask(new Request(`${ORIGIN}/a`)), undefined);
+	assert.deepEqual(world.asked, [], "not at once");
+	world.now += 61_000;
+	for (let i = 0; i < 3; i++) worker.ask(new Request(`${ORIGIN}/a`));
+	await settled();
+	assert.deepEqual(world.asked, ["sketch"]);
+	for (let i = 0; i < 2; i++) assert.equal((await worker.get("/a")).version, 1);
+});
+
 test("offline: old answers say that they are, if the page wants them; what is made for one user is none", async () => {
 	for (const search of ["", "?offline"]) {
 		const world = new World();
