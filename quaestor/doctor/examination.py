@@ -20,6 +20,11 @@ from quaestor.settings import Settings
 
 _NAME_IT = "export MONGO_URL='mongodb://HOST:27017/?replicaSet=rs0'"
 
+_WITHOUT_REDIS = (
+    "none: each app process caches for itself and follows MongoDB by itself, also with several workers. A process serves nothing "
+    "older than its own writes; another one may, for some milliseconds. With REDIS_URL they share entries, sketch and purges"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
@@ -68,7 +73,7 @@ def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagno
     found = machine.examined(settings)
     found += _database(settings, capture) if settings.grid else [ok("mongod", "none is watched (grid=False)")]
     if settings.redis_url is None:
-        return [*found, ok("redis", "none: everything is in one app process; several processes need one (REDIS_URL)")]
+        return [*found, ok("redis", _WITHOUT_REDIS)]
     return found + shared_redis.examined(settings.redis_url, settings)
 
 

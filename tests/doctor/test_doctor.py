@@ -51,6 +51,15 @@ async def test_a_standalone_mongod_is_told_what_to_do_and_that_suffices(standalo
     assert told.status == 0
 
 
+def test_several_workers_need_no_redis(mongo_url: str) -> None:
+    """And the limit is said: read-your-writes holds within a process."""
+    told = doctor("--mongo-url", mongo_url)
+    assert told.level("redis") == "ok"
+    sentence = told.one("redis")["sentence"]
+    assert "also with several workers" in sentence
+    assert "older than its own writes; another one may" in sentence
+
+
 def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
     told = doctor("--mongo-url", mongo_url.replace("rs0", "rs9"))
     (finding,) = told.to_mend()

@@ -158,7 +158,7 @@ def test_an_overtaken_version_is_not_kept() -> None:
     copies.keep(copy("new", 2))
     assert copies.find(b"/a", {}) is not None
     assert copies.older(key, 1, "old")
-    copies.forget(b"/a")
+    copies.drop(key)
     assert (copies.bytes, len(copies)) == (0, 0)
 
 
@@ -230,7 +230,7 @@ def test_an_answer_that_does_not_say_when_it_left_is_not_gone_back_from() -> Non
     copies = Copies(100_000)
     key: Identity = (b"/a", ())
     copies.saw(key, Form((), ""), 1_000, "a")
-    copies.saw_undated(b"/a", 2_000)
+    copies.saw_undated(b"/a", {}, 2_000)
     assert copies.older(key, 1_999, "a")
     assert not copies.older((b"/b", ()), 1, "a")
     copy = Copy(identity=key, name=b"", life=Lifetime(1_999, 9_000), etag="a", headers=(), body=b"")
@@ -238,7 +238,7 @@ def test_an_answer_that_does_not_say_when_it_left_is_not_gone_back_from() -> Non
     assert copies.find(b"/a", {}) is None
     copies.saw(key, Form((), ""), 2_000, "b")
     assert not copies.older(key, 2_000, "b")
-    copies.saw_undated(b"/a", math.inf)
+    copies.saw_undated(b"/a", {}, math.inf)
     assert copies.older(key, 3_000, "b")
     copies.date(2_500)
     assert copies.older(key, 2_499, "c")
