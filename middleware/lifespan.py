@@ -15,6 +15,8 @@ PATIENCE_S = 1.0
 """How long a request waits for the start; then it is answered without a cache."""
 RETRY_MS = 5_000
 """How long after a failed start the next request tries again."""
+_UNTIL_LOOPS_END: set[asyncio.Task[None]] = set()
+"""Holds the tasks that stop engines: an event loop itself does not, and an app may be dropped while its loop runs."""
 
 
 class Lifespan:
@@ -93,6 +95,8 @@ class Lifespan:
             await self._start()
             if self.ready:
                 self._until_loop_ends = asyncio.create_task(self._stop_with_loop(), name="quaestor-until-loop-ends")
+                _UNTIL_LOOPS_END.add(self._until_loop_ends)
+                self._until_loop_ends.add_done_callback(_UNTIL_LOOPS_END.discard)
         except asyncio.CancelledError:  # the event loop ends
             await self._engine.stop()
             raise
