@@ -32,7 +32,7 @@ class UnseenWorld(World):
         async def noted(sample: Any) -> Any:
             changes = self._changes
             result = await compared(sample)
-            self._compared.append((changes, sample.name, sample.fingerprint.digest, result[0]))
+            self._compared.append((changes, sample.plan.route_name, sample.fingerprint.digest, result[0]))
             return result
 
         verifications.compared = noted  # type: ignore[method-assign]

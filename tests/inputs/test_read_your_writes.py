@@ -265,7 +265,7 @@ async def test_a_grid_that_stands_still_holds_an_answer_no_longer_than_the_bound
 @pytest.mark.usefixtures("patient_redis")
 async def test_without_a_grid_an_answer_leaves_at_once(mongo_url: str, redis_url: str, prefix: str) -> None:
     """Nothing is served from cache, so nothing can be old."""
-    async with site(mongo_url, prefix, warm=False, redis_url=redis_url, deployment=prefix) as app:
+    async with site(mongo_url, prefix, warm=False, redis_url=redis_url, deployment=prefix, elect_grid=False) as app:
         await app.send("update", 1)
         assert app.outcomes() == {"unknown": 1}
         assert await app.get() == (1, False)
