@@ -32,6 +32,8 @@ _JOIN_S: Final = 15.0
 _IDLE_SHARE: Final = 3 / 8
 """Of the staleness bound: so long is a heartbeat of ingest while nothing is registered. What it proves is then at most one and a
 half heartbeats old: the first request finds a grid that is fresh."""
+_LONGEST_IDLE_MS: Final = 750
+"""The longest such heartbeat, however large the bound: the first request after a rest waits for what ingest reports."""
 
 LayerSource = Callable[[], EventLayer]
 """Makes an event layer for one loop, which closes it."""
@@ -62,7 +64,8 @@ class EmbeddedGrid:
         self.layer: EventLayer = MemoryEventLayer(clock=clock) if layer is None else layer
         self._each_layer = each_layer
         self._loops = GridLoops.of(settings, SHAPE)
-        self._idle_slack = max(1, int(settings.staleness_bound_ms * _IDLE_SHARE / settings.heartbeat_ms))
+        idle_ms = min(settings.staleness_bound_ms * _IDLE_SHARE, _LONGEST_IDLE_MS)
+        self._idle_slack = max(1, int(idle_ms / settings.heartbeat_ms))
         self._node: MatchingNode | None = None
         self._telemetry = telemetry
         self._clock = clock
