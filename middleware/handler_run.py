@@ -15,6 +15,7 @@ from typing import Any
 
 from middleware.asked_scope import hand_back, recorded
 from middleware.bodies import UnkeyedBody
+from middleware.constants_of_run import constants_of_run
 from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
 from middleware.handler_scope import conditional, conditions, handler_scope
@@ -299,7 +300,13 @@ class HandlerRun:
         assert self._recorder is not None
         if self._reading() and self._delivery.first_request():
             return await self._withhold(DOORKEEPER, more=False)
-        outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
+        text = self._request_text()
+        outcome = self._recorder.outcome(
+            self._read_path.clock(),
+            started_ms=self._asked_ms,
+            asked=text,
+            constants=constants_of_run(self._context, self._asked, text),
+        )
         self._context.plan.traffic.read(read.query.namespace for read in outcome.reads)
         if self._held.completed and outcome.reads:
             # What it read tells of the rest alone.

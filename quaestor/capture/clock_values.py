@@ -26,7 +26,7 @@ one begins in the world.
 *Constant*: all others, and what the request itself names in its path or query, because that is keyed.
 
 Not told by a value: amounts like 77 s or 7 s when only whole seconds are left, or 7 minutes when only hours are; days that begin
-at odd hours; numbers of an hour, a weekday, a month. Pure: no clock.
+at odd hours. Numbers of an hour, a weekday, a month are sought by `clock_coincidences`. Pure: no clock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ROUND_HOURS: Final = frozenset({*range(7), 8, 12, 18})
 """Beside whole days."""
 _ROUND_AWAY_MS: Final = 6 * HOUR_MS
 """Other amounts are at most this."""
-_WORLD: Final = (
+WORLD_MS: Final = (
     0,
     *(hours * HOUR_MS for hours in range(-12, 15) if hours),
     *(quarters * 15 * MINUTE_MS for quarters in (-38, -14, -10, 14, 18, 22, 23, 26, 35, 38, 42, 51, 55)),
@@ -150,7 +150,7 @@ def of_text(value: str) -> ClockValue | None:
             instant = of_datetime(datetime.fromisoformat(value))
         except ValueError:
             return None
-        return instant if instant.zoned else replace(instant, offsets_ms=_WORLD)
+        return instant if instant.zoned else replace(instant, offsets_ms=WORLD_MS)
     dated = _of_date(value)
     if dated is not None or not value.isascii() or not value.isdigit() or len(value) > 19:
         return dated
@@ -198,7 +198,7 @@ def valid_until_ms(
         return _slot_end(value.at_ms, started_ms, local_ms)
     away_ms = _away(value, started_ms, now_ms, local_ms)
     if value.form is Form.DATE:
-        return min(_next_day(started_ms, offset) for offset in _WORLD) if away_ms <= MOST_AWAY_MS else None
+        return min(_next_day(started_ms, offset) for offset in WORLD_MS) if away_ms <= MOST_AWAY_MS else None
     if value.at_ms % MINUTE_MS:
         relative = away_ms <= window_ms or (away_ms <= _RELATIVE_AWAY_MS and _relative(value.at_ms, started_ms, now_ms))
         return started_ms if relative else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaestor.capture.clock_values import ClockValue
+from quaestor.capture.constants import Constant, constants_of
 from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
 from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
 from quaestor.query import aggregation
@@ -44,6 +45,7 @@ _ENVELOPE = frozenset(
 _GOVERNING = frozenset({"autocommit", "readConcern", "hint"})
 _BY_INDEX = ("min", "max", "returnKey", "showRecordId")
 _ENDLESS = ("tailable", "awaitData", "oplogReplay", "allowPartialResults")
+_HOLDING_CONSTANTS = ("filter", "pipeline", "let", "projection", "distinct_key")
 _RARE = frozenset({*_BY_INDEX, *_ENDLESS})
 """Options that most commands do not have: looked for all at once."""
 
@@ -69,6 +71,7 @@ class Understood:
     reasons: non-empty if a response that used this must not be cached.
     instants: every point in time that the query names, in ms since the epoch.
     clock_values: every value in it that may stem from the clock.
+    constants: its leaves, which may hold parts of the present time.
     keeps_records: the reply's documents are records, or what became of them one by one, with their whole `_id`.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
@@ -78,6 +81,7 @@ class Understood:
     reasons: tuple[Reason, ...] = ()
     instants: tuple[int, ...] = ()
     clock_values: tuple[ClockValue, ...] = ()
+    constants: tuple[Constant, ...] = ()
     keeps_records: bool = False
     primary_preference: bool = True
     description: str = ""
@@ -171,6 +175,7 @@ class _Reader:
     def understood(self, operation: Operation, *, keeps_records: bool = False, **fields: Any) -> Understood:
         """The result. If something could not be copied faithfully, only the dependency on the collection is kept."""
         findings = self.findings
+        looked_at = {name: fields.get(name) for name in _HOLDING_CONSTANTS}
         if findings.opaque is not None:
             fields = {}
             keeps_records = False
@@ -188,6 +193,7 @@ class _Reader:
             reasons=tuple(findings.reasons),
             instants=findings.instants(),
             clock_values=tuple(dict.fromkeys(findings.clock_values)),
+            constants=constants_of(self.namespace, **looked_at),
             keeps_records=keeps_records,
             primary_preference=preference is None or preference.get("mode") == "primary",
             description=f"{self.kind} on {self.namespace}",

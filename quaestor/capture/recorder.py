@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from quaestor.capture import clock_values
 from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.commands import Understood
 from quaestor.capture.result_digests import ResultDigest
+from quaestor.capture.seen_constants import AskedText, SeenConstants
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
@@ -27,7 +28,8 @@ class Outcome:
 
     reads: of collections, views and whatever else a command can name.
     reasons: why not to cache, each once.
-    valid_until_ms: when it is over without any write, because a value in a query was floored to a unit of the clock; None: never.
+    valid_until_ms: when it is over without any write, because a value in a query was floored to a unit of the clock or holds
+        a part of the present time; None: never.
 
     Cacheable exactly if `reasons` is empty; a Recorder adds NO_READS, so that "nothing known" is a reason as well.
     """
@@ -35,6 +37,20 @@ class Outcome:
     reads: tuple[CapturedRead, ...]
     reasons: tuple[Reason, ...]
     valid_until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantsOfRun:
+    """What tells hidden constants of a handler's run from others.
+
+    seen: the memory of the process.
+    route: what ran.
+    asked: what the request says.
+    """
+
+    seen: SeenConstants
+    route: Hashable
+    asked: AskedText
 
 
 @dataclass(slots=True, eq=False)
@@ -203,12 +219,16 @@ class Recorder:
             self._closed = True
             self._reads, self._failed, self._by_request, self._by_cursor, self._unclaimed = [], {}, {}, {}, {}
 
-    def outcome(self, now_ms: int, *, started_ms: int | None = None, asked: str = "") -> Outcome:
+    def outcome(
+        self, now_ms: int, *, started_ms: int | None = None, asked: str = "", constants: ConstantsOfRun | None = None
+    ) -> Outcome:
         """Everything known at this moment (ms since the epoch). Reads still under way count as failed.
 
         started_ms: when the request began; now_ms, if nobody knows.
         asked: path and query of the request, as far as they are keyed: times that it names are its own.
+        constants: where constants are looked up that may hold parts of the present time; None: nowhere.
         """
+        started_ms = now_ms if started_ms is None else started_ms
         with self._lock:
             reasons = dict(self._reasons)
             ends: list[int] = []
@@ -218,13 +238,7 @@ class Recorder:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} failed")] = None
                 elif read.unanswered:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} was not answered before the response")] = None
-                for end_ms in ends_ms(
-                    read.understood.clock_values,
-                    started_ms=now_ms if started_ms is None else started_ms,
-                    now_ms=now_ms,
-                    window_ms=self.clock_window_ms,
-                    asked=asked,
-                ):
+                for end_ms in self._ends_ms(read.understood, constants, started_ms, now_ms, asked):
                     ends.append(end_ms)
                     if end_ms <= now_ms:
                         reasons[Reason(Uncacheable.CLOCK, f"{name} names a time that follows the clock")] = None
@@ -238,6 +252,18 @@ class Recorder:
                 reads=tuple(read.captured() for read in self._reads),
                 reasons=tuple(reasons),
                 valid_until_ms=min(ends, default=None),
+            )
+
+    def _ends_ms(
+        self, understood: Understood, constants: ConstantsOfRun | None, started_ms: int, now_ms: int, asked: str
+    ) -> Iterator[int]:
+        """The moments at which a read is over without any write."""
+        yield from ends_ms(
+            understood.clock_values, started_ms=started_ms, now_ms=now_ms, window_ms=self.clock_window_ms, asked=asked
+        )
+        if constants is not None and understood.constants:
+            yield from constants.seen.ends_ms(
+                constants.route, understood.constants, started_ms=started_ms, now_ms=now_ms, asked=constants.asked
             )
 
 

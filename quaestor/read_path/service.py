@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from quaestor.capture.seen_constants import SeenConstants
 from quaestor.clock import Clock
 from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
@@ -81,6 +82,7 @@ class ReadPath:
         self.copies = OutsideCopies(
             sketch=sketch, index=index, usability=self.usability, telemetry=telemetry, clock=clock
         )
+        self.seen_constants = SeenConstants()
         self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,

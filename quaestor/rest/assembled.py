@@ -19,7 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quaestor.capture import Outcome, not_recording, recording
+from quaestor.capture import ConstantsOfRun, Outcome, not_recording, recording
+from quaestor.capture.seen_constants import AskedText
 from quaestor.errors import UncertainMatchError
 from quaestor.invalidation.registry.validity import TOMBSTONE_MS
 from quaestor.model import CapturedRead, Query, SortSpec, Uncacheable
@@ -165,7 +166,7 @@ class AssembledLists:
             return None
         if missing:
             since = self._engine.registry.watermark()
-            raws, outcome = await self._recorded(wanted.fetch_some(missing), asked=None)
+            raws, outcome = await self._recorded(wanted.fetch_some(missing), wanted.collection, asked=None)
             read = _only_read(outcome)
             if read is None or len(raws) < len(missing):
                 return None
@@ -184,7 +185,7 @@ class AssembledLists:
     async def _read(self, wanted: Wanted) -> Assembly:
         """Read the list with its records, and keep of it what can be guarded."""
         since = self._engine.registry.watermark()
-        raws, outcome = await self._recorded(wanted.fetch(), asked=wanted.asked)
+        raws, outcome = await self._recorded(wanted.fetch(), wanted.collection, asked=wanted.asked)
         answer = _assembly([part_of(raw) for raw in raws])
         read = _only_read(outcome)
         if read is None or not self._engine.read_path.serving(self._engine.read_path.clock()):
@@ -213,16 +214,25 @@ class AssembledLists:
         self._keep(wanted, known, members)
         return answer
 
-    async def _recorded(self, read: Awaitable[list[bytes]], *, asked: str | None) -> tuple[list[bytes], Outcome]:
+    async def _recorded(
+        self, read: Awaitable[list[bytes]], collection: str, *, asked: str | None
+    ) -> tuple[list[bytes], Outcome]:
         """In a recording of its own: of a request around it these reads are no business.
 
+        collection: whose list it is.
         asked: see Wanted; None: it asks by ids that the database gave, and these follow no clock.
         """
         read_path = self._engine.read_path
         window_ms, begun_ms = read_path.settings.clock_window_ms, read_path.clock()
         with not_recording(), recording(clock_window_ms=window_ms, capture=read_path.capture) as recorder:
             raws = await read
-            outcome = recorder.outcome(read_path.clock(), started_ms=begun_ms, asked=asked or "")
+            constants = ConstantsOfRun(read_path.seen_constants, ("list", collection), AskedText(asked or ""))
+            outcome = recorder.outcome(
+                read_path.clock(),
+                started_ms=begun_ms,
+                asked=asked or "",
+                constants=None if asked is None else constants,
+            )
         if asked is None:
             others = tuple(reason for reason in outcome.reasons if reason.reason is not Uncacheable.CLOCK)
             outcome = replace(outcome, reasons=others, valid_until_ms=None)

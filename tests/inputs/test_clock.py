@@ -18,8 +18,9 @@ from quaestor.capture import Capture
 from tests.end_to_end.site import Site, status_of
 from tests.end_to_end.test_distributed import grid
 from tests.inputs.app import App, Asynchronous, Page, app
+from tests.inputs.movable_clock import MovableClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.clock_parts]
 
 NOW = datetime(2026, 11, 22, 9, 31, 17, 250_000, tzinfo=UTC)
 TOKYO = timezone(timedelta(hours=9))
@@ -165,6 +166,51 @@ async def test_a_time_that_the_request_names_is_keyed_and_no_clock(mongo_url: st
         assert "hit" in (await made.get(NOW + timedelta(days=20), "/items?date=2026-11-20"))[1]
         assert "stored" in (await made.get(NOW, "/items?page=1"))[1]
         assert "hit" not in (await made.get(NOW + timedelta(days=20), "/items?page=1"))[1]
+
+
+PARTS: dict[str, Callable[[datetime], Any]] = {
+    "a bucket of 40 s": lambda now: int(now.timestamp()) // 40,
+    "the minute in a string": lambda now: f"board-{now:%M}-departures",
+    "compact digits in Tokyo": lambda now: f"{now.astimezone(TOKYO):%Y%m%d%H%M}",
+    "hex": lambda now: f"{int(now.timestamp()) // 30:x}",
+    "parts": lambda now: [now.day, now.hour, now.minute],
+    "the hour": lambda now: now.hour,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+async def test_parts_of_the_time_in_any_layout_end_with_their_unit(mongo_url: str, prefix: str, name: str) -> None:
+    async with shop(mongo_url, prefix, PARTS[name]) as made:
+        assert "stored" in (await made.get(NOW))[1]
+        assert "hit" in (await made.get(NOW + timedelta(milliseconds=100)))[1]
+        now = NOW
+        for step in STEPS * 3:
+            now += step
+            assert (await made.get(now))[0] == str(PARTS[name](now)), now
+
+
+async def test_a_literal_that_was_taken_for_the_minute_costs_one_short_life(mongo_url: str, prefix: str) -> None:
+    async with shop(mongo_url, prefix, lambda _: 31) as made:
+        assert "stored" in (await made.get(NOW))[1]
+        assert "stored" in (await made.get(NOW + timedelta(minutes=1)))[1]
+        assert "hit" in (await made.get(NOW + timedelta(days=20)))[1]
+
+
+async def test_a_bucket_of_40_seconds_is_not_served_beyond_its_end(mongo_url: str, prefix: str) -> None:
+    """In the real parts, by a clock that is moved."""
+    clock = MovableClock()
+
+    async def page(items: Asynchronous, request: Request) -> Any:
+        bucket = clock() // 40_000
+        return [bucket, await items.count_documents({"bucket": bucket})]
+
+    async with app(mongo_url, prefix, {"/board": page}, verification=False, clock=clock) as cached:
+        await cached.warm("/board")
+        for _ in range(3):
+            clock.advance(timedelta(seconds=40))
+            before = clock() // 40_000
+            (bucket, _), _ = await cached.get("/board")
+            assert bucket >= before
 
 
 # Real cells, and the real clock

@@ -1,0 +1,23 @@
+"""Context of a run's constants: the memory of the process, the route, and what the request itself says."""
+
+from __future__ import annotations
+
+from middleware.context import ExchangeContext
+from quaestor.capture import ConstantsOfRun
+from quaestor.capture.seen_constants import AskedText
+from quaestor.read_path.asked_fields import AskedFields
+
+
+def constants_of_run(context: ExchangeContext, asked: AskedFields, text: str) -> ConstantsOfRun:
+    """Return what the outcome of a run needs to tell its hidden constants from the request's.
+
+    asked: the fields that the handler asked for: their values are keyed.
+    text: the path and the keyed part of the query.
+    """
+    names, everything = asked.names, asked.everything
+    values = [
+        value.decode("latin-1")
+        for name, value in (context.scope["headers"] if names or everything else ())
+        if everything or name in names
+    ]
+    return ConstantsOfRun(context.read_path.seen_constants, context.plan.route, AskedText(text, *values))
