@@ -7,7 +7,8 @@
 | digits after a second | they are the fraction of the second |
 | a number, or text in a base of 2 to 36 | it is a part, is made of parts of two digits, or counts units since the epoch |
 
-Parts are those of UTC and of the process's zone. Those of another zone count if at least four digits of the constant agree.
+Parts are those of UTC and of the process's zone. Those of another zone count if at least four digits of the constant agree;
+dates like 2026-11-22 are left to `clock_values` there.
 Units since the epoch: microseconds; any whole number of ms up to 100 s; of tenths of a second up to an hour; of minutes up to two
 days. Pure.
 """
@@ -26,6 +27,7 @@ Coincidence = tuple[str, int, int]
 
 _RUNS: Final = re.compile(r"[0-9]+|[^\W\d_]+")
 _IN_BASE: Final = re.compile(r"[0-9a-z]+")
+_DATE: Final = re.compile(r"[0-9]{4}[-/][0-9]{2}(?:[-/][0-9]{2})?")
 _FRACTION: Final = re.compile(r"[^0-9+-]{0,2}([0-9]{1,9})")
 _PREFIXES: Final = ("0x", "0b", "0o")
 _LONGEST: Final = 5
@@ -67,6 +69,7 @@ class Coincidences:
         self._near = near_table(started_ms, now_ms)
         self._asked = asked
         self._kind = kind
+        self._known_layout = _DATE.fullmatch(text) is not None
         text = text.casefold()
         self._layout(text)
         if kind is Kind.NUMBER:
@@ -98,7 +101,8 @@ class Coincidences:
                     self._note(part.name, place + at, part.end_ms)
                 if part.name == SECOND:
                     seconds.append(place + at + length)
-        if sum(len(run) for run, _ in runs if run[0].isdecimal()) >= _LEAST_AGREEING - 1:
+        digits = sum(len(run) for run, _ in runs if run[0].isdecimal())
+        if digits >= _LEAST_AGREEING - 1 and not self._known_layout:
             self._elsewhere(runs)
         for end in seconds:
             self._fraction(text, end)

@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ConstantsOfRun:
-    """What tells hidden constants of a handler's run from others.
+    """Context in which the constants of a handler's run are judged.
 
     seen: the memory of the process.
     route: what ran.

@@ -82,7 +82,7 @@ class SeenConstants:
 
 
 class AskedText:
-    """What a request says, in its path, its query and the fields that its handler asked for."""
+    """Text of a request: its path, its query and the fields that its handler asked for."""
 
     __slots__ = ("_parts", "_text", "_tokens")
 

@@ -18,7 +18,6 @@ from quaestor.capture import Capture
 from tests.end_to_end.site import Site, status_of
 from tests.end_to_end.test_distributed import grid
 from tests.inputs.app import App, Asynchronous, Page, app
-from tests.inputs.movable_clock import MovableClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clock_parts]
 
@@ -194,23 +193,6 @@ async def test_a_literal_that_was_taken_for_the_minute_costs_one_short_life(mong
         assert "stored" in (await made.get(NOW))[1]
         assert "stored" in (await made.get(NOW + timedelta(minutes=1)))[1]
         assert "hit" in (await made.get(NOW + timedelta(days=20)))[1]
-
-
-async def test_a_bucket_of_40_seconds_is_not_served_beyond_its_end(mongo_url: str, prefix: str) -> None:
-    """In the real parts, by a clock that is moved."""
-    clock = MovableClock()
-
-    async def page(items: Asynchronous, request: Request) -> Any:
-        bucket = clock() // 40_000
-        return [bucket, await items.count_documents({"bucket": bucket})]
-
-    async with app(mongo_url, prefix, {"/board": page}, verification=False, clock=clock) as cached:
-        await cached.warm("/board")
-        for _ in range(3):
-            clock.advance(timedelta(seconds=40))
-            before = clock() // 40_000
-            (bucket, _), _ = await cached.get("/board")
-            assert bucket >= before
 
 
 # Real cells, and the real clock

@@ -148,7 +148,7 @@ def encodings(draw: st.DrawFn) -> Encoding:
     kind = draw(st.sampled_from(("layout", "zone", "quotient", "base", "parts")))
     nesting = draw(st.sampled_from(("", "list", "document")))
     if kind == "layout":
-        between = draw(st.sampled_from((" ", "-", "/", ":", ".", "_", ", ", "x")))
+        between = draw(st.sampled_from((" ", "-", "/", ":", ".", "_", ", ", "|")))
         layout = between.join(draw(st.lists(st.sampled_from(sorted(PARTS.values())), min_size=1, max_size=6)))
         around = draw(st.sampled_from(("{}", "key:{}", "<{}>", "v9-{}-final")))
         return nested(lambda now: around.format(now.strftime(layout)), nesting)
@@ -177,8 +177,8 @@ def test_random_encodings_are_never_used_beyond_the_instant_at_which_they_change
     for step_ms in (*steps, 0):
         looked_ms = started_ms + took_ms // 2
         end_ms = until_ms(seen, encoding(at(looked_ms)), started_ms, took_ms=took_ms)
-        assert end_ms is not None
-        assert first_change_ms(encoding, looked_ms, end_ms) is None
+        assert end_ms is not None, encoding(at(looked_ms))
+        assert first_change_ms(encoding, looked_ms, end_ms) is None, encoding(at(looked_ms))
         started_ms += step_ms
 
 
