@@ -282,5 +282,5 @@ def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
 
 def test_every_block_says_what_it_is() -> None:
     """Python, commands and JSON are run; only pictures and answers are text, and what stands in pages is run by nobody here."""
-    said = {"python", "bash", "console", "json", "js", "text", "http", "ts", "html"}
+    said = {"python", "bash", "console", "json", "js", "text", "http", "ts", "tsx", "html"}
     assert {block.name for block in BLOCKS if block.language not in said} == set()
