@@ -12,7 +12,7 @@ class ServedFrom(StrEnum):
     VARNISH = "varnish"
     """Varnish had it."""
     APP = "app"
-    """The app's cache had it."""
+    """The app's cache had it, or the answer of a request that was under way served this one too (`collapsed`)."""
     HANDLER = "handler"
     """The handler ran and asked the database."""
 
@@ -27,7 +27,7 @@ def served_from(headers: Mapping[str, str]) -> ServedFrom:
     hits = set()
     for member in headers.get("cache-status", "").split(","):
         cache, *parameters = (part.strip().lower() for part in member.split(";"))
-        if "hit" in parameters:
+        if "hit" in parameters or "collapsed" in parameters:
             hits.add(cache)
     if "varnish" in hits:
         return ServedFrom.VARNISH

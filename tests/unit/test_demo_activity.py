@@ -96,6 +96,7 @@ def test_percentiles_are_values_that_occurred() -> None:
         ({"cache-status": "Quaestor; hit"}, ServedFrom.APP),
         ({"cache-status": "Other; hit, Quaestor; fwd=miss; stored"}, ServedFrom.HANDLER),
         ({"cache-status": "Quaestor; fwd=bypass; detail=hit"}, ServedFrom.HANDLER),
+        ({"cache-status": "Quaestor; fwd=uri-miss; collapsed"}, ServedFrom.APP),
         ({}, ServedFrom.HANDLER),
     ],
 )
