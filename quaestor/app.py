@@ -189,6 +189,8 @@ class Quaestor:
         if not self.settings.enabled:
             self.telemetry.event("quaestor.turned_off")
             return
+        if self._stops:  # it runs: the application has started it before the middleware does
+            return
         self._settling.begin()
         self.parts.storage.layer.reopen()
         self._report_ignored_variables()
