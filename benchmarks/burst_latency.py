@@ -22,9 +22,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks import harness
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import servers
+from quaestor.middleware import QuaestorMiddleware
 
 DATABASE: Final = "burst_latency"
 RECORDS, IN_TRANSACTION = 50_000, 10_000

@@ -15,9 +15,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks import harness
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import servers
+from quaestor.middleware import QuaestorMiddleware
 
 OBJECTS = 100
 ROUNDS = 5

@@ -29,9 +29,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks import harness
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import children, reaper, servers
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, QuaestorRouter
 
 PEERS = Path(__file__).parent / "peers" / "http"

@@ -33,10 +33,10 @@ from pymongo import AsyncMongoClient
 from pymongo.write_concern import WriteConcern
 
 from benchmarks import harness
-from cdn_adapters import VarnishAdapter
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.cdn_adapters import VarnishAdapter
 from quaestor.demo import children, reaper, servers
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.hooks import InvalidationDone
 
 DATABASE = "invalidation_latency"

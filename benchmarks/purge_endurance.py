@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks import harness
-from cdn_adapters.backlog import Backlog
+from quaestor.cdn_adapters.backlog import Backlog
 from quaestor.demo import servers
 from quaestor.purge_ports import QueueSize
 from quaestor.redis.clients import shared_client

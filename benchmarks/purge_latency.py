@@ -37,13 +37,13 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from benchmarks.invalidation_latency import CONCERNS, DATABASE, write
-from cdn_adapters import Answer, Connection, Delivery, Place, Target
-from cdn_adapters.purge_method import TOKEN_FIELD
-from cdn_adapters.varnish_node import VarnishNode
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Message, Receive, Scope, Send
 from quaestor import Quaestor
+from quaestor.cdn_adapters import Answer, Connection, Delivery, Place, Target
+from quaestor.cdn_adapters.purge_method import TOKEN_FIELD
+from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.demo import children, reaper, servers
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Message, Receive, Scope, Send
 from tests.end_to_end import real_caches
 
 LOADS: Final = ((1, 60), (10, 300), (100, 2_000))

@@ -25,8 +25,6 @@ from typing import Any, Final, cast
 from redis.asyncio import BlockingConnectionPool, Redis
 
 from benchmarks import harness
-from middleware.interface import Engine
-from middleware.sketch_endpoint import SketchEndpoint
 from quaestor import Quaestor
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire_format
 from quaestor.cache_sketch.counting import CountingFilter
@@ -34,6 +32,8 @@ from quaestor.cache_sketch.fill import fill_of
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT, false_positive_rate
 from quaestor.client.flat_sketch import FlatSketch
 from quaestor.demo import servers
+from quaestor.middleware.interface import Engine
+from quaestor.middleware.sketch_endpoint import SketchEndpoint
 
 ENTRIES: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000)
 SETS: Final = 10

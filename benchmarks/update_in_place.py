@@ -29,9 +29,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks import harness
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import servers
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, QuaestorRouter
 
 DATABASE: Final = "update_in_place"

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Pace, Rejected, Throttled
-from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
-from cdn_adapters.edgegrid import EdgeGridCredentials, edgegrid_authorization
-from cdn_adapters.hosted import HostedPlace, json_object, no_success, number_field, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret, without
+from quaestor.cdn_adapters.answers import Answer, Delivered, Pace, Rejected, Throttled
+from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
+from quaestor.cdn_adapters.edgegrid import EdgeGridCredentials, edgegrid_authorization
+from quaestor.cdn_adapters.hosted import HostedPlace, json_object, no_success, number_field, retry_after_s
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import ConfigurationError
 
 _IN_TAGS: Final = "!#$&'+-.^_`|~"

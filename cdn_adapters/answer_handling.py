@@ -11,16 +11,16 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from cdn_adapters.acknowledgements import Acknowledgements
-from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
-from cdn_adapters.batching import Outcome, PurgeEvent
-from cdn_adapters.own_purges import OwnPurges
-from cdn_adapters.pacing import Pacing
-from cdn_adapters.place import Connection, Place, Target
-from cdn_adapters.purge_members import ON_ITS_WAY, TIERS, target_of
-from cdn_adapters.purge_request import PurgeRequest
-from cdn_adapters.purge_waits import PurgeWaits, UnderWay
-from cdn_adapters.sender_options import LAST_PAUSE_S, LONGEST_HOLD_S, MOST_AT_ONCE, SenderOptions
+from quaestor.cdn_adapters.acknowledgements import Acknowledgements
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from quaestor.cdn_adapters.batching import Outcome, PurgeEvent
+from quaestor.cdn_adapters.own_purges import OwnPurges
+from quaestor.cdn_adapters.pacing import Pacing
+from quaestor.cdn_adapters.place import Connection, Place, Target
+from quaestor.cdn_adapters.purge_members import ON_ITS_WAY, TIERS, target_of
+from quaestor.cdn_adapters.purge_request import PurgeRequest
+from quaestor.cdn_adapters.purge_waits import PurgeWaits, UnderWay
+from quaestor.cdn_adapters.sender_options import LAST_PAUSE_S, LONGEST_HOLD_S, MOST_AT_ONCE, SenderOptions
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, StoreError
 from quaestor.observability.telemetry import Telemetry

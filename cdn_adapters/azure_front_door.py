@@ -14,12 +14,19 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected
-from cdn_adapters.azure_tokens import AzureTokens
-from cdn_adapters.capabilities import EVERYTHING, URL, Capabilities, Owner, Rate
-from cdn_adapters.hosted import AsynchronousPlace, checked_name, json_object, no_success, number_field, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import without
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected
+from quaestor.cdn_adapters.azure_tokens import AzureTokens
+from quaestor.cdn_adapters.capabilities import EVERYTHING, URL, Capabilities, Owner, Rate
+from quaestor.cdn_adapters.hosted import (
+    AsynchronousPlace,
+    checked_name,
+    json_object,
+    no_success,
+    number_field,
+    retry_after_s,
+)
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import without
 from quaestor.errors import CdnError
 
 _VERSION: Final = "2024-02-01"

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.hosted import checked_base, checked_name, json_object
-from cdn_adapters.secret_settings import secret, without
+from quaestor.cdn_adapters.hosted import checked_base, checked_name, json_object
+from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import CdnError
 
 _EARLY_S = 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cdn_adapters.capabilities import EVERYTHING, Capabilities, Unit
+from quaestor.cdn_adapters.capabilities import EVERYTHING, Capabilities, Unit
 from quaestor.purge_ports import QueueSize
 
 LATE_MS: Final = 2_000

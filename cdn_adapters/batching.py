@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cdn_adapters.place import Connect, Target
+from quaestor.cdn_adapters.place import Connect, Target
 from quaestor.errors import CdnError
 from quaestor.tasks import ended
 

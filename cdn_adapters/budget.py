@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cdn_adapters.capabilities import UNBOUNDED, Cost
-from cdn_adapters.place import Place
+from quaestor.cdn_adapters.capabilities import UNBOUNDED, Cost
+from quaestor.cdn_adapters.place import Place
 from quaestor.clock import Clock
 from quaestor.errors import ConfigurationError
 from quaestor.purge_ports import PurgeAccounts

@@ -11,11 +11,11 @@ from urllib.parse import quote
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered
-from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
-from cdn_adapters.hosted import json_object, no_success
-from cdn_adapters.numbered_zone import NumberedZone
-from cdn_adapters.place import Target
+from quaestor.cdn_adapters.answers import Answer, Delivered
+from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
+from quaestor.cdn_adapters.hosted import json_object, no_success
+from quaestor.cdn_adapters.numbered_zone import NumberedZone
+from quaestor.cdn_adapters.place import Target
 
 
 class Bunny(NumberedZone):

@@ -13,11 +13,11 @@ from typing import Final
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Pace, Rejected
-from cdn_adapters.capabilities import EVERYTHING, PREFIX, TAG, URL, Capabilities, Owner, Rate, TagField, Unit
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret, without
+from quaestor.cdn_adapters.answers import Answer, Delivered, Pace, Rejected
+from quaestor.cdn_adapters.capabilities import EVERYTHING, PREFIX, TAG, URL, Capabilities, Owner, Rate, TagField, Unit
+from quaestor.cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import ConfigurationError
 
 

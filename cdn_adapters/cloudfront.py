@@ -18,12 +18,12 @@ from xml.sax.saxutils import escape
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
-from cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Cost, Owner, Rate, TagField
-from cdn_adapters.extras import imported
-from cdn_adapters.hosted import AsynchronousPlace, checked_name, no_success, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret, without
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from quaestor.cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Cost, Owner, Rate, TagField
+from quaestor.cdn_adapters.extras import imported
+from quaestor.cdn_adapters.hosted import AsynchronousPlace, checked_name, no_success, retry_after_s
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import CdnError, ConfigurationError
 
 _NAMESPACE: Final = "http://cloudfront.amazonaws.com/doc/2020-05-31/"

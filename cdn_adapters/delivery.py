@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from cdn_adapters.backlog import SHORT_MS
-from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
-from cdn_adapters.budget import checked_cost
-from cdn_adapters.place import Place
-from cdn_adapters.requests import at_once, sending
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import UNLIMITED, SenderOptions
+from quaestor.cdn_adapters.backlog import SHORT_MS
+from quaestor.cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
+from quaestor.cdn_adapters.budget import checked_cost
+from quaestor.cdn_adapters.place import Place
+from quaestor.cdn_adapters.requests import at_once, sending
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import UNLIMITED, SenderOptions
 from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

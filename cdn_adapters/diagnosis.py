@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cdn_adapters.backlog import Backlog
-from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.tag_field import fitting, spelled
+from quaestor.cdn_adapters.backlog import Backlog
+from quaestor.cdn_adapters.capabilities import Capabilities
+from quaestor.cdn_adapters.tag_field import fitting, spelled
 from quaestor.cdn_ports import Facts, Finding, Level
 
 _NEARLY: Final = 0.7

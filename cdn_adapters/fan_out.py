@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from cdn_adapters.delivery import Delivery
-from cdn_adapters.place import Place
-from cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.delivery import Delivery
+from quaestor.cdn_adapters.place import Place
+from quaestor.cdn_adapters.sender import Sender
 from quaestor.cdn_ports import CdnReport, DiagnosedCdn, Facts, Finding, ReportingCdn
 from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Throttled
-from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, number_field, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.answers import Answer, Delivered, Throttled
+from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
+from quaestor.cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, number_field, retry_after_s
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret
 
 _IN_URLS: Final = "/:?&=%+,;@!$'()*~-._"
 """Besides letters and digits: left as they are, as clients spelled them."""

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
-from cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Owner, Rate, TagField
-from cdn_adapters.google_tokens import GoogleTokens
-from cdn_adapters.hosted import AsynchronousPlace, checked_name, json_object, no_success, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import without
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from quaestor.cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Owner, Rate, TagField
+from quaestor.cdn_adapters.google_tokens import GoogleTokens
+from quaestor.cdn_adapters.hosted import AsynchronousPlace, checked_name, json_object, no_success, retry_after_s
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import without
 
 _TOO_MANY: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"})
 _ASK_AFTER_S: Final = 2.0

@@ -9,8 +9,8 @@ from typing import Any, Final
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.extras import imported
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.extras import imported
+from quaestor.cdn_adapters.secret_settings import secret
 from quaestor.errors import CdnError, ConfigurationError
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/compute",)

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Accepted, Answer, Rejected, Throttled
-from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.place import Connection, Target
-from cdn_adapters.pooled import Pooled, PooledPlace
-from cdn_adapters.secret_settings import without
+from quaestor.cdn_adapters.answers import Accepted, Answer, Rejected, Throttled
+from quaestor.cdn_adapters.capabilities import Capabilities
+from quaestor.cdn_adapters.place import Connection, Target
+from quaestor.cdn_adapters.pooled import Pooled, PooledPlace
+from quaestor.cdn_adapters.secret_settings import without
 from quaestor.errors import CdnError, ConfigurationError
 
 _REASON_CHARACTERS = 300

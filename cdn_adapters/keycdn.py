@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Rejected
-from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField
-from cdn_adapters.hosted import json_object, no_success
-from cdn_adapters.numbered_zone import NumberedZone
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import without
+from quaestor.cdn_adapters.answers import Answer, Delivered, Rejected
+from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField
+from quaestor.cdn_adapters.hosted import json_object, no_success
+from quaestor.cdn_adapters.numbered_zone import NumberedZone
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import without
 
 
 class KeyCdn(NumberedZone):

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from cdn_adapters.answers import Answer, Delivered
-from cdn_adapters.batching import BatchLimits, PurgeEvent
-from cdn_adapters.capabilities import UNBOUNDED, Capabilities, TagField
-from cdn_adapters.delivery import Delivery
-from cdn_adapters.place import TAG, URL, Connection, Target, cheapest_targets
-from cdn_adapters.spelling import absolute_url
-from cdn_adapters.tag_field import tag_headers
+from quaestor.cdn_adapters.answers import Answer, Delivered
+from quaestor.cdn_adapters.batching import BatchLimits, PurgeEvent
+from quaestor.cdn_adapters.capabilities import UNBOUNDED, Capabilities, TagField
+from quaestor.cdn_adapters.delivery import Delivery
+from quaestor.cdn_adapters.place import TAG, URL, Connection, Target, cheapest_targets
+from quaestor.cdn_adapters.spelling import absolute_url
+from quaestor.cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError
 
 _HEADER = b"surrogate-key"

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered
-from cdn_adapters.capabilities import EVERYTHING, TAG, Capabilities, Owner, Rate, TagField
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.answers import Answer, Delivered
+from quaestor.cdn_adapters.capabilities import EVERYTHING, TAG, Capabilities, Owner, Rate, TagField
+from quaestor.cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret
 
 
 class Netlify(HostedPlace):

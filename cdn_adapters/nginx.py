@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from cdn_adapters.capabilities import URL, Capabilities, LifetimeField
-from cdn_adapters.purge_method import PurgeMethodPlace
+from quaestor.cdn_adapters.capabilities import URL, Capabilities, LifetimeField
+from quaestor.cdn_adapters.purge_method import PurgeMethodPlace
 
 
 class Nginx(PurgeMethodPlace):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from cdn_adapters.hosted import HostedPlace
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.hosted import HostedPlace
+from quaestor.cdn_adapters.secret_settings import secret
 from quaestor.errors import ConfigurationError
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from cdn_adapters.batching import BatchLimits
-from cdn_adapters.budget import MonthlyBudget
-from cdn_adapters.capabilities import Capabilities, Rate, Unit
-from cdn_adapters.place import Target
+from quaestor.cdn_adapters.batching import BatchLimits
+from quaestor.cdn_adapters.budget import MonthlyBudget
+from quaestor.cdn_adapters.capabilities import Capabilities, Rate, Unit
+from quaestor.cdn_adapters.place import Target
 from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.purge_ports import Bucket, PurgeAccounts

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from cdn_adapters.answers import Answer
-from cdn_adapters.capabilities import EVERYTHING, PREFIX, TAG, URL, Capabilities
-from cdn_adapters.spelling import absolute_url
-from cdn_adapters.tag_field import spelled
+from quaestor.cdn_adapters.answers import Answer
+from quaestor.cdn_adapters.capabilities import EVERYTHING, PREFIX, TAG, URL, Capabilities
+from quaestor.cdn_adapters.spelling import absolute_url
+from quaestor.cdn_adapters.tag_field import spelled
 
 __all__ = ["EVERYTHING", "PREFIX", "TAG", "URL", "Connect", "Connection", "Place", "Send", "Target", "cheapest_targets"]
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 
 import httpx
 
-from cdn_adapters.answers import Answer, Delivered
-from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.place import Target, cheapest_targets
-from cdn_adapters.tag_field import tag_headers
+from quaestor.cdn_adapters.answers import Answer, Delivered
+from quaestor.cdn_adapters.capabilities import Capabilities
+from quaestor.cdn_adapters.place import Target, cheapest_targets
+from quaestor.cdn_adapters.tag_field import tag_headers
 
 
 class PooledPlace(ABC):

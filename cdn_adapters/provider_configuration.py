@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final
 
-from cdn_adapters.vcl import varnish_vcl
+from quaestor.cdn_adapters.vcl import varnish_vcl
 from quaestor.errors import ConfigurationError
 
 _FILES: Final = {

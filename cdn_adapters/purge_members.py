@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdn_adapters.place import Target
+from quaestor.cdn_adapters.place import Target
 
 ASKED: Final = "0"
 ON_ITS_WAY: Final = "1"

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Rejected
-from cdn_adapters.capabilities import URL, Capabilities
-from cdn_adapters.place import Connection, Target
-from cdn_adapters.pooled import PooledPlace, Singles
-from cdn_adapters.requests import SIDE_BY_SIDE
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.answers import Answer, Delivered, Rejected
+from quaestor.cdn_adapters.capabilities import URL, Capabilities
+from quaestor.cdn_adapters.place import Connection, Target
+from quaestor.cdn_adapters.pooled import PooledPlace, Singles
+from quaestor.cdn_adapters.requests import SIDE_BY_SIDE
+from quaestor.cdn_adapters.secret_settings import secret
 from quaestor.errors import CdnError, ConfigurationError
 
 TOKEN_FIELD = "quaestor-purge-token"

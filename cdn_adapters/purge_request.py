@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.place import Target
-from cdn_adapters.purge_members import target_of
-from cdn_adapters.requests import requests_of
+from quaestor.cdn_adapters.capabilities import Capabilities
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.purge_members import target_of
+from quaestor.cdn_adapters.requests import requests_of
 from quaestor.purge_ports import QueuedPurge
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from cdn_adapters.backlog import DARK, OVER_BUDGET, SHORT_MS, Backlog
-from cdn_adapters.budget import MonthlyBudget
-from cdn_adapters.diagnosis import findings
-from cdn_adapters.place import Place
-from cdn_adapters.purge_waits import PurgeWaits
+from quaestor.cdn_adapters.backlog import DARK, OVER_BUDGET, SHORT_MS, Backlog
+from quaestor.cdn_adapters.budget import MonthlyBudget
+from quaestor.cdn_adapters.diagnosis import findings
+from quaestor.cdn_adapters.place import Place
+from quaestor.cdn_adapters.purge_waits import PurgeWaits
 from quaestor.cdn_ports import CdnReport, Facts, Finding, Level
 from quaestor.clock import Clock
 from quaestor.observability.telemetry import Telemetry

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from typing import Final
 
-from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
-from cdn_adapters.batching import BatchLimits
-from cdn_adapters.capabilities import KINDS, Capabilities
-from cdn_adapters.place import Place, Send, Target
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from quaestor.cdn_adapters.batching import BatchLimits
+from quaestor.cdn_adapters.capabilities import KINDS, Capabilities
+from quaestor.cdn_adapters.place import Place, Send, Target
 from quaestor.errors import CdnError
 
 SIDE_BY_SIDE: Final = 8

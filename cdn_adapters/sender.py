@@ -17,19 +17,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from cdn_adapters.answer_handling import AnswerHandling
-from cdn_adapters.batching import PurgeEvent
-from cdn_adapters.budget import MonthlyBudget
-from cdn_adapters.capabilities import UNBOUNDED
-from cdn_adapters.own_purges import OwnPurges
-from cdn_adapters.pacing import Pacing
-from cdn_adapters.place import Connection, Place, Target
-from cdn_adapters.purge_members import member
-from cdn_adapters.purge_request import purge_requests
-from cdn_adapters.purge_waits import PurgeWaits
-from cdn_adapters.queue_watch import QueueWatch
-from cdn_adapters.sender_options import LEAD_MS, LONGEST_HOLD_S, MOST_AT_ONCE, POLL_S, SenderOptions
-from cdn_adapters.side_by_side import SideBySide
+from quaestor.cdn_adapters.answer_handling import AnswerHandling
+from quaestor.cdn_adapters.batching import PurgeEvent
+from quaestor.cdn_adapters.budget import MonthlyBudget
+from quaestor.cdn_adapters.capabilities import UNBOUNDED
+from quaestor.cdn_adapters.own_purges import OwnPurges
+from quaestor.cdn_adapters.pacing import Pacing
+from quaestor.cdn_adapters.place import Connection, Place, Target
+from quaestor.cdn_adapters.purge_members import member
+from quaestor.cdn_adapters.purge_request import purge_requests
+from quaestor.cdn_adapters.purge_waits import PurgeWaits
+from quaestor.cdn_adapters.queue_watch import QueueWatch
+from quaestor.cdn_adapters.sender_options import LEAD_MS, LONGEST_HOLD_S, MOST_AT_ONCE, POLL_S, SenderOptions
+from quaestor.cdn_adapters.side_by_side import SideBySide
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import StoreError
 from quaestor.observability.telemetry import Telemetry

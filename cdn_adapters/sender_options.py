@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdn_adapters.batching import BatchLimits
-from cdn_adapters.capabilities import UNBOUNDED
+from quaestor.cdn_adapters.batching import BatchLimits
+from quaestor.cdn_adapters.capabilities import UNBOUNDED
 
 LEASE_MS: Final = 30_000
 """How long a purge may be taken and not acknowledged before it is anybody's again."""

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from cdn_adapters.answer_handling import AnswerHandling
-from cdn_adapters.capabilities import UNBOUNDED
-from cdn_adapters.own_purges import OwnPurges
-from cdn_adapters.pacing import Pacing
-from cdn_adapters.place import Connection, Place
-from cdn_adapters.purge_request import PurgeRequest, purge_requests
-from cdn_adapters.requests import at_once
-from cdn_adapters.sender_options import LAST_PAUSE_S, MOST_AT_ONCE, POLL_S, SenderOptions
+from quaestor.cdn_adapters.answer_handling import AnswerHandling
+from quaestor.cdn_adapters.capabilities import UNBOUNDED
+from quaestor.cdn_adapters.own_purges import OwnPurges
+from quaestor.cdn_adapters.pacing import Pacing
+from quaestor.cdn_adapters.place import Connection, Place
+from quaestor.cdn_adapters.purge_request import PurgeRequest, purge_requests
+from quaestor.cdn_adapters.requests import at_once
+from quaestor.cdn_adapters.sender_options import LAST_PAUSE_S, MOST_AT_ONCE, POLL_S, SenderOptions
 from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.observability.telemetry import Telemetry

@@ -11,9 +11,9 @@ from typing import Final
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.capabilities import TAG, Capabilities, LifetimeField, TagField
-from cdn_adapters.place import Target
-from cdn_adapters.purge_method import PurgeMethodPlace
+from quaestor.cdn_adapters.capabilities import TAG, Capabilities, LifetimeField, TagField
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.purge_method import PurgeMethodPlace
 
 API: Final = "/souin-api/souin"
 """Where Souin takes purges, if its configuration does not say otherwise."""

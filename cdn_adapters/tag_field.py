@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdn_adapters.capabilities import TagField
-from cdn_adapters.spelling import header_tag
+from quaestor.cdn_adapters.capabilities import TagField
+from quaestor.cdn_adapters.spelling import header_tag
 
 
 def spelled(field: TagField, tag: str) -> str:

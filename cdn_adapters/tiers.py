@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from cdn_adapters.fan_out import FanOut, PendingPurges
+from quaestor.cdn_adapters.fan_out import FanOut, PendingPurges
 from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.capabilities import EVERYTHING, URL, Capabilities
-from cdn_adapters.place import Target
-from cdn_adapters.purge_method import WHOLE_FIELD, PurgeMethodPlace
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.capabilities import EVERYTHING, URL, Capabilities
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.purge_method import WHOLE_FIELD, PurgeMethodPlace
+from quaestor.cdn_adapters.secret_settings import secret
 
 
 class TrafficServer(PurgeMethodPlace):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from pydantic import SecretStr
 
-from cdn_adapters.batching import BatchLimits, PurgeEvent
-from cdn_adapters.delivery import Delivery
-from cdn_adapters.fan_out import FanOut
-from cdn_adapters.varnish_node import VarnishNode
+from quaestor.cdn_adapters.batching import BatchLimits, PurgeEvent
+from quaestor.cdn_adapters.delivery import Delivery
+from quaestor.cdn_adapters.fan_out import FanOut
+from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.errors import ConfigurationError
 
 

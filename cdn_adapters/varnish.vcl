@@ -1,5 +1,5 @@
 # Varnish in front of a Quaestor application. Written for Varnish 6.0 LTS to 7.x with varnish-modules (xkey).
-# `cdn_adapters.varnish_vcl(...)` fills in what stands between @; `varnishd -f` then takes it as it is.
+# `quaestor.cdn_adapters.varnish_vcl(...)` fills in what stands between @; `varnishd -f` then takes it as it is.
 #
 # What is kept, and for how long, the application says in CDN-Cache-Control (RFC 9213); nothing else is kept, and nothing is
 # served after that. What must go earlier is purged by tag (xkey) or by URL.

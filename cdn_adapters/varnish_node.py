@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.capabilities import EVERYTHING, Capabilities, TagField
-from cdn_adapters.place import TAG, URL, Target
-from cdn_adapters.purge_method import PROOF, WHOLE_FIELD, PurgeMethodPlace
+from quaestor.cdn_adapters.capabilities import EVERYTHING, Capabilities, TagField
+from quaestor.cdn_adapters.place import TAG, URL, Target
+from quaestor.cdn_adapters.purge_method import PROOF, WHOLE_FIELD, PurgeMethodPlace
 
 _FIELD_BYTES = 7_900
 """Of the tags of one answer: Varnish refuses a field line above `http_resp_hdr_len`, 8 KiB."""

@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered, Throttled
-from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, number_field, retry_after_s
-from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret, without
+from quaestor.cdn_adapters.answers import Answer, Delivered, Throttled
+from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField
+from quaestor.cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, number_field, retry_after_s
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.secret_settings import secret, without
 
 
 class Vercel(HostedPlace):

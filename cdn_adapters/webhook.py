@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr
 
-from cdn_adapters.answers import Answer, Delivered
-from cdn_adapters.capabilities import TAG, URL, Capabilities, TagField
-from cdn_adapters.hosted import HostedPlace
-from cdn_adapters.place import Target, cheapest_targets
-from cdn_adapters.secret_settings import secret
+from quaestor.cdn_adapters.answers import Answer, Delivered
+from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, TagField
+from quaestor.cdn_adapters.hosted import HostedPlace
+from quaestor.cdn_adapters.place import Target, cheapest_targets
+from quaestor.cdn_adapters.secret_settings import secret
 from quaestor.errors import ConfigurationError
 
 

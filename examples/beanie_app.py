@@ -12,8 +12,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
-from quaestor import Quaestor
+from quaestor import Quaestor, QuaestorMiddleware
 
 quaestor = Quaestor()
 

@@ -10,8 +10,7 @@ from litestar import Litestar, get, post
 from litestar.params import FromPath
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
-from quaestor import Quaestor
+from quaestor import Quaestor, QuaestorMiddleware
 
 quaestor = Quaestor()
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])

@@ -13,8 +13,7 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
-from quaestor import Quaestor
+from quaestor import Quaestor, QuaestorMiddleware
 
 quaestor = Quaestor.from_env()
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])

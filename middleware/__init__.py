@@ -1,6 +1,6 @@
 """The ASGI middleware: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor)`."""
 
-from middleware.asgi import QuaestorMiddleware
-from middleware.browser_client import BrowserClient
+from quaestor.middleware.asgi import QuaestorMiddleware
+from quaestor.middleware.browser_client import BrowserClient
 
 __all__ = ["BrowserClient", "QuaestorMiddleware"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from middleware.interface import Scope
-from middleware.routes import Plan
+from quaestor.middleware.interface import Scope
+from quaestor.middleware.routes import Plan
 from quaestor.policy import RoutePolicy, Sharing
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts

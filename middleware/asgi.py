@@ -13,34 +13,34 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from middleware import bodies
-from middleware.admission import wanted
-from middleware.asked_whole import AskedWhole
-from middleware.audit import Audit
-from middleware.browser_client import BrowserClient, ClientFiles
-from middleware.bypass import pass_by
-from middleware.canary import CanaryEndpoint
-from middleware.construction import ReadableRefusal
-from middleware.context import ExchangeContext
-from middleware.exchange import Exchange
-from middleware.headers import HeaderPolicy
-from middleware.interface import App, Engine, Mountable, Receive, Scope, Send
-from middleware.lifespan import Lifespan
-from middleware.never_stored import NeverStored
-from middleware.order import report_misplaced
-from middleware.own_writes import after_own_writes
-from middleware.page_script import PageScript
-from middleware.quarantines import Quarantines
-from middleware.refresh import Refreshes
-from middleware.routes import Plan, Routes
-from middleware.sending import refuse
-from middleware.sketch_endpoint import SketchEndpoint
-from middleware.unsafe_requests import outdating
-from middleware.verification import Verifications
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.effects.canary import PATH as CANARY_PATH
+from quaestor.middleware import bodies
+from quaestor.middleware.admission import wanted
+from quaestor.middleware.asked_whole import AskedWhole
+from quaestor.middleware.audit import Audit
+from quaestor.middleware.browser_client import BrowserClient, ClientFiles
+from quaestor.middleware.bypass import pass_by
+from quaestor.middleware.canary import CanaryEndpoint
+from quaestor.middleware.construction import ReadableRefusal
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.exchange import Exchange
+from quaestor.middleware.headers import HeaderPolicy
+from quaestor.middleware.interface import App, Engine, Mountable, Receive, Scope, Send
+from quaestor.middleware.lifespan import Lifespan
+from quaestor.middleware.never_stored import NeverStored
+from quaestor.middleware.order import report_misplaced
+from quaestor.middleware.own_writes import after_own_writes
+from quaestor.middleware.page_script import PageScript
+from quaestor.middleware.quarantines import Quarantines
+from quaestor.middleware.refresh import Refreshes
+from quaestor.middleware.routes import Plan, Routes
+from quaestor.middleware.sending import refuse
+from quaestor.middleware.sketch_endpoint import SketchEndpoint
+from quaestor.middleware.unsafe_requests import outdating
+from quaestor.middleware.verification import Verifications
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
@@ -59,7 +59,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     cdn: CDNs that may keep copies, because they are purged.
     sketch_path: where the Cache Sketch is served.
     metrics_path: where metrics are served; None: nowhere, because they tell strangers how busy a site is.
-    routes: declarations by path, for what its framework's routes do not say themselves (see `middleware.routes`).
+    routes: declarations by path, for what its framework's routes do not say themselves (see `quaestor.middleware.routes`).
     tracking: names of query parameters that are left out of keys unless a route declares them; None:
         `read_path.query.TRACKING`.
     browser_client: what of the browser client is served; None: nothing.

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from middleware.asked_entries import KNOWN, AskedEntries, TellingEntries
-from middleware.asked_names import AskedClient, AskedCondition, AskedName, NoFields
-from middleware.interface import Scope
+from quaestor.middleware.asked_entries import KNOWN, AskedEntries, TellingEntries
+from quaestor.middleware.asked_names import AskedClient, AskedCondition, AskedName, NoFields
+from quaestor.middleware.interface import Scope
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import CONDITIONS
 

@@ -6,7 +6,7 @@ from having one.
 
 from __future__ import annotations
 
-from middleware.latest_keys import LatestKeys
+from quaestor.middleware.latest_keys import LatestKeys
 
 
 class AskedWhole(LatestKeys):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from middleware.admission import wanted
-from middleware.framework_routes import routes_of
-from middleware.interface import App, Engine, Scope
-from middleware.routes import Plan, Routes
-from middleware.verification import Answered, Repeatable, Sample, Verifications
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError
+from quaestor.middleware.admission import wanted
+from quaestor.middleware.framework_routes import routes_of
+from quaestor.middleware.interface import App, Engine, Scope
+from quaestor.middleware.routes import Plan, Routes
+from quaestor.middleware.verification import Answered, Repeatable, Sample, Verifications
 from quaestor.model import Version
 from quaestor.read_path import explaining, freshness
 from quaestor.read_path.declared_dependencies import waived

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from middleware.interface import Message, Receive
+from quaestor.middleware.interface import Message, Receive
 
 MAX_KEYED_BODY_BYTES = 64 * 1024
 """Requests with more are passed by: questions are short."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from middleware.interface import Engine, Send
-from middleware.sketch_snapshot import acceptable
 from quaestor.errors import ConfigurationError
+from quaestor.middleware.interface import Engine, Send
+from quaestor.middleware.sketch_snapshot import acceptable
 from quaestor.read_path.validation import none_match_fails, strong_etag
 
 _BUILT = Path(__file__).parent / "browser"

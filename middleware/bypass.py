@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from middleware.context import ExchangeContext
-from middleware.headers import HeaderPolicy
-from middleware.interface import App, Receive, Scope, Send
-from middleware.own_writes import after_own_writes
-from middleware.storable_fields import of_connection
 from quaestor.capture import logging_writes
 from quaestor.errors import StoreError
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.headers import HeaderPolicy
+from quaestor.middleware.interface import App, Receive, Scope, Send
+from quaestor.middleware.own_writes import after_own_writes
+from quaestor.middleware.storable_fields import of_connection
 from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident

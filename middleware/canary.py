@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from middleware.interface import Engine, RawHeaders, Send
 from quaestor.invalidation.effects.canary import MARK, canary_tag
+from quaestor.middleware.interface import Engine, RawHeaders, Send
 from quaestor.ports import CdnAdapter, LifetimeCdn
 
 LIVES_S = 60

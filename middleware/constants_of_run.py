@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from middleware.context import ExchangeContext
 from quaestor.capture import ConstantsOfRun
 from quaestor.capture.seen_constants import AskedText
+from quaestor.middleware.context import ExchangeContext
 from quaestor.read_path.asked_fields import AskedFields
 
 

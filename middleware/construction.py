@@ -11,9 +11,9 @@ import inspect
 from dataclasses import fields
 from typing import Any
 
-from middleware.interface import Receive, Scope, Send
 from quaestor.argument_names import unknown_name
 from quaestor.errors import ConfigurationError
+from quaestor.middleware.interface import Receive, Scope, Send
 from quaestor.settings import Settings
 
 _SETTINGS = frozenset(field.name for field in fields(Settings))

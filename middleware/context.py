@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from middleware.asked_whole import AskedWhole
-from middleware.headers import HeaderPolicy
-from middleware.interface import App, Receive, Scope, Send
-from middleware.never_stored import NeverStored
-from middleware.quarantines import Quarantines
-from middleware.refresh import Refreshes
-from middleware.routes import Plan, Routes
-from middleware.verification import Verifications
+from quaestor.middleware.asked_whole import AskedWhole
+from quaestor.middleware.headers import HeaderPolicy
+from quaestor.middleware.interface import App, Receive, Scope, Send
+from quaestor.middleware.never_stored import NeverStored
+from quaestor.middleware.quarantines import Quarantines
+from quaestor.middleware.refresh import Refreshes
+from quaestor.middleware.routes import Plan, Routes
+from quaestor.middleware.verification import Verifications
 from quaestor.model import Dependent
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts

@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from middleware.context import ExchangeContext
-from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
-from middleware.never_stored import UNNOTICED
-from middleware.sending import send_entry
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.handovers import HandlerAnswer, Missed, WholeAnswer
+from quaestor.middleware.never_stored import UNNOTICED
+from quaestor.middleware.sending import send_entry
 from quaestor.model import Uncacheable
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
 from quaestor.read_path.asked_fields import CONDITION

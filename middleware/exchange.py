@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from middleware.bodies import UnkeyedBody
-from middleware.context import ExchangeContext
-from middleware.handler_run import HandlerRun
-from middleware.handovers import Missed, Renewal
-from middleware.interface import Receive, Scope, Send
-from middleware.lookup import Lookup
-from middleware.stale_entry import StaleEntry
+from quaestor.middleware.bodies import UnkeyedBody
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.handler_run import HandlerRun
+from quaestor.middleware.handovers import Missed, Renewal
+from quaestor.middleware.interface import Receive, Scope, Send
+from quaestor.middleware.lookup import Lookup
+from quaestor.middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse
 from quaestor.observability.tracing import asked_by, asked_no_more, tell
 from quaestor.read_path.coalescing import Flight, Landing

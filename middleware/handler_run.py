@@ -13,22 +13,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from middleware.asked_scope import hand_back, recorded
-from middleware.bodies import UnkeyedBody
-from middleware.constants_of_run import constants_of_run
-from middleware.context import ExchangeContext
-from middleware.delivery import Delivery
-from middleware.handler_scope import conditional, conditions, handler_scope
-from middleware.handovers import Missed, WholeAnswer
-from middleware.headers import UNKEYED
-from middleware.held_answer import HeldAnswer, ReleaseTimer
-from middleware.interface import Message
-from middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
-from middleware.partial_answers import BegunEntry, as_received, storable_part
-from middleware.stale_entry import Settled
-from middleware.storable_fields import storable
 from quaestor.capture import Recorder, not_recording, recording
 from quaestor.capture.left_behind import LeftBehind
+from quaestor.middleware.asked_scope import hand_back, recorded
+from quaestor.middleware.bodies import UnkeyedBody
+from quaestor.middleware.constants_of_run import constants_of_run
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.delivery import Delivery
+from quaestor.middleware.handler_scope import conditional, conditions, handler_scope
+from quaestor.middleware.handovers import Missed, WholeAnswer
+from quaestor.middleware.headers import UNKEYED
+from quaestor.middleware.held_answer import HeldAnswer, ReleaseTimer
+from quaestor.middleware.interface import Message
+from quaestor.middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
+from quaestor.middleware.partial_answers import BegunEntry, as_received, storable_part
+from quaestor.middleware.stale_entry import Settled
+from quaestor.middleware.storable_fields import storable
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
 from quaestor.read_path import freshness, partial_answers, shared_cache_rules, validation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from middleware.context import ExchangeContext
-from middleware.interface import RawHeaders
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
 from quaestor.read_path.asked_fields import AskedFields, Conditions
 from quaestor.read_path.declared_dependencies import waived

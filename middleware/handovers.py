@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from middleware.interface import RawHeaders
-from middleware.stale_entry import StaleEntry
 from quaestor.capture import Outcome
+from quaestor.middleware.interface import RawHeaders
+from quaestor.middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse, Version
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.coalescing import Flight, Landing

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from middleware.interface import RawHeaders
-from middleware.reticence import Reticence, reticence
+from quaestor.middleware.interface import RawHeaders
+from quaestor.middleware.reticence import Reticence, reticence
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.read_path import explaining

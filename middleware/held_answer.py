@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from middleware.handovers import HandlerAnswer
-from middleware.interface import RawHeaders
+from quaestor.middleware.handovers import HandlerAnswer
+from quaestor.middleware.interface import RawHeaders
 from quaestor.observability.event_log import EventLog
 
 HOLD_S = 1.0

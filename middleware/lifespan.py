@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.gc_freezing import ease_once
+from quaestor.middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.tasks import ended
 
 PATIENCE_S = 1.0

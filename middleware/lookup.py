@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from middleware.bypass import pass_by, pass_head_by
-from middleware.context import ExchangeContext
-from middleware.handovers import Looked, Missed, Renewal
-from middleware.interface import Receive
-from middleware.partial_answers import begun, holds_part, part_wanted
-from middleware.sending import refuse, send_entry
-from middleware.stale_entry import StaleEntry
+from quaestor.middleware.bypass import pass_by, pass_head_by
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.handovers import Looked, Missed, Renewal
+from quaestor.middleware.interface import Receive
+from quaestor.middleware.partial_answers import begun, holds_part, part_wanted
+from quaestor.middleware.sending import refuse, send_entry
+from quaestor.middleware.stale_entry import StaleEntry
 from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from middleware.latest_keys import LatestKeys
+from quaestor.middleware.latest_keys import LatestKeys
 
 WORD_OF_ORIGIN: Final = frozenset({"no-store", "no-cache", "private"})
 """Reasons that stand in the answer itself."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from middleware.interface import App
+from quaestor.middleware.interface import App
 from quaestor.observability.event_log import EventLog
 
 _MOST = 4096

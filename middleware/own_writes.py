@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from middleware.interface import Message, Send
 from quaestor.capture import WriteLog
+from quaestor.middleware.interface import Message, Send
 from quaestor.ports import OwnWritesBarrier
 
 

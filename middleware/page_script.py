@@ -12,7 +12,7 @@ from __future__ import annotations
 import html
 import re
 
-from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
+from quaestor.middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
 
 _HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?(?>\s+|<!--(?>.*?-->))*+<!doctype\s[^>]*>(?>\s+|<!--(?>.*?-->))*+"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from middleware.context import ExchangeContext
-from middleware.interface import RawHeaders
-from middleware.stale_entry import Settled, StaleEntry
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.interface import RawHeaders
+from quaestor.middleware.stale_entry import Settled, StaleEntry
 from quaestor.model import CachedResponse
 from quaestor.read_path import partial_answers, ranges, shared_cache_rules
 from quaestor.read_path.partial_answers import Part

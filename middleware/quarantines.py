@@ -10,8 +10,8 @@ import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from middleware.routes import Plan, Routes
 from quaestor.errors import StoreError
+from quaestor.middleware.routes import Plan, Routes
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.verification import Fingerprint
 from quaestor.tasks import ended

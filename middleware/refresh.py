@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from middleware.interface import Message, Receive, Scope, Send
+from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.observability.event_log import EventLog
 from quaestor.tasks import ended
 

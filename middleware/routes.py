@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from middleware.framework_routes import Found, find, policy_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
+from quaestor.middleware.framework_routes import Found, find, policy_of
 from quaestor.observability.route_traffic import RouteCounts
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.forwarded_fields import CLAIMS, Claims

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 
-from middleware.context import ExchangeContext
-from middleware.headers import LIFETIME
-from middleware.interface import RawHeaders, Send
-from middleware.partial_answers import in_part
-from middleware.sending_watched import send_watched, watched
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.headers import LIFETIME
+from quaestor.middleware.interface import RawHeaders, Send
+from quaestor.middleware.partial_answers import in_part
+from quaestor.middleware.sending_watched import send_watched, watched
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
 from quaestor.read_path.request import RequestFacts

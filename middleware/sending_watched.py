@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from middleware.context import ExchangeContext
+from quaestor.middleware.context import ExchangeContext
 from quaestor.model import CachedResponse
 from quaestor.read_path.entries import dependent
 

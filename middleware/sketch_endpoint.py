@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from middleware.interface import Engine, RawHeaders, Send
-from middleware.sketch_limit import NonceLimit
-from middleware.sketch_snapshot import SketchSnapshot, acceptable
-from middleware.sketch_source import MICRO_CACHE_MS, SketchSource, SketchSources
 from quaestor.cache_sketch.partitions import TOKEN
+from quaestor.middleware.interface import Engine, RawHeaders, Send
+from quaestor.middleware.sketch_limit import NonceLimit
+from quaestor.middleware.sketch_snapshot import SketchSnapshot, acceptable
+from quaestor.middleware.sketch_source import MICRO_CACHE_MS, SketchSource, SketchSources
 from quaestor.read_path.validation import none_match_fails
 
 SKETCH = b"quaestor-sketch"

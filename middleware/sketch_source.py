@@ -9,12 +9,12 @@ import asyncio
 from collections import OrderedDict
 from time import monotonic
 
-from middleware.interface import Engine
-from middleware.sketch_snapshot import SketchSnapshot
 from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.partitions import MAX_PARTITIONS
 from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.errors import QuaestorError
+from quaestor.middleware.interface import Engine
+from quaestor.middleware.sketch_snapshot import SketchSnapshot
 from quaestor.ports import SketchState
 
 MICRO_CACHE_MS = 1_000

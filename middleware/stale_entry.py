@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from middleware.context import ExchangeContext
-from middleware.interface import RawHeaders
-from middleware.storable_fields import of_connection
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.interface import RawHeaders
+from quaestor.middleware.storable_fields import of_connection
 from quaestor.model import CachedResponse
 from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.store.memory import Resident

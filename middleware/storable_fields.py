@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from middleware.interface import RawHeaders
+from quaestor.middleware.interface import RawHeaders
 
 CONNECTION = frozenset(
     {

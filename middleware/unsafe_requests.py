@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from middleware.headers import CACHE
-from middleware.interface import Scope, Send
+from quaestor.middleware.headers import CACHE
+from quaestor.middleware.interface import Scope, Send
 from quaestor.read_path import unsafe_invalidation
 from quaestor.read_path.key import target
 from quaestor.read_path.service import ReadPath

@@ -15,13 +15,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from middleware.admission import somebody
-from middleware.interface import App, Message, RawHeaders, Scope
-from middleware.quarantines import Quarantines
-from middleware.refresh import asked_alone, only_request
-from middleware.routes import Plan
-from middleware.storable_fields import storable
 from quaestor.capture import Outcome, recording
+from quaestor.middleware.admission import somebody
+from quaestor.middleware.interface import App, Message, RawHeaders, Scope
+from quaestor.middleware.quarantines import Quarantines
+from quaestor.middleware.refresh import asked_alone, only_request
+from quaestor.middleware.routes import Plan
+from quaestor.middleware.storable_fields import storable
 from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
 from quaestor.read_path.probation import DIVERGED
 from quaestor.read_path.quarantine_trial import TRIAL_SHARE, Trial

@@ -1,7 +1,7 @@
 """Quaestor: exact invalidation of cached MongoDB query results, in the app, the CDN and the browser.
 
-Everything that an application imports comes from here, from `middleware` and from `cdn_adapters` (docs/api.md). Names are
-imported when they are first used: a process of the matching grid does not pay for the web part.
+An application imports everything from here, and adapters for CDNs from `quaestor.cdn_adapters` (docs/api.md). Names are imported
+at first use: a process of the matching grid does not pay for the web part.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnsupportedQueryError,
     )
     from quaestor.incremental import ResultEvent, replay
+    from quaestor.middleware import BrowserClient, QuaestorMiddleware
     from quaestor.model import Operation, Query
     from quaestor.observability.hooks import FailureSeen, InvalidationDone, ReadAnswered
     from quaestor.policy import Representation
@@ -49,6 +50,7 @@ __all__ = [
     "Action",
     "AdminApi",
     "AdminToken",
+    "BrowserClient",
     "CdnAdapter",
     "CdnError",
     "CollectionAccess",
@@ -70,6 +72,7 @@ __all__ = [
     "Principal",
     "Quaestor",
     "QuaestorError",
+    "QuaestorMiddleware",
     "QuaestorRouter",
     "QuaestorSyncTransport",
     "QuaestorTransport",
@@ -117,6 +120,7 @@ _NAMES = {
     "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",
+    "quaestor.middleware": "BrowserClient QuaestorMiddleware",
     "quaestor.model": "Operation Query",
     "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
     "quaestor.policy": "Representation",

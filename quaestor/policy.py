@@ -1,7 +1,7 @@
 """The policy of a route: who may share its answers, what their key is made of, how long which copy lives.
 
-Read from the route (see `middleware.routes`) before the handler runs, and kept per path. What a route leaves open is None:
-then the settings and the estimator decide. A policy only ever restricts what is true without it, except for `sharing`: a
+Read from the route (see `quaestor.middleware.routes`) before the handler runs, and kept per path. What a route leaves open is
+None: then the settings and the estimator decide. A policy only ever restricts what is true without it, except for `sharing`: a
 request with credentials is answered from cache if, and only if, its route declares with whom its answers are shared.
 """
 

@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks.idling.routes import with_items
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 
 
 def app() -> FastAPI:

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from benchmarks.query_caching.mix import COLLECTIONS, QUERIES, RECORDS
-from cdn_adapters import VarnishAdapter
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.cdn_adapters import VarnishAdapter
+from quaestor.middleware import QuaestorMiddleware
 
 DATABASE: Final = "quaestor_fig58"
 APP: Final = "benchmarks.query_caching.app:fig58_app"

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("quaestor", "middleware", "cdn_adapters")
+PACKAGES = ("quaestor", "quaestor.middleware", "quaestor.cdn_adapters")
 ROOT = Path(__file__).parents[2]
 _OUTSIDE = re.compile(r"\]\((\.\./[\w/.-]+?)(#[\w-]+)?\)")
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from middleware.interface import App, Receive, Scope, Send
 from quaestor.admin.endpoints import Endpoints, problem_of
 from quaestor.admin.guard import Guard, client_of
 from quaestor.admin.problem_details import problem
@@ -21,6 +20,7 @@ from quaestor.admin.registered_urls import RegisteredUrls
 from quaestor.admin.request import Call, Refused, json_body
 from quaestor.admin.token import AdminToken
 from quaestor.app import Quaestor
+from quaestor.middleware.interface import App, Receive, Scope, Send
 
 PATH = "/quaestor/admin"
 MAX_PARAMETERS = 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from middleware.interface import Scope, Send
 from quaestor.admin.problem_details import problem
 from quaestor.admin.token import AdminToken, Failures
 from quaestor.clock import Clock
+from quaestor.middleware.interface import Scope, Send
 from quaestor.observability.telemetry import Telemetry
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from middleware.interface import Receive, Scope
+from quaestor.middleware.interface import Receive, Scope
 
 MAX_BODY_BYTES = 256 * 1024
 BODY_TIMEOUT_S = 10.0

@@ -19,7 +19,7 @@ from quaestor.doctor.hosted_app import check_examples, load_app, middleware_of, 
 from quaestor.read_path.verification import Finding
 
 if TYPE_CHECKING:
-    from middleware.audit import Examined
+    from quaestor.middleware.audit import Examined
 
 
 def audit(

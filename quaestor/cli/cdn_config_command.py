@@ -19,7 +19,7 @@ def config(
     ] = None,
 ) -> None:
     """Print the configuration that a CDN needs before a Quaestor application: VCL, rules or commands."""
-    from cdn_adapters import provider_configuration
+    from quaestor.cdn_adapters import provider_configuration
 
     given = {}
     for one in values or []:

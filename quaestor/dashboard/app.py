@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from middleware.interface import Receive, Scope, Send
-from middleware.sketch_snapshot import acceptable
 from quaestor.admin.endpoints import problem_of
 from quaestor.admin.guard import Guard, client_of
 from quaestor.admin.problem_details import problem
@@ -28,6 +26,8 @@ from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.publishing import Publishing
 from quaestor.dashboard.what_if import WhatIf
 from quaestor.errors import ConfigurationError
+from quaestor.middleware.interface import Receive, Scope, Send
+from quaestor.middleware.sketch_snapshot import acceptable
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
 from quaestor.ttl.published import SupersededError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from middleware.interface import Send
-from middleware.sketch_snapshot import acceptable
+from quaestor.middleware.interface import Send
+from quaestor.middleware.sketch_snapshot import acceptable
 from quaestor.read_path.validation import none_match_fails, strong_etag
 
 FOLDER: Final = Path(__file__).parent / "assets"

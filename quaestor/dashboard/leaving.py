@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from middleware.interface import Receive
 from quaestor.admin.request import Refused
+from quaestor.middleware.interface import Receive
 from quaestor.tasks import ended
 
 T = TypeVar("T")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from middleware.interface import Receive
 from quaestor.admin.request import Refused
 from quaestor.dashboard.applying import Applying, name_of, number_of, parameters_of
 from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.leaving import while_there
+from quaestor.middleware.interface import Receive
 from quaestor.ttl.canary_guards import NAMES
 from quaestor.ttl.published import Publication
 

@@ -8,7 +8,6 @@ from typing import Final
 
 import uvicorn
 
-from middleware.interface import App, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
 from quaestor.admin.token import AdminToken
 from quaestor.clock import system_clock
@@ -21,6 +20,7 @@ from quaestor.dashboard.reports import SharedReports
 from quaestor.dashboard.what_if import WhatIf
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.redis import clients

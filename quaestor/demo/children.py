@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cdn_adapters import varnish_vcl
+from quaestor.cdn_adapters import varnish_vcl
 from quaestor.demo import replay, servers
 from quaestor.demo.servers import HOST, Server
 from quaestor.model import GridShape

@@ -19,10 +19,10 @@ from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cdn_adapters import VarnishAdapter
-from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.cdn_adapters import VarnishAdapter
 from quaestor.demo.reporter import Reporter
+from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from quaestor.tasks import ended
 
 Document = dict[str, Any]

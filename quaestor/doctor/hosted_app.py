@@ -14,7 +14,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.tasks import ended
 
 if TYPE_CHECKING:
-    from middleware import QuaestorMiddleware
+    from quaestor.middleware import QuaestorMiddleware
 
 _DEEPEST = 64
 _PATIENCE_S = 20.0
@@ -58,7 +58,7 @@ async def started(app: Any) -> AsyncIterator[None]:
 
 def middleware_of(app: Any) -> QuaestorMiddleware:
     """The cache in or around a started app. Raises ConfigurationError if there is none."""
-    from middleware import QuaestorMiddleware
+    from quaestor.middleware import QuaestorMiddleware
 
     for layer in layers(app):
         if isinstance(layer, QuaestorMiddleware):

@@ -15,7 +15,7 @@ def examined(inside: Any) -> Iterator[Diagnosis]:
 
     inside: what the cache wraps.
     """
-    from middleware.order import standing_inside
+    from quaestor.middleware.order import standing_inside
 
     try:
         found = standing_inside(inside)

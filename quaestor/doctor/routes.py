@@ -11,8 +11,8 @@ from quaestor.errors import ConfigurationError
 from quaestor.read_path.verification import Finding
 
 if TYPE_CHECKING:
-    from middleware import QuaestorMiddleware
-    from middleware.audit import Examined
+    from quaestor.middleware import QuaestorMiddleware
+    from quaestor.middleware.audit import Examined
 
 _DECIDED: Final = frozenset({"bypass", "private-route", "no-store", "private", "declared"})
 """Reasons that the application's author has given."""

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
-from middleware.asked_scope import unrecorded
-from middleware.interface import Message, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
 from quaestor.admin.registered_urls import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
+from quaestor.middleware.asked_scope import unrecorded
+from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.model import CapturedRead, Uncacheable, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.proxy import fields

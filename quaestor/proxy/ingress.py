@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from middleware.interface import App, Message, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
+from quaestor.middleware.interface import App, Message, Receive, Scope, Send
 from quaestor.observability.event_log import EventLog
 from quaestor.proxy import fields
 from quaestor.proxy.options import ProxyOptions

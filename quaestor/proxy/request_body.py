@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
-from middleware.interface import Message, Receive
+from quaestor.middleware.interface import Message, Receive
 from quaestor.proxy.connection import RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 

@@ -9,7 +9,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from middleware.interface import Scope
+from quaestor.middleware.interface import Scope
 from quaestor.proxy import fields
 from quaestor.proxy.protocol import TARGET
 

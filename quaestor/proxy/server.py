@@ -9,14 +9,14 @@ from pathlib import Path
 
 import uvicorn
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
 from quaestor.clock import Clock, system_clock
 from quaestor.dashboard import Dashboard
 from quaestor.errors import ConfigurationError
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App
 from quaestor.model import CapturedRead
 from quaestor.policy import RoutePolicy
 from quaestor.proxy.forwarder import Forwarder

@@ -1,6 +1,6 @@
 """Request fields that a handler asked for, found or not: they decide about its answer as if `Vary` named them.
 
-Which of them count is decided here; that they were asked for is noticed by what the handler is shown (`middleware.asked_scope`).
+Which of them count is decided here. What the handler is shown notices that it asked for them (`quaestor.middleware.asked_scope`).
 
 Fields with a treatment of their own do not count: what is in the key anyway, what the cache evaluates itself, what belongs to one
 connection, and what tells traces apart. Credentials do not count either, because a request that carries some is either passed by

@@ -13,8 +13,8 @@ from pymongo.errors import PyMongoError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from middleware.asked_scope import unrecorded
 from quaestor.capture import uncacheable
+from quaestor.middleware.asked_scope import unrecorded
 from quaestor.observability.telemetry import Telemetry
 from quaestor.rest import bodies, strict_json
 from quaestor.rest.access import ANONYMOUS, Access, Action, addressable

@@ -6,12 +6,13 @@ Every import counts: those inside functions, and those under `TYPE_CHECKING` too
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
+from tests.architecture.sources import FOLDERS, ROOT, SOURCES, name_of
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
@@ -50,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.shared_services",),
     ("quaestor.services", "quaestor.settling", "quaestor.watching"),
     ("quaestor.app",),
-    ("middleware", "cdn_adapters"),
+    ("quaestor.middleware", "quaestor.cdn_adapters"),
     ("quaestor.rest",),
     ("quaestor.admin", "quaestor.simulation"),
     ("quaestor.dashboard",),
@@ -99,7 +100,7 @@ def all_imports() -> list[Import]:
         one
         for module, source in MODULES.items()
         for one in imports(module, source)
-        if one.imported.partition(".")[0] in PACKAGES and one.imported != module
+        if one.imported.partition(".")[0] == "quaestor" and one.imported != module
     ]
 
 
@@ -111,6 +112,19 @@ def room_of(module: str) -> str:
         if name in FLOOR and (name != "quaestor" or module == "quaestor"):
             return name
     raise AssertionError(f"{module} lives in no room of LAYERS: name its floor")
+
+
+def test_no_file_imports_a_folder_past_its_package() -> None:
+    """`import middleware` in a checkout would load a second copy of each module; the package is `quaestor.middleware`."""
+    folders = set(FOLDERS.values()) - {"quaestor"}
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    wrong = []
+    for name in tracked.stdout.split():
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            wrong += [f"{name}: {module}" for module in modules if module.partition(".")[0] in folders]
+    assert wrong == []
 
 
 def test_every_import_is_of_a_module_that_exists() -> None:

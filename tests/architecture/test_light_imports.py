@@ -25,7 +25,7 @@ LIGHT = (
     ),
     ("quaestor.services", ("redis", "httpx", "fastapi")),
     ("middleware", ("redis", "httpx", "opentelemetry")),
-    ("cdn_adapters", ("redis", "pymongo", "fastapi", "quaestor.invalidation", "quaestor.app")),
+    ("quaestor.cdn_adapters", ("redis", "pymongo", "fastapi", "quaestor.invalidation", "quaestor.app")),
 )
 
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cdn_adapters.akamai import Akamai
-from cdn_adapters.azure_front_door import AzureFrontDoor
-from cdn_adapters.bunny import Bunny
-from cdn_adapters.cloudflare import Cloudflare
-from cdn_adapters.cloudfront import CloudFront
-from cdn_adapters.fastly import Fastly
-from cdn_adapters.google_cloud_cdn import GoogleCloudCdn
-from cdn_adapters.hosted import HostedPlace
-from cdn_adapters.keycdn import KeyCdn
-from cdn_adapters.netlify import Netlify
-from cdn_adapters.vercel import Vercel
-from cdn_adapters.webhook import Webhook
+from quaestor.cdn_adapters.akamai import Akamai
+from quaestor.cdn_adapters.azure_front_door import AzureFrontDoor
+from quaestor.cdn_adapters.bunny import Bunny
+from quaestor.cdn_adapters.cloudflare import Cloudflare
+from quaestor.cdn_adapters.cloudfront import CloudFront
+from quaestor.cdn_adapters.fastly import Fastly
+from quaestor.cdn_adapters.google_cloud_cdn import GoogleCloudCdn
+from quaestor.cdn_adapters.hosted import HostedPlace
+from quaestor.cdn_adapters.keycdn import KeyCdn
+from quaestor.cdn_adapters.netlify import Netlify
+from quaestor.cdn_adapters.vercel import Vercel
+from quaestor.cdn_adapters.webhook import Webhook
 from tests.cdn_contracts import (
     akamai,
     azure_front_door,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdn_adapters import Accepted, Answer, Target
-from cdn_adapters.requests import requests_of
+from quaestor.cdn_adapters import Accepted, Answer, Target
+from quaestor.cdn_adapters.requests import requests_of
 from tests.cdn_contracts.providers import World
 
 

@@ -7,8 +7,8 @@ import logging
 import pytest
 from pydantic import SecretStr
 
-from cdn_adapters import Delivered, Rejected, Target, Throttled
-from cdn_adapters.capabilities import TAG, URL
+from quaestor.cdn_adapters import Delivered, Rejected, Target, Throttled
+from quaestor.cdn_adapters.capabilities import TAG, URL
 from quaestor.errors import CdnError, ConfigurationError
 from tests.cdn_contracts.providers import PROVIDERS, World
 from tests.cdn_contracts.purging import purge, send_at_once

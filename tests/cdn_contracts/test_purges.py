@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdn_adapters import Delivered
-from cdn_adapters.capabilities import EVERYTHING, TAG, URL
-from cdn_adapters.requests import requests_of
+from quaestor.cdn_adapters import Delivered
+from quaestor.cdn_adapters.capabilities import EVERYTHING, TAG, URL
+from quaestor.cdn_adapters.requests import requests_of
 from tests.cdn_contracts.providers import World
 from tests.cdn_contracts.purging import purge
 

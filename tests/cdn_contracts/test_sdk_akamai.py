@@ -9,8 +9,8 @@ import pytest
 from akamai.edgegrid.edgegrid import EdgeGridAuthHeaders
 from requests import Request, Session
 
-from cdn_adapters import Delivered, Target
-from cdn_adapters.capabilities import TAG, URL
+from quaestor.cdn_adapters import Delivered, Target
+from quaestor.cdn_adapters.capabilities import TAG, URL
 from tests.cdn_contracts.akamai import ACCESS_TOKEN, CLIENT_SECRET, CLIENT_TOKEN, AkamaiContract
 from tests.cdn_contracts.compared import compared
 from tests.cdn_contracts.providers import akamai_place

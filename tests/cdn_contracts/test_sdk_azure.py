@@ -10,8 +10,8 @@ from azure.core.credentials import AccessToken
 from azure.mgmt.cdn import CdnManagementClient
 from azure.mgmt.cdn.models import AfdPurgeParameters
 
-from cdn_adapters import Accepted, Delivered, Target
-from cdn_adapters.capabilities import EVERYTHING, URL
+from quaestor.cdn_adapters import Accepted, Delivered, Target
+from quaestor.cdn_adapters.capabilities import EVERYTHING, URL
 from tests.cdn_contracts.azure_front_door import ENDPOINT, GROUP, PROFILE, SUBSCRIPTION, AzureContract
 from tests.cdn_contracts.compared import compared
 from tests.cdn_contracts.providers import azure_place

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from cloudflare import Cloudflare as Sdk
 
-from cdn_adapters import Delivered, Target
-from cdn_adapters.capabilities import PREFIX, TAG, URL
-from cdn_adapters.cloudflare import Cloudflare
+from quaestor.cdn_adapters import Delivered, Target
+from quaestor.cdn_adapters.capabilities import PREFIX, TAG, URL
+from quaestor.cdn_adapters.cloudflare import Cloudflare
 from tests.cdn_contracts.cloudflare import TOKEN, ZONE, CloudflareContract
 from tests.cdn_contracts.compared import compared
 from tests.cdn_contracts.serving import serving

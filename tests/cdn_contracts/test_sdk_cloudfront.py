@@ -9,8 +9,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from cdn_adapters import Accepted, Delivered, Target
-from cdn_adapters.capabilities import EVERYTHING, TAG, URL
+from quaestor.cdn_adapters import Accepted, Delivered, Target
+from quaestor.cdn_adapters.capabilities import EVERYTHING, TAG, URL
 from tests.cdn_contracts.cloudfront import (
     ACCESS_KEY,
     DISTRIBUTION,

@@ -7,9 +7,9 @@ import pytest
 from fastly.api import purge_api
 from fastly.model.purge_response import PurgeResponse
 
-from cdn_adapters import Delivered, Target
-from cdn_adapters.capabilities import TAG, URL
-from cdn_adapters.fastly import Fastly
+from quaestor.cdn_adapters import Delivered, Target
+from quaestor.cdn_adapters.capabilities import TAG, URL
+from quaestor.cdn_adapters.fastly import Fastly
 from tests.cdn_contracts.compared import compared
 from tests.cdn_contracts.fastly import SERVICE, TOKEN, FastlyContract
 from tests.cdn_contracts.serving import Served, serving

@@ -10,9 +10,9 @@ from google.cloud import compute_v1
 from google.cloud.compute_v1.services.url_maps.transports.rest import UrlMapsRestTransport
 from google.oauth2 import service_account
 
-from cdn_adapters import Accepted, Delivered, Target
-from cdn_adapters.capabilities import TAG, URL
-from cdn_adapters.google_cloud_cdn import GoogleCloudCdn
+from quaestor.cdn_adapters import Accepted, Delivered, Target
+from quaestor.cdn_adapters.capabilities import TAG, URL
+from quaestor.cdn_adapters.google_cloud_cdn import GoogleCloudCdn
 from tests.cdn_contracts.compared import compared
 from tests.cdn_contracts.google_cloud_cdn import PROJECT, URL_MAP, GoogleContract
 from tests.cdn_contracts.google_cloud_cdn import service_account as key_of

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from cdn_adapters import Target, VarnishAdapter, varnish_vcl
-from cdn_adapters.edgegrid import EdgeGridCredentials
-from cdn_adapters.place import Place
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import SenderOptions
-from cdn_adapters.varnish_node import VarnishNode
+from quaestor.cdn_adapters import Target, VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters.edgegrid import EdgeGridCredentials
+from quaestor.cdn_adapters.place import Place
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.store.outbox_memory import MemoryOutbox
@@ -30,7 +30,7 @@ from tests.support import eventually
 pytestmark = pytest.mark.anyio
 
 TOKEN = "open-sesame-of-the-tests"
-OURS = ("cdn_adapters", "quaestor")
+OURS = ("quaestor",)
 
 
 def plain_texts(thing: object, seen: set[int]) -> Iterator[str]:

@@ -10,9 +10,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cdn_adapters import Answer, Delivered, Delivery, Rejected, Souin, Target
-from cdn_adapters.capabilities import TAG
-from cdn_adapters.requests import requests_of
+from quaestor.cdn_adapters import Answer, Delivered, Delivery, Rejected, Souin, Target
+from quaestor.cdn_adapters.capabilities import TAG
+from quaestor.cdn_adapters.requests import requests_of
 from quaestor.errors import CdnError, RegistrationRefusedError
 from tests.cdn_contracts.serving import BROKEN, CUT, HTML, Reply, Served, serving
 from tests.cdn_contracts.souin import TOKEN, SouinContract, kept_s

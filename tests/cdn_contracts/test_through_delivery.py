@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cdn_adapters import BatchLimits, Delivery, Fastly, Target
-from cdn_adapters.capabilities import TAG
+from quaestor.cdn_adapters import BatchLimits, Delivery, Fastly, Target
+from quaestor.cdn_adapters.capabilities import TAG
 from quaestor.errors import CdnError
 from tests.cdn_contracts.fastly import SERVICE, TOKEN, FastlyContract
 from tests.cdn_contracts.serving import BROKEN, serving

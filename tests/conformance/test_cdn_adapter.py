@@ -12,7 +12,7 @@ from typing import Protocol
 import httpx
 import pytest
 
-from cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
 from quaestor.errors import CdnError
 from quaestor.ports import CdnAdapter

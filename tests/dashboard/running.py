@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
 from quaestor import AdminToken, Dashboard, Quaestor
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from tests.support import PATIENCE_S
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"

@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
 from quaestor import AdminToken, Dashboard, Quaestor, cached, public
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from tests.support import PATIENT, served_by_uvicorn
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"

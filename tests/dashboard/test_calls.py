@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from middleware import QuaestorMiddleware
 from quaestor import AdminToken, ConfigurationError, Dashboard, Quaestor, services
 from quaestor.dashboard import live
 from quaestor.dashboard.assets import FOLDER, Assets
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.ports import LifetimeEstimator
 from quaestor.ttl.baselines import StaticTtl
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, VIEWER, lifespan, plain, watched

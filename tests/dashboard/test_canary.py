@@ -12,9 +12,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from middleware import QuaestorMiddleware
 from quaestor import AdminToken, Dashboard, Quaestor, services
 from quaestor.dashboard import live, standalone
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.settings import Settings
 from quaestor.ttl.baselines import StaticTtl
 from quaestor.ttl.canary_counts import Counts

@@ -42,7 +42,7 @@ Use = Callable[[Names, Any], Awaitable[None]]
 APP = """
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from quaestor import Quaestor
 app = FastAPI()
 quaestor = Quaestor()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import cdn_adapters
-import middleware
 import quaestor
+from quaestor import cdn_adapters, middleware
 from tests.docs.blocks import ROOT
 
 

@@ -14,8 +14,8 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from tests.support import PATIENT
 
 

@@ -12,10 +12,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import AdminApi, AdminToken, ConfigurationError, FailureSeen, Quaestor, Settings
 from quaestor.admin.status_text import text
 from quaestor.demo import servers
+from quaestor.middleware import QuaestorMiddleware
 from tests.doctor.called import Client
 from tests.support import PATIENT, eventually
 

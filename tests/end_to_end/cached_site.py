@@ -19,14 +19,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from cdn_adapters import Delivered, Delivery, Place, Target
-from cdn_adapters.answers import Answer
-from cdn_adapters.place import Connection
-from middleware import QuaestorMiddleware
-from middleware.interface import Message, Receive, Scope, Send
 from quaestor import Quaestor
+from quaestor.cdn_adapters import Delivered, Delivery, Place, Target
+from quaestor.cdn_adapters.answers import Answer
+from quaestor.cdn_adapters.place import Connection
 from quaestor.cluster_time import version_of
 from quaestor.demo.servers import HOST
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.model import Version
 from tests.end_to_end.real_caches import LIMITS
 from tests.support import PATIENCE_S, PATIENT, eventually

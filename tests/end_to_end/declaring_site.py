@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import cache_policy, cached, cookie, per_role, per_user, private, public
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import TaggingCdn
 from tests.support import PATIENT, eventually
 

@@ -9,8 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from tests.support import PATIENT
 
 

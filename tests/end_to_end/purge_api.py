@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
-from cdn_adapters.answers import Answer, Delivered, Throttled
-from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField
-from cdn_adapters.place import Connection, Target, cheapest_targets
-from cdn_adapters.tag_field import tag_headers
+from quaestor.cdn_adapters.answers import Answer, Delivered, Throttled
+from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField
+from quaestor.cdn_adapters.place import Connection, Target, cheapest_targets
+from quaestor.cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError
 from tests.support import served
 

@@ -11,10 +11,10 @@ import asyncio
 import sys
 import time
 
-from cdn_adapters.capabilities import TAG
-from cdn_adapters.place import Target
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters.capabilities import TAG
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import SenderOptions
 from quaestor.errors import StoreError
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox

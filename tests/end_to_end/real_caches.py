@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cdn_adapters import BatchLimits, Delivery, Nginx, Place, Squid, TrafficServer, provider_configuration
-from cdn_adapters.varnish_node import VarnishNode
+from quaestor.cdn_adapters import BatchLimits, Delivery, Nginx, Place, Squid, TrafficServer, provider_configuration
+from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.demo.servers import HOST, Server, free_port, varnish_binary, varnish_server
 from tests.support import PATIENCE_S
 

@@ -16,9 +16,9 @@ from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from starlette.middleware import Middleware
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import Declaration
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, Limits, QuaestorRouter
 from quaestor.rest.etags import record_etag
 from tests.support import PATIENCE_S, PATIENT, eventually

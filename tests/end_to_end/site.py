@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine, reads
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware, lookup
+from quaestor.middleware import QuaestorMiddleware, lookup
 from quaestor.read_path import coalescing
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore

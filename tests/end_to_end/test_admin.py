@@ -14,12 +14,12 @@ import pymongo
 import pytest
 from fastapi import FastAPI
 
-from middleware import QuaestorMiddleware
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.admin.status_text import text
 from quaestor.app import Quaestor
 from quaestor.cli import main
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from tests.end_to_end.scripted_origin import PLAIN, ScriptedOrigin, answer, scripted_origin, serving

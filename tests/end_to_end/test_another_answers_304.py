@@ -8,8 +8,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from middleware.bodies import UnkeyedBody
-from middleware.interface import Message
+from quaestor.middleware.bodies import UnkeyedBody
+from quaestor.middleware.interface import Message
 from tests.end_to_end.site import Site
 from tests.raw_asgi import Exchanged, exchanged, scope_of
 

@@ -13,9 +13,9 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.capture.unreported import UnreportedWrites
+from quaestor.middleware import QuaestorMiddleware
 from tests.end_to_end.test_distributed import grid, pages, workers
 from tests.support import PATIENT, eventually
 

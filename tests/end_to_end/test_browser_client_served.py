@@ -10,8 +10,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from middleware import BrowserClient
 from quaestor.errors import ConfigurationError
+from quaestor.middleware import BrowserClient
 from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import reads
 

@@ -10,9 +10,8 @@ import types
 import pytest
 from starlette.applications import Starlette
 
-from cdn_adapters import MemoryAdapter, VarnishAdapter
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.cdn_adapters import MemoryAdapter, VarnishAdapter
 from quaestor.cdn_ports import Finding, Level
 from quaestor.demo.servers import HOST, Server
 from quaestor.doctor.cdn_check import check_cdn
@@ -26,6 +25,7 @@ from quaestor.invalidation.effects.canary import (
     canary_tag,
     check,
 )
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
 from quaestor.redis.clients import shared_client

@@ -13,8 +13,8 @@ from starlette.responses import FileResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from middleware import QuaestorMiddleware
 from quaestor import cached
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine, reads
 from tests.raw_asgi import Exchanged, exchanged, scope_of
 

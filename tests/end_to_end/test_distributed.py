@@ -20,7 +20,6 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.demo import servers
@@ -32,6 +31,7 @@ from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Cell, GridShape, Invalidated
 from quaestor.observability.telemetry import Telemetry
 from tests.support import PATIENCE_S, eventually

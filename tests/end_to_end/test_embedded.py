@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient, DeleteOne, InsertOne, UpdateOne
 
 import quaestor as package
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio

@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Message
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Message
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.middleware import QuaestorMiddleware
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.redis.clients import shared_client
 from tests.support import eventually
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.end_to_end.site import Site, raw_get, status_of
 from tests.hand_driven import HandEngine, reads
 from tests.support import eventually

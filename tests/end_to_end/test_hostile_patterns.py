@@ -14,10 +14,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.event_layer.codec import encode_query_event
 from quaestor.explain.explanation import explain
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Operation, Query
 from quaestor.planning.plan import plan_query
 from quaestor.query.regex import ENGINES

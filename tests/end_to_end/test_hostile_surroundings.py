@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
 
-from middleware import QuaestorMiddleware
 from quaestor.caching import cached, private, public
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.store.memory import MemoryStore
 from quaestor.store.two_level import TwoLevelStore
@@ -142,7 +142,7 @@ async def test_thousands_of_forwarding_fields_are_not_gathered_before_they_are_c
         looked_at += 1
         return shown(name, value)
 
-    monkeypatch.setattr("middleware.asgi.shown", counting)
+    monkeypatch.setattr("quaestor.middleware.asgi.shown", counting)
     site = Site(echo)
     seen = await Answered(site.app, "/items", headers=[(b"x-host", b"a")] * 4_000).get()
     assert "detail=unkeyed" in seen.status

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from middleware.sending_watched import WATCHED_FROM
+from quaestor.middleware.sending_watched import WATCHED_FROM
 from tests.end_to_end.site import Site
 from tests.hand_driven import TaggingCdn, reads
 

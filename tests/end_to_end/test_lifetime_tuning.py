@@ -12,9 +12,9 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, services
 from quaestor.cli import main
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.simulation.comparison import production
 from quaestor.simulation.simulate import System, simulated
 from quaestor.simulation.workload import recorded

@@ -10,7 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import HandEngine
 
@@ -152,7 +152,7 @@ async def test_a_clock_set_back_to_the_second_of_a_sketch_does_not_bring_it_back
 ) -> None:
     """Twice within that second, with nobody asking between: the clock alone cannot tell."""
     passed_s = [0.0]
-    monkeypatch.setattr("middleware.sketch_source.monotonic", lambda: passed_s[0])
+    monkeypatch.setattr("quaestor.middleware.sketch_source.monotonic", lambda: passed_s[0])
     site = Site()
     assert (await site.get("/quaestor/sketch")).content == b"sketch 1"
     site.engine.clock.now_ms += 700

@@ -15,7 +15,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.end_to_end.site import Site, raw_get, status_of
 from tests.hand_driven import HandEngine, reads
 from tests.support import PATIENCE_S
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two pieces a busy machine may stand still."""
-    monkeypatch.setattr("middleware.held_answer.HOLD_S", PATIENCE_S)
+    monkeypatch.setattr("quaestor.middleware.held_answer.HOLD_S", PATIENCE_S)
 
 
 async def test_an_answer_in_pieces_is_stored_whole() -> None:
@@ -107,7 +107,7 @@ async def test_event_streams_are_passed_on_as_they_come() -> None:
 
 
 async def test_a_slow_answer_in_pieces_is_released_instead_of_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("middleware.held_answer.HOLD_S", 0.01)
+    monkeypatch.setattr("quaestor.middleware.held_answer.HOLD_S", 0.01)
     forever = asyncio.Event()
 
     async def handler(request: Request) -> Response:

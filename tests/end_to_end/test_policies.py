@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import Declaration, cached, header, per_user, private, public
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.invalidation.effects.manual import ManualInvalidation
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.settings import Settings
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.raw_asgi import Message, answered
@@ -313,7 +313,7 @@ async def test_hits_of_declared_routes_need_no_second_look(
     site = Site(routes={"/a": cached(scope=public(), headers=["accept-language"])})
     for _ in range(2):
         last = await site.get(**fields)
-    monkeypatch.setattr("middleware.asgi.Exchange", None)
+    monkeypatch.setattr("quaestor.middleware.asgi.Exchange", None)
     assert (await site.get(**fields)).text == last.text
     with pytest.raises(TypeError):
         await site.get(if_none_match='"x"', **fields)

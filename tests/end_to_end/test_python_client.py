@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI, Header
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, QuaestorSyncTransport, QuaestorTransport, resolve
 from quaestor.caching import cached, header, per_user
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, QuaestorRouter
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
 from tests.sketch_clients.http_server import serving

@@ -14,10 +14,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.capture.rereading import Reread
 from quaestor.errors import DatabaseError
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Query
 from tests.support import PATIENT, eventually
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import zstandard
 
-from middleware.sketch_limit import BURST, PER_SECOND, NonceLimit
-from middleware.sketch_snapshot import SketchSnapshot, acceptable
 from quaestor.cache_sketch import MemoryCacheSketch, wire_format
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
+from quaestor.middleware.sketch_limit import BURST, PER_SECOND, NonceLimit
+from quaestor.middleware.sketch_snapshot import SketchSnapshot, acceptable
 from quaestor.read_path.structured import dictionary
 from tests.end_to_end.site import Site
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
 from quaestor.caching import cached
+from quaestor.middleware import QuaestorMiddleware
 from tests.end_to_end.site import Site, raw_get, status_of
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.support import eventually

@@ -18,9 +18,9 @@ import pymongo
 import pytest
 from fastapi import FastAPI
 
-from middleware import QuaestorMiddleware
 from quaestor import ConfigurationError, Quaestor
 from quaestor.event_layer import streams
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.testing import assert_cached, assert_cached_async, assert_not_cached, assert_not_cached_async
 from tests.docs.blocks import blocks
 from tests.support import PATIENT
@@ -175,7 +175,7 @@ import os
 import pymongo
 from fastapi import FastAPI
 from quaestor import Quaestor
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 
 quaestor = Quaestor()
 items = pymongo.MongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]).shop.items

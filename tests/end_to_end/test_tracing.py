@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from middleware import QuaestorMiddleware
 from quaestor.caching import Declaration, cached, header, per_user
 from quaestor.errors import RegistrationRefusedError
 from quaestor.invalidation.effects.effects import Effects
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Cell, Dependent, Invalidated, MatchType
 from quaestor.observability.tracing import trace_id_of, version_text
 from tests.hand_driven import HandEngine, TaggingCdn, reads

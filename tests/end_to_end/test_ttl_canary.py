@@ -14,11 +14,11 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, services
 from quaestor.cli import main
 from quaestor.clock import system_clock
 from quaestor.event_layer.connecting import event_layer
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
 from quaestor.redis.clients import shared_client

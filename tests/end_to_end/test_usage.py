@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_query_event
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Registration, Usage
 from tests.support import PATIENT, eventually
 

@@ -10,8 +10,8 @@ from functools import partial
 import httpx
 import pytest
 
-from cdn_adapters import VarnishAdapter, varnish_vcl
-from cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
+from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
 from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import CdnError
 from tests.end_to_end.origin import Origin

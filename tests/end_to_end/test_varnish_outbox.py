@@ -9,7 +9,7 @@ from functools import partial
 import httpx
 import pytest
 
-from cdn_adapters import BatchLimits, VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters import BatchLimits, VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client

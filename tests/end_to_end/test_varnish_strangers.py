@@ -7,7 +7,7 @@ from functools import partial
 import httpx
 import pytest
 
-from cdn_adapters import VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import CdnError
 from tests.end_to_end.origin import Origin

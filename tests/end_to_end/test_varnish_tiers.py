@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 import pytest
 
-from cdn_adapters import Delivery, FanOut, Nginx, Tiers, VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters import Delivery, FanOut, Nginx, Tiers, VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

@@ -18,9 +18,9 @@ from pymongo import AsyncMongoClient
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.invalidation.registry.registration_ids import partition_of
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Invalidated
 
 DATABASE = "SITE_DATABASE"

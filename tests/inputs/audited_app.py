@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, uncacheable
+from quaestor.middleware import QuaestorMiddleware
 from tests.support import PATIENT
 
 quaestor = Quaestor(**PATIENT)

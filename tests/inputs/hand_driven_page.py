@@ -8,7 +8,7 @@ import httpx
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine
 
 

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from tests.support import PATIENT, eventually
 
 Choose = Callable[[str], Any]

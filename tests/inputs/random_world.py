@@ -21,8 +21,8 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 from starlette.requests import Request
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from tests.inputs.movable_clock import EPOCH, MovableClock
 from tests.inputs.random_handlers import JUMPS, RECORDS, Ask, Change, Handler, Jump, Round, Story, Write, add
 from tests.inputs.random_inputs import VALUES, WAYS, Records, Run, Said, Unseen, times

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine, reads
 from tests.inputs.hand_driven_page import client_of
 from tests.inputs.orgs import is_hit, varies_by

@@ -12,7 +12,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from middleware.asked_scope import hand_back, recorded, unrecorded
+from quaestor.middleware.asked_scope import hand_back, recorded, unrecorded
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing
 from quaestor.read_path.asked_fields import AskedFields, deciding, refusal
 from quaestor.read_path.vary import variant_key

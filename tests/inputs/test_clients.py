@@ -12,12 +12,12 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient, MongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, cached
 from quaestor.capture import Capture
 from quaestor.capture.clients import watch_client
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.parts import build_parts
 from quaestor.settings import Settings

@@ -14,9 +14,9 @@ from pymongo.encryption import Algorithm, ClientEncryption
 from pymongo.encryption_options import AutoEncryptionOpts
 from pymongo.errors import OperationFailure
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.capture import recording
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Uncacheable
 from tests.inputs.flights import Async, Sync, alive, get, is_hit
 from tests.support import PATIENT, eventually

@@ -14,10 +14,10 @@ from pymongo import AsyncMongoClient
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.responses import PlainTextResponse
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
 from quaestor import Quaestor
 from quaestor.caching import cache_policy, public
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.rest import Access, Principal, QuaestorRouter
 from tests.support import PATIENT, eventually
 

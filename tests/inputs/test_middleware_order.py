@@ -29,11 +29,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
-from middleware.order import misplaced, standing_inside
 from quaestor import AdminApi, AdminToken, Quaestor, cached, public
 from quaestor.admin.status_text import text
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
+from quaestor.middleware.order import misplaced, standing_inside
 from tests.hand_driven import HandEngine, reads
 from tests.inputs.orgs import is_hit
 

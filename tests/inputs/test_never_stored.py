@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fastapi import Request, Response
 
-from middleware.asked_entries import AskedEntries
-from middleware.never_stored import NeverStored
+from quaestor.middleware.asked_entries import AskedEntries
+from quaestor.middleware.never_stored import NeverStored
 from tests.inputs.verified_site import VerifiedSite, verified_site
 from tests.support import eventually
 

@@ -16,9 +16,9 @@ from fastapi.responses import StreamingResponse
 from pymongo import AsyncMongoClient, InsertOne, MongoClient, UpdateOne
 from pymongo.write_concern import WriteConcern
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.cluster_time import version_of
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.ports import CdnAdapter
 from tests.end_to_end.test_distributed import grid
 from tests.hand_driven import TaggingCdn

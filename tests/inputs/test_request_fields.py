@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from middleware.interface import App
 from quaestor.errors import ConfigurationError
+from quaestor.middleware.interface import App
 from quaestor.settings import Settings
 from tests.inputs.orgs import APPS, Choose, Make, is_hit, orgs, raw_app, starlette_app, varies_by
 

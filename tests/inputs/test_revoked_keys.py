@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App
 from quaestor import cached, header, per_user, public
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App
 from tests.hand_driven import HandEngine, reads
 from tests.inputs.orgs import is_hit
 from tests.inputs.verified_site import verified_site

@@ -8,10 +8,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient, MongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, cached
 from quaestor.capture import Capture, recording
 from quaestor.capture.clients import watch_client
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Uncacheable
 from quaestor.settings import Settings
 from tests.inputs.flights import Async, alive, becomes_exact, get, is_hit, numbers, page, written

@@ -22,10 +22,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.explain.text_query import explain_text
 from quaestor.invalidation.ingest.change_events import after_images
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Operation, Query
 from quaestor.planning.plan import plan_query
 from tests.hand_driven import HandEngine, reads

@@ -12,8 +12,8 @@ import pymongo
 from fastapi import FastAPI, Request
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.hooks import FailureSeen
 from tests.support import PATIENT
 

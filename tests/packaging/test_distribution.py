@@ -104,14 +104,37 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages(built: tuple[Path, Path
     ).stdout
     wanted = {name for name in listed.split() if (ROOT / name).exists()}
     assert {"quaestor/py.typed", "middleware/py.typed", "cdn_adapters/py.typed"} <= wanted
+    wanted -= {"quaestor/middleware", "quaestor/cdn_adapters"}  # links, for checkouts alone
     sdist, wheel = built
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == wanted
+    assert held == {name if name.startswith("quaestor/") else f"quaestor/{name}" for name in wanted}
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert wanted <= names
     assert {"README.md", "pyproject.toml", "CHANGELOG.md"} <= names
+
+
+def test_an_application_may_have_packages_of_any_name(installed: Installed, tmp_path: Path) -> None:
+    """Own packages `middleware`, `cdn_adapters`, `tests` and `quaestor_app` stay the application's; Quaestor imports too."""
+    installed.add()
+    names = ("middleware", "cdn_adapters", "tests", "quaestor_app")
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWNER = 'application {name}'\n")
+    (tmp_path / "main.py").write_text(
+        f"import {', '.join(names)}\n"
+        "from quaestor import AdminApi, Dashboard, Quaestor, QuaestorMiddleware, QuaestorRouter\n"
+        "from quaestor.cdn_adapters import VarnishAdapter\n"
+        "from quaestor.middleware import QuaestorMiddleware as same\n"
+        "assert same is QuaestorMiddleware\n"
+        f"print(*(package.OWNER for package in ({', '.join(names)})), sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [str(installed.python), "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"application {name}" for name in names]
 
 
 def test_each_command_without_its_extra_names_it(installed: Installed) -> None:

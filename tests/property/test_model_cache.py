@@ -19,9 +19,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from middleware import QuaestorMiddleware
 from quaestor.caching import cached, header, per_role, per_user, private, public
 from quaestor.errors import RegistrationRefusedError
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import CapturedRead, Version
 from quaestor.ports import Registered
 from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads

@@ -11,8 +11,8 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from middleware import QuaestorMiddleware
 from quaestor.caching import cached, header, per_user, public
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.query import Tracking
 from tests.hand_driven import HandEngine, reads

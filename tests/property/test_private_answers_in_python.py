@@ -14,9 +14,9 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from middleware import QuaestorMiddleware
 from quaestor import QuaestorTransport
 from quaestor.caching import By, Scope, cached, cookie, header, per_role, per_user
+from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import FilledSketch, HandEngine, reads
 
 ROLES = {"ann": "staff", "bob": "guest", "cid": "staff"}

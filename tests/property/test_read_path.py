@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from middleware import QuaestorMiddleware
 from quaestor.errors import RegistrationRefusedError, StoreError
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
 from quaestor.ports import Registered
 from quaestor.store.index_memory import MemoryIndex

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
 from quaestor.demo import servers
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore

@@ -14,12 +14,12 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Activated, Cell, GridShape, Operation, Query, Refused, Registration, WriteKind
 from tests.end_to_end.test_distributed import grid, workers
 from tests.recovery.ingesting import Client, Pipelines, ingesting

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-import middleware
+from quaestor import middleware
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.read_path.key import resource
 from tests.sketch_clients.node import CLIENT, run

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import httpx
 import pytest
 
-from middleware.headers import AT_STEP_MS
 from quaestor.client import exchange, server_time, sketches
 from quaestor.client.copies import Copies
 from quaestor.client.exchange import Exchanges
@@ -16,6 +15,7 @@ from quaestor.client.levels import Level
 from quaestor.client.server_time import ServerTime
 from quaestor.client.sketches import Sketches
 from quaestor.client.steps import Ask
+from quaestor.middleware.headers import AT_STEP_MS
 from tests.sketch_clients.history import History, going_back, missing_causes, missing_own_writes, staler_than
 from tests.sketch_clients.simulation import NODES, Client, Crashing, Message, Read, World, run
 

@@ -12,9 +12,9 @@ from fastapi import Cookie, FastAPI, Response
 from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 
-from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import cached, cookie, per_user
+from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from tests.browsers.browser import Browser, Tab
 from tests.support import PATIENT, becomes, served_by_uvicorn
 

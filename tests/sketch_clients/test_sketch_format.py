@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from middleware.sketch_snapshot import SketchSnapshot
 from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.middleware.sketch_snapshot import SketchSnapshot
 
 VECTORS = json.loads((Path(__file__).parent / "sketch_format.json").read_text())
 PAGE = (Path(__file__).parents[2] / "docs" / "sketch_format.md").read_text()

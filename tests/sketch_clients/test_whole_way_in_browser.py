@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 
-from cdn_adapters import VarnishAdapter, varnish_vcl
-from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
+from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from tests.browsers.browser import Browser, Tab
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish
 from tests.support import PATIENT, becomes, served_by_uvicorn

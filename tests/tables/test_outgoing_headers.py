@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from middleware.headers import HeaderPolicy, lives_s
-from middleware.reticence import Reticence, reticence
-from middleware.storable_fields import storable
+from quaestor.middleware.headers import HeaderPolicy, lives_s
+from quaestor.middleware.reticence import Reticence, reticence
+from quaestor.middleware.storable_fields import storable
 from quaestor.model import CachedResponse
 from quaestor.policy import RoutePolicy, Sharing
 from quaestor.settings import Settings

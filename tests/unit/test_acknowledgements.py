@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters.acknowledgements import Acknowledgements
+from quaestor.cdn_adapters.acknowledgements import Acknowledgements
 from quaestor.errors import StoreError
 from quaestor.purge_ports import QueuedPurge
 from quaestor.store.outbox_memory import MemoryOutbox

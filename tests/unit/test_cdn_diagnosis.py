@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdn_adapters import Capabilities, Delivery, FanOut, MemoryCdn, Owner, Rate, TagField, Tiers
-from cdn_adapters.capabilities import TAG
-from cdn_adapters.diagnosis import findings
 from quaestor import Quaestor, Settings
 from quaestor.admin import status_text
+from quaestor.cdn_adapters import Capabilities, Delivery, FanOut, MemoryCdn, Owner, Rate, TagField, Tiers
+from quaestor.cdn_adapters.capabilities import TAG
+from quaestor.cdn_adapters.diagnosis import findings
 from quaestor.cdn_ports import Facts, Level
 from quaestor.doctor.cdn_check import diagnosed
 from quaestor.invalidation.effects.cdn_diagnosis import facts_of

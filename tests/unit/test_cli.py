@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from middleware.audit import Examined
 from quaestor.cli import audit_command, main
 from quaestor.demo import servers
+from quaestor.middleware.audit import Examined
 from quaestor.read_path.verification import Finding
 
 BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'

@@ -9,19 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
-from middleware import QuaestorMiddleware
-from middleware.asked_scope import recorded
-from middleware.bodies import UnkeyedBody
-from middleware.context import ExchangeContext
-from middleware.handler_run import HandlerRun
-from middleware.handler_scope import handler_scope
-from middleware.headers import HeaderPolicy
-from middleware.held_answer import HeldAnswer, ReleaseTimer
-from middleware.interface import Message
-from middleware.quarantines import Quarantines
-from middleware.refresh import Refreshes
-from middleware.routes import Routes
-from middleware.verification import Verifications
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.asked_scope import recorded
+from quaestor.middleware.bodies import UnkeyedBody
+from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.handler_run import HandlerRun
+from quaestor.middleware.handler_scope import handler_scope
+from quaestor.middleware.headers import HeaderPolicy
+from quaestor.middleware.held_answer import HeldAnswer, ReleaseTimer
+from quaestor.middleware.interface import Message
+from quaestor.middleware.quarantines import Quarantines
+from quaestor.middleware.refresh import Refreshes
+from quaestor.middleware.routes import Routes
+from quaestor.middleware.verification import Verifications
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import inspect
 from tests.hand_driven import HandEngine, reads
@@ -123,7 +123,7 @@ def test_a_confirmed_answer_takes_the_place_of_the_304() -> None:
 @pytest.mark.anyio
 async def test_an_answer_in_pieces_is_released_once_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many pieces come, and a client that has left is no error of the handler."""
-    monkeypatch.setattr("middleware.held_answer.HOLD_S", 0.0)
+    monkeypatch.setattr("quaestor.middleware.held_answer.HOLD_S", 0.0)
     begun, go_on = asyncio.Event(), asyncio.Event()
     released = []
 
@@ -146,7 +146,7 @@ async def test_an_answer_in_pieces_is_released_once_and_waited_for(monkeypatch: 
 @pytest.mark.anyio
 async def test_an_answer_that_is_whole_in_time_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """stop() comes first."""
-    monkeypatch.setattr("middleware.held_answer.HOLD_S", 60.0)
+    monkeypatch.setattr("quaestor.middleware.held_answer.HOLD_S", 60.0)
     timer = ReleaseTimer(nothing)
     timer.begin()
     await timer.stop(HandEngine().telemetry)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter
-from cdn_adapters.place import TAG, Target
+from quaestor.cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter
+from quaestor.cdn_adapters.place import TAG, Target
 from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry

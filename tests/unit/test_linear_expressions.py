@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from middleware.page_script import EXAMINED_BYTES, head_opens
-from middleware.routes import path_pattern
+from quaestor.middleware.page_script import EXAMINED_BYTES, head_opens
+from quaestor.middleware.routes import path_pattern
 from quaestor.query.expressions.date_format import read_pattern
 from tests.counted_steps import CountedPattern, text_of
 

@@ -15,13 +15,13 @@ import uvicorn
 from starlette.applications import Starlette
 from typer.testing import CliRunner
 
-from middleware import QuaestorMiddleware
 from quaestor import Quaestor, cached
 from quaestor.cli.main import app as command_line
 from quaestor.doctor.hosted_app import started
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.explain.text_query import explain_text
 from quaestor.invalidation.registry.lag_monitor import LagMonitor
+from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.telemetry import Telemetry
 
 NOBODY = "mongodb://127.0.0.1:1/"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters.own_purges import OwnPurges
+from quaestor.cdn_adapters.own_purges import OwnPurges
 from quaestor.errors import StoreError
 from quaestor.store.outbox_memory import MemoryOutbox
 from tests.support import eventually

@@ -9,10 +9,10 @@ from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Route
 
-from middleware import routes as routes_module
-from middleware.routes import Plan, Routes
 from quaestor.caching import cached, per_user, private, public
 from quaestor.errors import ConfigurationError
+from quaestor.middleware import routes as routes_module
+from quaestor.middleware.routes import Plan, Routes
 from tests.unit.test_routes import fastapi_app, one_second, page, scope_of, starlette
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cdn_adapters import CACHES, HOSTED, provider_configuration
+from quaestor.cdn_adapters import CACHES, HOSTED, provider_configuration
 from quaestor.errors import ConfigurationError
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters.backlog import LATE_MS, SHORT_MS, Backlog
-from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate
+from quaestor.cdn_adapters.backlog import LATE_MS, SHORT_MS, Backlog
+from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import QueueSize
 

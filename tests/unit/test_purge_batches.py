@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from anyio.lowlevel import checkpoint
 
-from cdn_adapters.batching import BatchLimits, Outcome, PurgeBatches, PurgeEvent
-from cdn_adapters.place import TAG, URL, Send, Target
+from quaestor.cdn_adapters.batching import BatchLimits, Outcome, PurgeBatches, PurgeEvent
+from quaestor.cdn_adapters.place import TAG, URL, Send, Target
 from quaestor.errors import CdnError
 
 pytestmark = pytest.mark.anyio

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected, Throttled
-from cdn_adapters.backlog import Backlog
-from cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, Rate, TagField, Unit
-from cdn_adapters.delivery import Delivery
-from cdn_adapters.place import Connection, Target, cheapest_targets
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import POLL_S, SenderOptions
-from cdn_adapters.side_by_side import SideBySide
-from cdn_adapters.tag_field import tag_headers
+from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected, Throttled
+from quaestor.cdn_adapters.backlog import Backlog
+from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, Rate, TagField, Unit
+from quaestor.cdn_adapters.delivery import Delivery
+from quaestor.cdn_adapters.place import Connection, Target, cheapest_targets
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import POLL_S, SenderOptions
+from quaestor.cdn_adapters.side_by_side import SideBySide
+from quaestor.cdn_adapters.tag_field import tag_headers
 from quaestor.cdn_ports import Facts, Level
 from quaestor.errors import CdnError, ConfigurationError, StoreError
 from quaestor.observability.hooks import FailureSeen
@@ -459,7 +459,7 @@ async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It looks for those now and then: a request costs its own two round trips and no third."""
-    monkeypatch.setattr("cdn_adapters.side_by_side.POLL_S", 3_600.0)
+    monkeypatch.setattr("quaestor.cdn_adapters.side_by_side.POLL_S", 3_600.0)
     api = Busy(replace(LIMITED, rates=()))
     outbox = api.outbox = CountingOutbox()
     async with api.sender(repurge_after_ms=3_600_000_000) as api.own:

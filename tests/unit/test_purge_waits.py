@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters.answers import Accepted
-from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.purge_waits import PurgeWaits
+from quaestor.cdn_adapters.answers import Accepted
+from quaestor.cdn_adapters.capabilities import Capabilities
+from quaestor.cdn_adapters.purge_waits import PurgeWaits
 from quaestor.errors import StoreError
 from quaestor.purge_ports import QueuedPurge
 from quaestor.store.outbox_memory import MemoryOutbox

@@ -14,8 +14,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Mount, Route
 
-from middleware.framework_routes import find, policy_of
 from quaestor.caching import cache_policy, cached, public
+from quaestor.middleware.framework_routes import find, policy_of
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cdn_adapters import BatchLimits
-from cdn_adapters.answers import Answer, Delivered, Rejected
-from cdn_adapters.place import Connection, Target
-from cdn_adapters.requests import SIDE_BY_SIDE
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters import BatchLimits
+from quaestor.cdn_adapters.answers import Answer, Delivered, Rejected
+from quaestor.cdn_adapters.place import Connection, Target
+from quaestor.cdn_adapters.requests import SIDE_BY_SIDE
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import SenderOptions
 from quaestor.errors import CdnError
 from tests.support import eventually
 from tests.unit.test_purge_sender import LIMITED, Api
@@ -297,7 +297,7 @@ async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_n
     monkeypatch: pytest.MonkeyPatch, longest_s: float
 ) -> None:
     """As long as that one does not take too long."""
-    monkeypatch.setattr("cdn_adapters.side_by_side._LONGEST_REST_S", longest_s)
+    monkeypatch.setattr("quaestor.cdn_adapters.side_by_side._LONGEST_REST_S", longest_s)
     api = Held(GATHERING)
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
         waits = await put_all(api, sender, "slow")
@@ -316,7 +316,7 @@ async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_n
 
 async def test_what_is_put_in_does_not_wait_for_the_answer_to_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a request takes several: what is due goes in one of its own, after which there is no rest."""
-    monkeypatch.setattr("cdn_adapters.side_by_side._LONGEST_REST_S", 3_600.0)
+    monkeypatch.setattr("quaestor.cdn_adapters.side_by_side._LONGEST_REST_S", 3_600.0)
     api = Held(GATHERING)
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
         await api.outbox.put(sender.queue, ["0tag due"], until_ms=api.now_ms + 3_600_000, now_ms=api.now_ms)

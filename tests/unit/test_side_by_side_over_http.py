@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cdn_adapters import BatchLimits, Delivery, Nginx
-from cdn_adapters.capabilities import URL
-from cdn_adapters.place import Target
-from cdn_adapters.requests import SIDE_BY_SIDE, sending
-from cdn_adapters.sender import Sender
-from cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters import BatchLimits, Delivery, Nginx
+from quaestor.cdn_adapters.capabilities import URL
+from quaestor.cdn_adapters.place import Target
+from quaestor.cdn_adapters.requests import SIDE_BY_SIDE, sending
+from quaestor.cdn_adapters.sender import Sender
+from quaestor.cdn_adapters.sender_options import SenderOptions
 from quaestor.clock import system_clock
 from quaestor.store.outbox_memory import MemoryOutbox
 from tests.support import eventually

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from middleware.interface import Receive, Scope, Send
-from middleware.refresh import Refreshes
+from quaestor.middleware.interface import Receive, Scope, Send
+from quaestor.middleware.refresh import Refreshes
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tasks import ended
 

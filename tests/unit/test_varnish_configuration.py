@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdn_adapters import VarnishAdapter, varnish_vcl
+from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 

@@ -19,9 +19,9 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from starlette.responses import PlainTextResponse
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App, Receive, Scope, Send
 from quaestor import Quaestor, cached, cookie, header, per_user, public
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.rest import Access, QuaestorRouter
 from tests.inputs.soak.mutations import mutated
 from tests.inputs.test_clock import FLOORED, RELATIVE

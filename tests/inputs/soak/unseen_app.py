@@ -15,9 +15,9 @@ import httpx
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from middleware import QuaestorMiddleware
-from middleware.interface import App
 from quaestor import Quaestor
+from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.interface import App
 from tests.inputs.soak.app import DATABASE
 
 FILE = "UNSEEN_FILE"
