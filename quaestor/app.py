@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from quaestor import services
 from quaestor.capture.clients import WatchClient
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.model import Dependent, Query
 from quaestor.observability.hooks import FailureObserver, InvalidationObserver, ReadObserver
-from quaestor.parts import build_parts
 from quaestor.ports import CdnAdapter, LifetimeEstimator
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
-from quaestor.services import Stop
+from quaestor.runtime import services
+from quaestor.runtime.parts import build_parts
+from quaestor.runtime.services import Stop
+from quaestor.runtime.settling import Settling
+from quaestor.runtime.watching import Watching
 from quaestor.settings import Settings, settings_in, switched
-from quaestor.settling import Settling
-from quaestor.watching import Watching
 
 if TYPE_CHECKING:
     from quaestor.redis.clients import SharedClient

@@ -23,7 +23,7 @@ LIGHT = (
         "quaestor.client.transport",
         ("redis", "pymongo", "fastapi", "starlette", "quaestor.invalidation", "quaestor.app"),
     ),
-    ("quaestor.services", ("redis", "httpx", "fastapi")),
+    ("quaestor.runtime.services", ("redis", "httpx", "fastapi")),
     ("middleware", ("redis", "httpx", "opentelemetry")),
     ("quaestor.cdn_adapters", ("redis", "pymongo", "fastapi", "quaestor.invalidation", "quaestor.app")),
 )

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from quaestor import AdminToken, ConfigurationError, Dashboard, Quaestor, services
+from quaestor import AdminToken, ConfigurationError, Dashboard, Quaestor
 from quaestor.dashboard import live
 from quaestor.dashboard.assets import FOLDER, Assets
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.ports import LifetimeEstimator
+from quaestor.runtime import services
 from quaestor.ttl.baselines import StaticTtl
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, VIEWER, lifespan, plain, watched
 from tests.raw_asgi import exchanged, scope_of

@@ -12,9 +12,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from quaestor import AdminToken, Dashboard, Quaestor, services
+from quaestor import AdminToken, Dashboard, Quaestor
 from quaestor.dashboard import live, standalone
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.runtime import services
 from quaestor.settings import Settings
 from quaestor.ttl.baselines import StaticTtl
 from quaestor.ttl.canary_counts import Counts

@@ -14,12 +14,13 @@ import pytest
 import zstandard
 from redis.asyncio import Redis
 
-from quaestor import AdminToken, services
+from quaestor import AdminToken
 from quaestor.cli import main
 from quaestor.dashboard import live, standalone
 from quaestor.dashboard.reports import SharedReports
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
+from quaestor.runtime import services
 from quaestor.settings import Settings
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, lifespan, watched
 from tests.end_to_end.scripted_origin import PLAIN, answer, scripted_origin, serving

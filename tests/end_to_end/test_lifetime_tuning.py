@@ -12,9 +12,10 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from quaestor import Quaestor, services
+from quaestor import Quaestor
 from quaestor.cli import main
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.runtime import services
 from quaestor.simulation.comparison import production
 from quaestor.simulation.simulate import System, simulated
 from quaestor.simulation.workload import recorded

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quaestor import Quaestor, services
+from quaestor import Quaestor
+from quaestor.runtime import services
 from quaestor.simulation.fitting import candidates
 from quaestor.statistics.rows import MEASURES
 from quaestor.statistics.table import Change, DataFile, Table

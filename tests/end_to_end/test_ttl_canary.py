@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
-from quaestor import Quaestor, services
+from quaestor import Quaestor
 from quaestor.cli import main
 from quaestor.clock import system_clock
 from quaestor.event_layer.connecting import event_layer
@@ -22,6 +22,7 @@ from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
 from quaestor.redis.clients import shared_client
+from quaestor.runtime import services
 from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.ttl.canary import Canary, Prediction
 from quaestor.ttl.canary_counts import Counts, total

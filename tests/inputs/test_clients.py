@@ -19,7 +19,7 @@ from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import CapturedRead, Operation, Query
-from quaestor.parts import build_parts
+from quaestor.runtime.parts import build_parts
 from quaestor.settings import Settings
 from tests.end_to_end.test_distributed import grid
 from tests.inputs.flights import Async, Flight, Sync, alive, becomes_exact, get, is_hit, numbers, page, written
@@ -250,7 +250,7 @@ def test_a_stranger_is_distrusted_before_its_servers_have_said_anything() -> Non
 
 async def test_an_app_without_any_captured_client_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the start, when the client may still be made, but soon."""
-    monkeypatch.setattr("quaestor.watching._LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("quaestor.runtime.watching._LOOK_EVERY_S", 0.01)
     quaestor, told = Quaestor(), list[str]()
     quaestor.on_failure(lambda failure: told.append(failure.error))
     await quaestor.start()

@@ -14,8 +14,8 @@ from quaestor.event_layer.fenced import FencedLayer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.election import Election
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
-from quaestor.parts import Parts
 from quaestor.redis.clients import SharedClient
+from quaestor.runtime.parts import Parts
 from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring

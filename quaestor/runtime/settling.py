@@ -15,7 +15,7 @@ from quaestor.cluster_time import version_of
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import Version
-from quaestor.parts import Parts
+from quaestor.runtime.parts import Parts
 
 _LOOK_EVERY_S: Final = 0.01
 

@@ -20,10 +20,10 @@ from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
-from quaestor.parts import Parts
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
+from quaestor.runtime.parts import Parts
 from quaestor.tasks import ended
 from quaestor.ttl.canary_watch import CanaryWatch
 from quaestor.ttl.chosen import ChosenEstimators
@@ -177,7 +177,7 @@ async def measuring(parts: Parts) -> Stop:
     redis = parts.storage.redis
     if redis is None:
         return _nothing
-    from quaestor.shared_services import measured
+    from quaestor.runtime.shared_services import measured
 
     return _background(measured(parts, redis), "quaestor-measuring")
 
@@ -187,7 +187,7 @@ async def accounting(parts: Parts) -> Stop:
     budget = parts.storage.budget
     if budget is None:
         return _nothing
-    from quaestor.shared_services import keep_accounting
+    from quaestor.runtime.shared_services import keep_accounting
 
     return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
@@ -296,7 +296,7 @@ async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid of all processes in the one that they elect, while a deployment on Redis has no grid of its own."""
     if parts.settings.redis_url is None or not parts.settings.elect_grid:
         return _nothing
-    from quaestor.shared_services import elected  # drivers of Redis: see parts
+    from quaestor.runtime.shared_services import elected  # drivers of Redis: see parts
 
     return elected(parts, client, parts.settings.redis_url)
 

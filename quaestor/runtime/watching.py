@@ -9,7 +9,7 @@ from typing import Final
 
 from quaestor.capture.clients import WatchClient, watch_client
 from quaestor.errors import ConfigurationError
-from quaestor.parts import Parts
+from quaestor.runtime.parts import Parts
 from quaestor.tasks import ended
 
 _LOOK_EVERY_S: Final = 1.0
