@@ -23,8 +23,8 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from quaestor import Quaestor
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.testing import servers
 
 DATABASE: Final = "burst_latency"
 RECORDS, IN_TRANSACTION = 50_000, 10_000

@@ -38,11 +38,11 @@ from benchmarks.scalability.cell_model import cell_points, fitted
 from benchmarks.scalability.cell_report import text
 from benchmarks.scalability.drained import Drained, DrainedGrid, drained
 from benchmarks.scalability.workload import Collections, Load
-from quaestor.demo import reaper, servers
 from quaestor.event_layer import streams
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.model import GridShape
+from quaestor.testing import reaper, servers
 
 PARTITIONS: Final = (1, 2, 4)
 RANGES: Final = 1_000

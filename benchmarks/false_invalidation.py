@@ -28,10 +28,10 @@ from benchmarks.workloads import mixed
 from benchmarks.workloads.mixed import KINDS
 from quaestor.capture.rereading import Rereader
 from quaestor.capture.result_digests import may_be_compared
-from quaestor.demo import servers
 from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.model import AfterImage, Document, Invalidated, Query
 from quaestor.planning.plan_cache import plan_of
+from quaestor.testing import servers
 from tests.oracle import widened_generator
 from tests.oracle.guarded import Guard, Records, answer, comparable
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import httpx
 
-from quaestor.demo.servers import HOST, Server, free_port
 from quaestor.errors import ConfigurationError
+from quaestor.testing.servers import HOST, Server, free_port
 
 RESULTS = Path(__file__).parent / "results"
 

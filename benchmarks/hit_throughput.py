@@ -16,8 +16,8 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from quaestor import Quaestor
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.testing import servers
 
 OBJECTS = 100
 ROUNDS = 5

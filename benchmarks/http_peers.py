@@ -30,9 +30,9 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from quaestor import Quaestor
-from quaestor.demo import children, reaper, servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, QuaestorRouter
+from quaestor.testing import programs, reaper, servers
 
 PEERS = Path(__file__).parent / "peers" / "http"
 NAMES = ("uncached", "fastapi_cache2", "cashews", "hishel", "starlette_caches", "fastapi_cachex")
@@ -209,7 +209,7 @@ def main() -> None:
         # By itself, because the grid on Spark takes its share of the machine.
         redis = stack.enter_context(servers.running(servers.redis_server, "valkey")).url
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
-        grid = children.grid_server(folder, deployment=DATABASE, redis_url=redis, mongo_url=mongo)
+        grid = programs.grid_server(folder, deployment=DATABASE, redis_url=redis, mongo_url=mongo)
         stack.callback(reaper.stop_tree, grid)
         grid.launch()
         grid.wait_ready(timeout_s=120)

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from benchmarks import harness
-from quaestor.demo.servers import HOST, free_port
+from quaestor.testing.servers import HOST, free_port
 
 SUITE = "http-cache-tests@0.4.5"
 CLIENT = "node-fetch@2.7.0"

@@ -18,7 +18,7 @@ import httpx
 import psutil
 
 from benchmarks import harness
-from quaestor.demo import servers
+from quaestor.testing import servers
 
 _REQUESTS: Final = 5
 _SETTLED_S: Final = 15.0

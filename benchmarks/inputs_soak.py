@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.inputs.soak.run import complaints, run
 from tests.inputs.soak.unseen import LATER, unseen
 

@@ -35,9 +35,9 @@ from pymongo.write_concern import WriteConcern
 from benchmarks import harness
 from quaestor import Quaestor
 from quaestor.cdn_adapters import VarnishAdapter
-from quaestor.demo import children, reaper, servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.hooks import InvalidationDone
+from quaestor.testing import programs, reaper, servers
 
 DATABASE = "invalidation_latency"
 LOADS = ((10, 200), (100, 1_000), (1_000, 5_000))
@@ -191,7 +191,7 @@ def main() -> None:
         parts = [folder / name for name in ("grid", "app", "varnish")]
         for part in parts:
             part.mkdir()
-        grid = children.grid_server(
+        grid = programs.grid_server(
             parts[0],
             deployment=DATABASE,
             redis_url=redis.url,
@@ -212,7 +212,7 @@ def main() -> None:
                 "benchmarks.invalidation_latency:app", environment=environment, path="/observed", port=app_port
             )
         )
-        varnish = children.varnish_server(parts[2], app_port=app_port, port=varnish_port)
+        varnish = programs.varnish_before(parts[2], app_port=app_port, port=varnish_port)
         varnish.start()
         stack.callback(varnish.stop)
         urls = {"mongo": mongo.url, "app": f"http://{servers.HOST}:{app_port}", "varnish": varnish_url}

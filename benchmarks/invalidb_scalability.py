@@ -43,9 +43,9 @@ from benchmarks.scalability.database import DatabaseWriter
 from benchmarks.scalability.experiment import Bench, Effort, Point, table
 from benchmarks.scalability.grids import Grid
 from benchmarks.scalability.workload import MEASURED_AN_EXPERIMENT, Collections
-from quaestor.demo import reaper, servers
 from quaestor.errors import DependencyError
 from quaestor.model import GridShape
+from quaestor.testing import reaper, servers
 
 GRIDS: Final = ("1x1", "2x1", "1x2", "2x2")
 FIXED: Final = 1_000

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 from benchmarks import harness
 from quaestor.cdn_adapters.backlog import Backlog
-from quaestor.demo import servers
 from quaestor.purge_ports import QueueSize
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.testing import servers
 from tests.end_to_end.purge_api import Account, AccountPlace, purge_api
 
 PROCESSES: Final = 4

@@ -41,9 +41,9 @@ from quaestor import Quaestor
 from quaestor.cdn_adapters import Answer, Connection, Delivery, Place, Target
 from quaestor.cdn_adapters.purge_method import TOKEN_FIELD
 from quaestor.cdn_adapters.varnish_node import VarnishNode
-from quaestor.demo import children, reaper, servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import App, Message, Receive, Scope, Send
+from quaestor.testing import programs, reaper, servers
 from tests.end_to_end import real_caches
 
 LOADS: Final = ((1, 60), (10, 300), (100, 2_000))
@@ -87,7 +87,7 @@ CACHES: Final = {
     "varnish by tag (xkey)": Cache(
         package=real_caches.CACHES["varnish"].package,
         there=real_caches.CACHES["varnish"].there,
-        launch=lambda folder, *, app_port, port: children.varnish_server(folder, port=port, app_port=app_port),
+        launch=lambda folder, *, app_port, port: programs.varnish_before(folder, port=port, app_port=app_port),
         place=lambda url: VarnishNode(url, soft=False, token=None, tags=True, timeout_s=_TIMEOUT_S),
         bare=lambda url, tag: httpx.Request("PURGE", url, headers={"xkey-purge": tag}),
     ),
@@ -307,7 +307,7 @@ def run_stack(
         if not embedded:
             redis = stack.enter_context(servers.running(servers.redis_server, "valkey"))
             (folder / "grid").mkdir()
-            grid = children.grid_server(
+            grid = programs.grid_server(
                 folder / "grid", deployment=DATABASE, redis_url=redis.url, mongo_url=mongo.url, settings=flush
             )
             stack.callback(reaper.stop_tree, grid)

@@ -41,7 +41,7 @@ from benchmarks.query_caching.app import fill
 from benchmarks.query_caching.load import Load, Phase, warm
 from benchmarks.query_caching.prediction import Step
 from benchmarks.query_caching.service_times import ServiceTimes, spare_reads
-from quaestor.demo import reaper, servers
+from quaestor.testing import reaper, servers
 
 WHAT = (
     "Closed loop: each connection waits for its answer and asks again; 1 % writes, 49.5 % reads of records, 49.5 % queries; one "

@@ -31,9 +31,9 @@ from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.fill import fill_of
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT, false_positive_rate
 from quaestor.client.flat_sketch import FlatSketch
-from quaestor.demo import servers
 from quaestor.middleware.interface import Engine
 from quaestor.middleware.sketch_endpoint import SketchEndpoint
+from quaestor.testing import servers
 
 ENTRIES: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000)
 SETS: Final = 10

@@ -30,9 +30,9 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from quaestor import Quaestor
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.rest import Access, QuaestorRouter
+from quaestor.testing import servers
 
 DATABASE: Final = "update_in_place"
 RECORDS, MEMBERS = 400, 100

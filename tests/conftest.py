@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
 from quaestor.capture.seen_constants import SeenConstants
-from quaestor.demo import servers
 from quaestor.redis import clients
+from quaestor.testing import servers
 from tests import ended_by_force, file_order, told_at_once, whole_run
 from tests.browsers.browser import Browser, Kind
 from tests.browsers.chromium import CHROMIUM

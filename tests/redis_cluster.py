@@ -13,8 +13,8 @@ from pathlib import Path
 import redis
 from redis.crc import key_slot
 
-from quaestor.demo import servers
 from quaestor.event_layer import streams
+from quaestor.testing import servers
 
 NODE_TIMEOUT_MS = 1_000
 """After which a replica takes over."""

@@ -18,7 +18,7 @@ from typing import cast
 import uvloop
 
 from benchmarks import harness
-from quaestor.demo.servers import HOST, free_port
+from quaestor.testing.servers import HOST, free_port
 
 _BACKLOG = 2_048
 

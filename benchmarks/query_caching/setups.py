@@ -21,8 +21,8 @@ import psutil
 from benchmarks import harness
 from benchmarks.query_caching.app import APP, CDN, DATABASE
 from benchmarks.query_caching.delaying_proxy import distances
-from quaestor.demo import children, reaper, servers
 from quaestor.model import GridShape
+from quaestor.testing import programs, reaper, servers
 
 SETUPS: Final = ("uncached", "CDN", "full")
 ORIGIN_MS: Final = 150.0
@@ -91,7 +91,7 @@ def running(setup: str, mongod: servers.Server, *, grid: bool, delta_s: int) -> 
             CDN: f"http://{servers.HOST}:{back}", "QUAESTOR_SKETCH_DELTA_S": str(delta_s), "QUAESTOR_TRUST_NEW_SKETCH": "1",
         }  # fmt: skip
         (folder / "varnish").mkdir()
-        varnish = children.varnish_server(folder / "varnish", app_port=far, port=varnish_port)
+        varnish = programs.varnish_before(folder / "varnish", app_port=far, port=varnish_port)
         varnish.start()
         stack.callback(varnish.stop)
         app = stack.enter_context(harness.uvicorn(APP, environment=environment, path=_PATH, port=app_port))
@@ -103,7 +103,7 @@ def _grid(stack: ExitStack, folder: Path, mongo: str, environment: dict[str, str
     """Start Valkey and a 1 x 1 grid, and tell the application of them."""
     valkey = stack.enter_context(servers.running(servers.redis_server, "valkey"))
     (folder / "grid").mkdir()
-    cells = children.grid_server(
+    cells = programs.grid_server(
         folder / "grid", deployment=DATABASE, redis_url=valkey.url, mongo_url=mongo,
         shape=GridShape(query_partitions=1, write_partitions=1),
     )  # fmt: skip

@@ -19,7 +19,6 @@ from typing import Any, Final
 from benchmarks import harness
 from benchmarks.scalability import workload
 from benchmarks.scalability.workload import Collections
-from quaestor.demo import children, reaper
 from quaestor.event_layer import streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.event_layer.redis import RedisEventLayer
@@ -28,6 +27,7 @@ from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.invalidation.grid.grid_loops import FREEZE_EVERY, MOST_REGISTRATIONS
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
+from quaestor.testing import programs, reaper
 
 HEARTBEAT_MS: Final = 250
 RETENTION_MS: Final = 60_000
@@ -173,7 +173,7 @@ def on_spark(folder: Path, redis_url: str, mongo_url: str, deployment: str, shap
     """Cells, stages and ingest as tasks of a Spark job in two executors."""
     with ExitStack() as stack:
         folder.mkdir()
-        server = children.grid_server(
+        server = programs.grid_server(
             folder,
             deployment=deployment,
             redis_url=redis_url,

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from quaestor.demo import reaper, script
+from quaestor.demo import script
 from quaestor.demo.progress import Progress
 from quaestor.demo.replay import MAX_SPEED
 from quaestor.demo.stack import Stack, StackOptions
 from quaestor.demo.steps import Steps
 from quaestor.errors import ConfigurationError
+from quaestor.testing import reaper
 
 _MANY_LAPS = 1_000
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -30,8 +30,8 @@ from pymongo.errors import PyMongoError
 from quaestor.clock import system_clock
 from quaestor.demo import traffic
 from quaestor.demo.activity import Activity, WorkerReport
-from quaestor.demo.served_from import served_from
 from quaestor.tasks import ended
+from quaestor.testing.served_from import served_from
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.25

@@ -17,11 +17,11 @@ from typing import Any
 
 import pybloom_live
 
-from quaestor.demo.probe import Answer, until
-from quaestor.demo.served_from import ServedFrom
 from quaestor.demo.stack import Stack
 from quaestor.demo.steps import Steps, percentiles_ms
 from quaestor.demo.watched_page import FILTER, LIMIT, OTHER_PATH, PATH, WatchedPage
+from quaestor.testing.probe import Answer, until
+from quaestor.testing.served_from import ServedFrom
 
 SKETCH_PATH = "/quaestor/sketch"
 WRITES = 200

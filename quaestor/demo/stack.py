@@ -20,17 +20,18 @@ from typing import Any
 import pymongo
 import redis
 
-from quaestor.demo import children, loader, reaper, servers
+from quaestor.demo import children, loader
 from quaestor.demo.flights_app import AppSettings
 from quaestor.demo.live import LiveSettings
 from quaestor.demo.progress import Progress
-from quaestor.demo.servers import Server
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.invalidation.grid.spark.home import require_java
 from quaestor.model import Cell
 from quaestor.redis import clients
+from quaestor.testing import programs, reaper, servers
+from quaestor.testing.servers import Server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,7 @@ class Stack:
             if not self.redis_url:
                 self.redis_url = self._run(servers.redis_server(_inside(folder, "valkey"))).url
             self._exit.callback(self._forget_deployment)
-            grid = children.grid_server(
+            grid = programs.grid_server(
                 _inside(folder, "grid"),
                 deployment=self.deployment,
                 redis_url=self.redis_url,
@@ -195,7 +196,7 @@ class Stack:
         )
         varnish_folder = None
         if varnish_port:
-            varnish = children.varnish_server(_inside(folder, "varnish"), app_port=app_port, port=varnish_port)
+            varnish = programs.varnish_before(_inside(folder, "varnish"), app_port=app_port, port=varnish_port)
             varnish_folder = str(varnish.folder / "work")
             self._run(varnish)
         elif options.varnish:

@@ -15,13 +15,13 @@ from pydantic import TypeAdapter
 from pymongo.collection import Collection
 
 from quaestor.demo.flights_app import NOT_YET_DEPARTED
-from quaestor.demo.other_process import OtherProcess
-from quaestor.demo.probe import Answer, Probe, Watch, one_probe_a_worker, until
-from quaestor.demo.served_from import ServedFrom
 from quaestor.demo.stack import Stack
 from quaestor.event_layer.partitioning import query_partition, write_partition
 from quaestor.model import Cell, Operation, Query
 from quaestor.planning.plan import plan_query
+from quaestor.testing.other_process import OtherProcess
+from quaestor.testing.probe import Answer, Probe, Watch, one_probe_a_worker, until
+from quaestor.testing.served_from import ServedFrom
 
 LIMIT = 10
 PATH, OTHER_PATH = (f"/departures/{origin}?limit={LIMIT}" for origin in ("JFK", "EWR"))

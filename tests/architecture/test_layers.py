@@ -21,7 +21,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.clock",
         "quaestor.gc_freezing",
         "quaestor.tasks",
-        "quaestor.testing",
     ),
     ("quaestor.model", "quaestor.settings"),
     (
@@ -55,6 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.dashboard",),
     ("quaestor.proxy", "quaestor.statistics", "quaestor.doctor"),
     ("quaestor",),
+    ("quaestor.testing",),
     ("quaestor.demo",),
     ("quaestor.cli",),
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from quaestor.demo.servers import HOST, free_port
+from quaestor.testing.servers import HOST, free_port
 from tests.browsers.browser import PATIENCE_S, Browser, BrowserError, Kind, Tab
 
 _DRIVER, _DISPLAY = shutil.which("WebKitWebDriver"), shutil.which("Xvfb")

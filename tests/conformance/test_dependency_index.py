@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.ports import DependencyIndex
@@ -17,6 +16,7 @@ from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.store import index_memory, index_redis
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
+from quaestor.testing import servers
 from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

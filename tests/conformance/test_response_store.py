@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import ResponseStore
@@ -16,6 +15,7 @@ from quaestor.redis.clients import SharedClient
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,6 @@ from redis.asyncio import Redis
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
 from quaestor.cache_sketch.partitions import in_partition, token_of
-from quaestor.demo import servers
 from quaestor.errors import DependencyError
 from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import CacheSketch, DependencyIndex, ResponseStore, SharedInvalidation
@@ -26,6 +25,7 @@ from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.invalidation_steps import StepByStep
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
+from quaestor.testing import servers
 from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

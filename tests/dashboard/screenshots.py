@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.browsers.chromium import CHROMIUM
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, Site, site

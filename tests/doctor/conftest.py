@@ -9,7 +9,7 @@ from pathlib import Path
 import pymongo
 import pytest
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.doctor.called import Client
 
 

@@ -11,7 +11,7 @@ import pymongo
 import pytest
 import redis
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.doctor.called import Client, carry_out, doctor, ran
 from tests.support import eventually
 

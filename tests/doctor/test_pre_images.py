@@ -14,8 +14,8 @@ from pymongo import AsyncMongoClient
 
 from quaestor import AdminApi, AdminToken, ConfigurationError, FailureSeen, Quaestor, Settings
 from quaestor.admin.status_text import text
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.testing import servers
 from tests.doctor.called import Client
 from tests.support import PATIENT, eventually
 

@@ -24,10 +24,10 @@ from quaestor.cdn_adapters import Delivered, Delivery, Place, Target
 from quaestor.cdn_adapters.answers import Answer
 from quaestor.cdn_adapters.place import Connection
 from quaestor.cluster_time import version_of
-from quaestor.demo.servers import HOST
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.model import Version
+from quaestor.testing.servers import HOST
 from tests.end_to_end.real_caches import LIMITS
 from tests.support import PATIENCE_S, PATIENT, eventually
 

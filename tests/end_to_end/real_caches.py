@@ -15,7 +15,7 @@ import pytest
 
 from quaestor.cdn_adapters import BatchLimits, Delivery, Nginx, Place, Squid, TrafficServer, provider_configuration
 from quaestor.cdn_adapters.varnish_node import VarnishNode
-from quaestor.demo.servers import HOST, Server, free_port, varnish_binary, varnish_server
+from quaestor.testing.servers import HOST, Server, free_port, varnish_binary, varnish_server
 from tests.support import PATIENCE_S
 
 TOKEN = "open-sesame-0123"

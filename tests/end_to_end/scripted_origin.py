@@ -10,10 +10,10 @@ from typing import Any
 
 import uvicorn
 
-from quaestor.demo.servers import HOST, free_port
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
+from quaestor.testing.servers import HOST, free_port
 from tests.support import eventually
 
 PLAIN = Settings(explicit=True, grid=False, early_refresh=0.0)

@@ -13,10 +13,10 @@ from pymongo import AsyncMongoClient, MongoClient
 
 from quaestor.capture import Capture, recording
 from quaestor.capture.clients import watch_client
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.model import Uncacheable
 from quaestor.settings import Settings
+from quaestor.testing import servers
 
 
 @pytest.mark.anyio

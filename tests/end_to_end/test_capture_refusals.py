@@ -14,8 +14,8 @@ import pytest
 from pymongo import MongoClient
 
 from quaestor.capture import Capture, uncacheable
-from quaestor.demo import servers
 from quaestor.model import Uncacheable
+from quaestor.testing import servers
 from tests.end_to_end.captured import ROWS, Client, capture, client, now_ms, only_read, outcome_of, reasons
 
 __all__ = ["capture", "client"]

@@ -13,7 +13,6 @@ from starlette.applications import Starlette
 from quaestor import Quaestor
 from quaestor.cdn_adapters import MemoryAdapter, VarnishAdapter
 from quaestor.cdn_ports import Finding, Level
-from quaestor.demo.servers import HOST, Server
 from quaestor.doctor.cdn_check import check_cdn
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.effects.canary import (
@@ -32,6 +31,7 @@ from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_memory import MemoryOutbox
 from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.tasks import ended
+from quaestor.testing.servers import HOST, Server
 from tests.end_to_end.origin import Answer, Origin
 from tests.end_to_end.site import Site
 from tests.end_to_end.varnish_site import CACHED, TOKEN, adapter, behind, needs_varnish, tagged, varnish

@@ -20,8 +20,8 @@ import httpx
 import psutil
 import pytest
 
-from quaestor.demo import servers
-from quaestor.demo.served_from import ServedFrom, served_from
+from quaestor.testing import servers
+from quaestor.testing.served_from import ServedFrom, served_from
 
 MARK = "DEMO_TEST_RUN"
 VARNISH = servers.varnish_binary() is not None

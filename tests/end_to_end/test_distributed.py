@@ -22,7 +22,6 @@ from pymongo import AsyncMongoClient
 
 from quaestor import Quaestor
 from quaestor.clock import system_clock
-from quaestor.demo import servers
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
@@ -34,6 +33,7 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Cell, GridShape, Invalidated
 from quaestor.observability.telemetry import Telemetry
+from quaestor.testing import servers
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.end_to_end.workers import World, ask, world
 from tests.support import eventually
 

@@ -18,7 +18,7 @@ from quaestor import QuaestorTransport
 from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.sizing import DEFAULT
 from quaestor.client.fields import lifetime
-from quaestor.demo.servers import HOST, free_port
+from quaestor.testing.servers import HOST, free_port
 from tests.support import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]

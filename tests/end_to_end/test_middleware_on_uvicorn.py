@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from quaestor.demo.servers import HOST
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import serving
 from tests.hand_driven import HandEngine, reads
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.end_to_end.test_distributed import Worker, grid, pages, touch, workers
 from tests.redis_cluster import RedisCluster, redis_cluster, shard_of
 from tests.support import eventually

@@ -16,11 +16,11 @@ from starlette.routing import Route
 
 from quaestor import Quaestor
 from quaestor.caching import Declaration, cached, header, per_user, private, public
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.settings import Settings
+from quaestor.testing import servers
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.raw_asgi import Message, answered
 from tests.support import eventually

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST
 from quaestor.proxy import forwarder
 from quaestor.proxy.options import ProxyOptions
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import Asked, answer, listening, proxy, raw, scripted_origin
 
 pytestmark = pytest.mark.anyio

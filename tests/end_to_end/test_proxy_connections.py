@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST, free_port
 from quaestor.proxy.options import ProxyOptions
+from quaestor.testing.servers import HOST, free_port
 from tests.end_to_end.scripted_origin import answer, listening, proxy, read_request
 from tests.support import PATIENCE_S
 

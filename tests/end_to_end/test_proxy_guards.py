@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 from quaestor.proxy import protocol
 from quaestor.proxy.options import ProxyOptions, parse_listen
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import Asked, answer, proxy, raw, scripted_origin, silent_origin
 
 pytestmark = pytest.mark.anyio

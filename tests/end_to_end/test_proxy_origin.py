@@ -9,9 +9,9 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST
 from quaestor.proxy import forwarder
 from quaestor.proxy.options import ProxyOptions
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin, silent_origin
 from tests.support import eventually
 

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from quaestor.admin import AdminToken
-from quaestor.demo.servers import HOST
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import answer, scripted_origin, serving
 from tests.support import eventually, killed_after
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import PLAIN, answer, listening, proxy, raw, scripted_origin, serving
 from tests.support import eventually
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
+from quaestor.testing.servers import HOST
 from tests.end_to_end.scripted_origin import PLAIN, ScriptedOrigin, answer, listening, serving
 
 pytestmark = [

@@ -13,7 +13,7 @@ from benchmarks.query_caching import load, network, service_times, setups
 from benchmarks.query_caching.app import APP
 from benchmarks.query_caching.mix import everything
 from benchmarks.query_caching.prediction import Step
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.end_to_end.varnish_site import needs_varnish
 from tests.support import PATIENT
 

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from quaestor.demo.servers import HOST, Server, free_port, running
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.testing.servers import HOST, Server, free_port, running
 from tests.end_to_end.origin import Answer, Origin, origin
 from tests.end_to_end.real_caches import TOKEN, RealCache, each_cache
 from tests.faults.proxy import Links

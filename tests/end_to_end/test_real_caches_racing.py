@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from quaestor.demo.servers import Server, free_port, running
 from quaestor.invalidation.effects.canary import Level, canary_tag, check
 from quaestor.model import Version
+from quaestor.testing.servers import Server, free_port, running
 from tests.end_to_end.cached_site import NEVER_MS, CachedSite, cached_site, nothing
 from tests.end_to_end.real_caches import RealCache, each_cache
 from tests.faults.proxy import Link, Links

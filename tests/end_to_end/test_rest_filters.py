@@ -72,7 +72,7 @@ async def test_the_server_is_told_the_time_limit(mongo_url: str, prefix: str) ->
 
 
 async def test_a_database_that_is_away_is_503(mongo_url: str, prefix: str) -> None:
-    from quaestor.demo.servers import free_port
+    from quaestor.testing.servers import free_port
 
     nowhere = f"mongodb://127.0.0.1:{free_port()}/?serverSelectionTimeoutMS=100&directConnection=true"
     from fastapi import FastAPI

@@ -19,7 +19,7 @@ import pytest
 
 from quaestor.cdn_adapters import Delivered, Rejected, Souin, Target, provider_configuration
 from quaestor.cdn_adapters.capabilities import TAG
-from quaestor.demo.servers import HOST, Server, free_port, running
+from quaestor.testing.servers import HOST, Server, free_port, running
 from tests.end_to_end.origin import Answer, Origin, origin
 from tests.support import PATIENCE_S
 

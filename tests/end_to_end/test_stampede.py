@@ -8,10 +8,10 @@ import time
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from quaestor.demo import servers
 from quaestor.ports import Turn
 from quaestor.read_path import coalescing
 from quaestor.store.redis import RedisStore
+from quaestor.testing import servers
 from tests.end_to_end.workers import KEY, World, ask, world
 from tests.support import eventually
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import varnish_vcl
-from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
+from quaestor.testing.servers import HOST, Server, free_port, running, varnish_server
 from tests.end_to_end.origin import Answer, Origin
 from tests.end_to_end.varnish_site import CACHED, TOKEN, behind, needs_varnish, path, seen, tagged, varnish, web
 

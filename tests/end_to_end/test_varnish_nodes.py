@@ -12,8 +12,8 @@ import pytest
 
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
-from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import CdnError
+from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Origin
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, seen, tagged, varnish, web
 from tests.faults.proxy import Links

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import BatchLimits, VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Origin
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, seen, tagged, varnish, web
 from tests.faults.proxy import Links

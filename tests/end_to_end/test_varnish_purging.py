@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST, Server, running, varnish_server
+from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Answer, Origin
 from tests.end_to_end.varnish_site import (
     CACHED,

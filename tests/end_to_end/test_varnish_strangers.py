@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import CdnError
+from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Origin
 from tests.end_to_end.varnish_site import (
     TOKEN,

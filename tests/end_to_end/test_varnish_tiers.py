@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import Delivery, FanOut, Nginx, Tiers, VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST, Server, running, varnish_server
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Answer, Origin
 from tests.end_to_end.real_caches import NGINX_PURGE, nginx_server
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, tagged

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST, Server, free_port, running, varnish_binary, varnish_server
+from quaestor.testing.servers import HOST, Server, free_port, running, varnish_binary, varnish_server
 from tests.end_to_end.origin import Answer, Origin, origin
 from tests.support import PATIENCE_S
 

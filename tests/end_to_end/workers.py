@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware, lookup
 from quaestor.read_path import coalescing
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
 from tests.hand_driven import HandEngine, HandRegistry, reads
 from tests.support import PATIENCE_S, eventually
 

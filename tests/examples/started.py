@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from quaestor.demo import servers
-from quaestor.demo.servers import HOST, Server
+from quaestor.testing import servers
+from quaestor.testing.servers import HOST, Server
 
 READY_S = 240.0
 """A machine with much to do takes its time."""

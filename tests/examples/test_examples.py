@@ -14,7 +14,7 @@ import httpx
 import pymongo
 import pytest
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 from tests.docs.transcripts import run
 from tests.examples.started import process, uvicorn
 from tests.support import eventually

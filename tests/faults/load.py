@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from quaestor.cluster_time import version_of
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 from tests.faults.checker import Checker, Served
 from tests.faults.history import History
 

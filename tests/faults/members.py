@@ -10,8 +10,8 @@ from typing import Any
 
 import pymongo
 
-from quaestor.demo import servers
-from quaestor.demo.servers import HOST, Server
+from quaestor.testing import servers
+from quaestor.testing.servers import HOST, Server
 
 ELECTION_MS = 2_000
 _ANSWER_MS = 500

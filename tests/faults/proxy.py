@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 
 _CHUNK = 65_536
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from quaestor.demo.servers import HOST, Server, free_port
+from quaestor.testing.servers import HOST, Server, free_port
 
 _DEPLOY = "org.apache.spark.deploy"
 _NOT_OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR", "VIRTUAL_ENV")

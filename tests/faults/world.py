@@ -21,9 +21,9 @@ import httpx
 import pymongo
 
 from quaestor.clock import system_clock
-from quaestor.demo import servers
-from quaestor.demo.children import grid_server
-from quaestor.demo.servers import HOST, Server
+from quaestor.testing import servers
+from quaestor.testing.programs import grid_server
+from quaestor.testing.servers import HOST, Server
 from tests.faults.checker import Checker
 from tests.faults.history import History
 from tests.faults.load import Load

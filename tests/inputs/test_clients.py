@@ -15,12 +15,12 @@ from pymongo import AsyncMongoClient, MongoClient
 from quaestor import Quaestor, cached
 from quaestor.capture import Capture
 from quaestor.capture.clients import watch_client
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.runtime.parts import build_parts
 from quaestor.settings import Settings
+from quaestor.testing import servers
 from tests.end_to_end.test_distributed import grid
 from tests.inputs.flights import Async, Flight, Sync, alive, becomes_exact, get, is_hit, numbers, page, written
 from tests.support import PATIENT, eventually

@@ -8,11 +8,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from quaestor.demo import servers
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
 from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads
 from tests.inputs.hand_driven_page import client_of
 from tests.inputs.orgs import is_hit

@@ -18,8 +18,8 @@ import httpx
 import pymongo
 import pytest
 
-from quaestor.demo import servers
-from quaestor.demo.servers import HOST
+from quaestor.testing import servers
+from quaestor.testing.servers import HOST
 from tests.support import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -12,8 +12,8 @@ from typing import Any
 import pymongo
 from pymongo.collection import Collection
 
-from quaestor.demo import servers
-from quaestor.demo.servers import Server
+from quaestor.testing import servers
+from quaestor.testing.servers import Server
 
 
 @dataclass

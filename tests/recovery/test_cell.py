@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from quaestor.clock import system_clock
-from quaestor.demo import servers
 from quaestor.errors import EventLayerError
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.memory import MemoryEventLayer
@@ -24,6 +23,7 @@ from quaestor.model import (
     Refused,
     WriteKind,
 )
+from quaestor.testing import servers
 from tests.recovery.cell_harness import CELL, DEADLINE_S, RETENTION_MS, Harness
 
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo.servers import Server
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.invalidation.grid.election import MatchedBy, Matching, matching
 from quaestor.invalidation.grid.resizing.state import GridState, get_state
 from quaestor.model import Cell, GridShape
+from quaestor.testing.servers import Server
 from tests.faults.world import BOUND_MS, DEPLOYMENT, Outcome, World, world
 
 PATIENCE_S = 60.0

@@ -14,7 +14,6 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo.servers import HOST
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
 from quaestor.event_layer.memory import MemoryEventLayer
@@ -26,6 +25,7 @@ from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Operation, Query, Registration
 from quaestor.observability.telemetry import Telemetry
+from quaestor.testing.servers import HOST
 from tests.faults.members import ReplicaSet, replica_set
 from tests.support import running
 

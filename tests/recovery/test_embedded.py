@@ -12,7 +12,6 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
@@ -21,6 +20,7 @@ from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.model import Activated, Heartbeat, Invalidated, Notification, Operation, Query, Registration
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
+from quaestor.testing import servers
 
 DEADLINE_S = 30
 

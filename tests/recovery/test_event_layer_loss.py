@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.ports import StreamEntry
+from quaestor.testing import servers
 from tests.support import eventually
 
 STREAM = "quaestor:{test:n}:notifications"

@@ -8,7 +8,7 @@ from typing import Any
 import pymongo
 import pytest
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 from tests.faults.members import ReplicaSet
 from tests.faults.world import World, world
 from tests.recovery.conftest import Proven

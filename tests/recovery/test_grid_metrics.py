@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from quaestor.cli import cluster_metrics, cluster_status
-from quaestor.demo import servers
 from quaestor.settings import Settings
+from quaestor.testing import servers
 from tests.recovery.cell_harness import DEADLINE_S, Harness
 
 Figures = dict[tuple[str, ...], float]

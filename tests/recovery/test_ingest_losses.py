@@ -13,13 +13,13 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import GridShape, WriteKind
+from quaestor.testing import servers
 from tests.recovery.ingesting import DEADLINE_S, Client, count, ingesting, of
 
 

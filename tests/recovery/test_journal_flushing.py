@@ -13,7 +13,6 @@ import pytest
 from pymongo.write_concern import WriteConcern
 
 from quaestor.clock import system_clock
-from quaestor.demo import servers
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
@@ -21,6 +20,7 @@ from quaestor.invalidation.ingest.primary_probes import probe_primary
 from quaestor.model import WriteKind
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
+from quaestor.testing import servers
 from tests.recovery.ingesting import DEADLINE_S, count, ingesting
 from tests.support import running
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 from tests.faults.proxy import Link, Links
 
 PATIENCE_S = 10.0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from quaestor.demo import servers
 from quaestor.model import Dependent
 from quaestor.purge_ports import QueuedPurge
 from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.testing import servers
 from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
 from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads
 from tests.support import PATIENCE_S
 

@@ -15,11 +15,11 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo.servers import free_port
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
+from quaestor.testing.servers import free_port
 from tests.recovery.test_resizing import App
 from tests.support import PATIENT, eventually
 

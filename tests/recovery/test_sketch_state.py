@@ -13,9 +13,9 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.cache_sketch.sizing import HEADER_BYTES, fitting
-from quaestor.demo.servers import Server, redis_server, running
 from quaestor.errors import ConfigurationError, SketchError
 from quaestor.observability.telemetry import Telemetry
+from quaestor.testing.servers import Server, redis_server, running
 
 pytestmark = pytest.mark.anyio
 

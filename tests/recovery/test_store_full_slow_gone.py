@@ -18,7 +18,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from quaestor.cache_sketch import RedisCacheSketch
-from quaestor.demo import servers
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
@@ -26,6 +25,7 @@ from quaestor.store.invalidation_script import RedisInvalidation
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
 from tests.faults.proxy import Link, Links
 from tests.hand_driven import HandEngine, reads
 from tests.support import PATIENCE_S, eventually

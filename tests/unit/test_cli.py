@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from quaestor.cli import audit_command, main
-from quaestor.demo import servers
 from quaestor.middleware.audit import Examined
 from quaestor.read_path.verification import Finding
+from quaestor.testing import servers
 
 BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'
 

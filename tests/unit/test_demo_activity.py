@@ -15,9 +15,9 @@ from quaestor.demo.activity import Activity, Effect, WorkerReport, percentiles
 from quaestor.demo.live import describe
 from quaestor.demo.progress import Progress
 from quaestor.demo.reporter import Reporter
-from quaestor.demo.served_from import ServedFrom, served_from
 from quaestor.demo.steps import Steps, percentiles_ms
 from quaestor.observability.telemetry import Telemetry
+from quaestor.testing.served_from import ServedFrom, served_from
 
 
 def report(worker: int, **changes: object) -> WorkerReport:

@@ -11,9 +11,9 @@ import psutil
 import pymongo
 import pytest
 
-from quaestor.demo import reaper, servers
-from quaestor.demo.other_process import OtherProcess
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError
+from quaestor.testing import reaper, servers
+from quaestor.testing.other_process import OtherProcess
 from tests.support import eventually
 
 

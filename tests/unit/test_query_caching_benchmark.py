@@ -21,7 +21,7 @@ from benchmarks.query_caching.mix import RESOURCES, Mix, Request, changed, every
 from benchmarks.query_caching.prediction import Step
 from benchmarks.query_caching.service_times import ServiceTimes, latency
 from benchmarks.query_caching.staleness import Written
-from quaestor.demo.servers import HOST, free_port
+from quaestor.testing.servers import HOST, free_port
 from tests.support import eventually
 
 TIMES = ServiceTimes(

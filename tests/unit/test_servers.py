@@ -6,7 +6,7 @@ import psutil
 import pymongo
 import redis
 
-from quaestor.demo import servers
+from quaestor.testing import servers
 
 
 def test_mongod_is_a_writable_replica_set_with_change_streams(mongo_url: str, prefix: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
-from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
+from quaestor.testing.servers import HOST
 
 TOKEN = "open-sesame-0123"
 

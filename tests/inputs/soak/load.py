@@ -15,7 +15,7 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 from tests.inputs.soak.app import performed
 from tests.inputs.soak.asks import Ask, World, request
 from tests.inputs.soak.books import ADDRESSES, Answer, Book

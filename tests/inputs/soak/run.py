@@ -15,8 +15,8 @@ import httpx
 import pymongo
 import uvloop
 
-from quaestor.demo.children import grid_server
-from quaestor.demo.servers import Server
+from quaestor.testing.programs import grid_server
+from quaestor.testing.servers import Server
 from tests.faults.world import site_server
 from tests.inputs.soak import app
 from tests.inputs.soak.asks import World

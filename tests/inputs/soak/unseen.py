@@ -22,7 +22,7 @@ import httpx
 import uvloop
 from pymongo import AsyncMongoClient
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 from tests.faults.history import RecordHistory
 from tests.faults.world import site_server
 from tests.inputs.soak import app, unseen_app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quaestor.demo.servers import HOST
+from quaestor.testing.servers import HOST
 
 ANSWER_S = 20.0
 

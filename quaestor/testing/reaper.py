@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 
-from quaestor.demo.servers import Server
+from quaestor.testing.servers import Server
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from quaestor.demo.served_from import ServedFrom, served_from
 from quaestor.errors import DependencyError
+from quaestor.testing.served_from import ServedFrom, served_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from bson import json_util
 
-from quaestor.demo import writer
 from quaestor.errors import DatabaseError
+from quaestor.testing import writer
 
 
 class OtherProcess:
