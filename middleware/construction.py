@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from quaestor.argument_names import unknown_name
 from quaestor.errors import ConfigurationError
@@ -17,6 +17,8 @@ from quaestor.middleware.interface import Receive, Scope, Send
 from quaestor.settings import Settings
 
 _SETTINGS = frozenset(field.name for field in fields(Settings))
+
+_Made = TypeVar("_Made")
 
 
 class RefusedApp:
@@ -38,15 +40,23 @@ class ReadableRefusal(type):
     Outside an event loop, as in `app = QuaestorMiddleware(app, ...)` of a module, the ConfigurationError is raised.
     """
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Construct the middleware, or a RefusedApp."""
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The parameters of the middleware, for help() and editors. Instances do not see a property of the metaclass."""
+        constructor = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return constructor.replace(
+            parameters=list(constructor.parameters.values())[1:], return_annotation=inspect.Signature.empty
+        )
+
+    def __call__(cls: type[_Made], *args: Any, **kwargs: Any) -> _Made:
+        """Construct the middleware, or a RefusedApp in its place."""
         try:
             _check_names(cls, kwargs)
-            return super().__call__(*args, **kwargs)
+            return cast(_Made, type.__call__(cls, *args, **kwargs))
         except ConfigurationError as error:
             if not _on_a_loop():
                 raise
-            return RefusedApp(error)
+            return cast(_Made, RefusedApp(error))
 
 
 def _check_names(cls: type, given: dict[str, Any]) -> None:

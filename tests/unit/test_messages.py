@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
 import time
 from contextlib import suppress
@@ -116,6 +118,17 @@ def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
     assert re.search(told, sentence)
     assert end == "Application startup failed. Exiting."
     assert "secret" not in sentence
+
+
+def test_help_shows_the_real_parameters_of_the_middleware() -> None:
+    """inspect, help() and editors see each argument with its type and default; an instance keeps the signature of its call."""
+    parameters = inspect.signature(QuaestorMiddleware).parameters
+    assert list(parameters) == list(inspect.signature(QuaestorMiddleware.__init__).parameters)[1:]
+    assert parameters["sketch_path"].default == "/quaestor/sketch"
+    text = pydoc.plain(pydoc.render_doc(QuaestorMiddleware))
+    assert "QuaestorMiddleware(app: 'App', *, quaestor: 'Engine'" in text
+    middleware = QuaestorMiddleware(Starlette(), quaestor=Quaestor(grid=False))
+    assert list(inspect.signature(middleware).parameters) == ["scope", "receive", "send"]
 
 
 @pytest.mark.anyio
