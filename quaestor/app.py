@@ -191,6 +191,8 @@ class Quaestor:
             return
         if self._stops:  # it runs: the application has started it before the middleware does
             return
+        # Tests set the variable when the application is imported already.
+        self.read_path.seen_constants.searching = switched(self.settings, os.environ).clock_parts
         self._settling.begin()
         self.parts.storage.layer.reopen()
         self._report_ignored_variables()

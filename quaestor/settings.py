@@ -13,6 +13,8 @@ from quaestor.errors import ConfigurationError
 
 _LONGEST_TENANT = 64
 ENVIRONMENT_PREFIX = "QUAESTOR_"
+_SWITCHES = frozenset({"enabled", "clock_parts"})
+"""Settings whose variable wins over what the program says."""
 _OF_OTHERS = frozenset({"admin_token", "admin_url"})
 """Variables with this prefix that are no settings: see `quaestor.admin`."""
 
@@ -65,6 +67,8 @@ class Settings:
     sketch_partitions: collections with a filter of their own: "shop.items", "group=shop.items" for one that several share, "*"
         for each further one. In the environment separated by commas. The same in all processes of a deployment.
     clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
+    clock_parts: whether constants of queries are searched for parts of the present time, which end their answers (see
+        docs/query_semantics_changes.md). The environment variable QUAESTOR_CLOCK_PARTS wins, also one set before a later start().
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
     max_body_bytes: larger bodies are streamed through, never stored.
@@ -150,6 +154,7 @@ class Settings:
     sketch_bytes: int = 14_600
     sketch_partitions: tuple[str, ...] = ()
     clock_window_ms: int = 300_000
+    clock_parts: bool = True
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
@@ -330,15 +335,22 @@ class Settings:
 
 
 def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings, turned on or off by QUAESTOR_ENABLED if that is set. Raises ConfigurationError if it is neither 0 nor 1."""
-    variable = f"{ENVIRONMENT_PREFIX}ENABLED"
-    text = environment.get(variable)
-    return settings if text is None else replace(settings, enabled=_parse(variable, text, "bool"))
+    """Return the settings with QUAESTOR_ENABLED and QUAESTOR_CLOCK_PARTS applied. Raises ConfigurationError for a value that is
+    neither 0 nor 1."""
+    variables = {name: f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in sorted(_SWITCHES)}
+    values = {
+        name: _parse(variable, environment[variable], "bool")
+        for name, variable in variables.items()
+        if variable in environment
+    }
+    return replace(settings, **values) if values else settings
 
 
 def settings_in(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The variables of an environment that `Settings.from_env` reads and `Quaestor()` does not, sorted; without the addresses."""
-    variables = (f"{ENVIRONMENT_PREFIX}{field.name.upper()}" for field in fields(Settings) if field.name != "enabled")
+    variables = (
+        f"{ENVIRONMENT_PREFIX}{field.name.upper()}" for field in fields(Settings) if field.name not in _SWITCHES
+    )
     return tuple(sorted(variable for variable in variables if variable in environment))
 
 

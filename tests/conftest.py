@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
-from quaestor.capture.seen_constants import SeenConstants
 from quaestor.redis import clients
-from quaestor.testing import servers
+from quaestor.testing import plugin, servers
 from tests import ended_by_force, file_order, told_at_once, whole_run
 from tests.browsers.browser import Browser, Kind
 from tests.browsers.chromium import CHROMIUM
@@ -41,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin what watches over a run, and what is told of it."""
+    plugin.pytest_configure(config)
     ended_by_force.pytest_configure(config)
     file_order.pytest_configure(config)
     told_at_once.pytest_configure(config)
@@ -150,10 +150,10 @@ def shared_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_luck_of_the_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Constants of other tests' queries are no clock: by chance a small number is this second, and its first entry is short."""
-    if request.node.get_closest_marker("clock_parts") is None:
-        monkeypatch.setattr(SeenConstants, "ends_ms", lambda *_, **__: iter(()))
+def clock_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants are searched for parts of the present time in tests with this marker only, as the settings say."""
+    if request.node.get_closest_marker("clock_parts") is not None:
+        monkeypatch.delenv("QUAESTOR_CLOCK_PARTS")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ registrations die on command, a sketch that fails on command. The stores and the
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from quaestor.observability.tracing import Tracing
 from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered, SketchState
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.service import ReadPath
-from quaestor.settings import Settings
+from quaestor.settings import Settings, switched
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
 
@@ -207,7 +208,7 @@ class HandEngine:
         sketch: HandSketch | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = Settings(**{"verification": False, "ttl_max_ms": LIFETIME_MS} | settings)
+        self.settings = switched(Settings(**{"verification": False, "ttl_max_ms": LIFETIME_MS} | settings), os.environ)
         self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()

@@ -38,9 +38,13 @@ _LITERAL: Final = _Possible(frozenset(), 0)
 
 
 class SeenConstants:
-    """Memory of the constants of one process, bounded: the oldest are forgotten first. Thread-safe."""
+    """Memory of the constants of one process, bounded: the oldest are forgotten first. Thread-safe.
 
-    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+    searching: whether constants are searched at all.
+    """
+
+    def __init__(self, most: int = MOST_REMEMBERED, *, searching: bool = True) -> None:
+        self.searching = searching
         self._most = most
         self._possible: dict[tuple[Hashable, Constant], _Possible] = {}
         self._lock = threading.Lock()
@@ -55,7 +59,7 @@ class SeenConstants:
         asked: what the request itself says is no hidden input.
         """
         possible = self._possible
-        for constant in constants:
+        for constant in constants if self.searching else ():
             key = (route, constant)
             known = possible.get(key)
             if known is _LITERAL or constant.text in asked:

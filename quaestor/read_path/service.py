@@ -82,7 +82,7 @@ class ReadPath:
         self.copies = OutsideCopies(
             sketch=sketch, index=index, usability=self.usability, telemetry=telemetry, clock=clock
         )
-        self.seen_constants = SeenConstants()
+        self.seen_constants = SeenConstants(searching=settings.clock_parts)
         self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+_CLOCK_PARTS: Final = "QUAESTOR_CLOCK_PARTS"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take no constant for a part of the present time: by chance a small number equals the second, and its answer is short-lived.
+
+    A variable that is set already counts.
+    """
+    if _CLOCK_PARTS not in os.environ:
+        variable = pytest.MonkeyPatch()
+        variable.setenv(_CLOCK_PARTS, "0")
+        config.add_cleanup(variable.undo)
 
 
 @pytest.fixture

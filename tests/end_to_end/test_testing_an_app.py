@@ -170,14 +170,25 @@ def test_the_variable_turns_on_what_the_program_turns_off_and_refuses_other_valu
         Quaestor()
 
 
+def test_the_variable_decides_whether_constants_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "1")
+    assert Quaestor(clock_parts=False).settings.clock_parts
+    monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "false")
+    assert not Quaestor().settings.clock_parts
+    monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "now and then")
+    with pytest.raises(ConfigurationError, match="QUAESTOR_CLOCK_PARTS='now and then'"):
+        Quaestor()
+
+
 SHOP = """
 import os
+from datetime import UTC, datetime
 import pymongo
 from fastapi import FastAPI
 from quaestor import Quaestor
 from quaestor.middleware import QuaestorMiddleware
 
-quaestor = Quaestor()
+quaestor = Quaestor(probation_answers=0)
 items = pymongo.MongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]).shop.items
 app = FastAPI()
 app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
@@ -186,15 +197,43 @@ app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
 @app.get("/items")
 def listed() -> list[int]:
     return [item["_id"] for item in items.find().sort("_id", 1)]
+
+
+@app.get("/now")
+def departures() -> int:
+    return items.count_documents({"minute": datetime.now(UTC).minute})
+"""
+
+CLOCK_TESTS = """
+import re
+from quaestor.testing import assert_cached
+
+
+def test_now(client, settle):
+    settle()
+    (seconds,) = re.findall("ttl=([0-9]+)", assert_cached(client, "/now").headers["cache-status"])
+    assert int(seconds) {comparison} 60
 """
 
 
-def test_a_stranger_s_project_with_the_plug_in_is_green(mongo_url: str, tmp_path: Path) -> None:
-    """conftest.py and tests as docs/testing.md prints them, in several files, beside one database for the session."""
-    conftest, synchronous, asynchronous = [
+def test_a_stranger_s_project_with_the_plug_in_is_green(
+    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conftest.py and tests as docs/testing.md prints them, in several files, beside one database for the session.
+
+    A constant that equals the present minute is a number, unless a test turns the search on.
+    """
+    monkeypatch.delenv("QUAESTOR_CLOCK_PARTS")
+    conftest, synchronous, searching, asynchronous = [
         block.text for block in blocks() if block.document == "docs/testing.md" and block.language == "python"
     ]
-    tests = {"test_items.py": synchronous, "test_items_again.py": synchronous, "test_on_a_loop.py": asynchronous}
+    tests = {
+        "test_items.py": synchronous,
+        "test_items_again.py": synchronous,
+        "test_on_a_loop.py": asynchronous,
+        "test_number_of_a_minute.py": CLOCK_TESTS.format(comparison=">"),
+        "test_the_clock.py": searching + CLOCK_TESTS.format(comparison="<="),
+    }
     for name, text in {"conftest.py": conftest, "shop.py": SHOP, **tests}.items():
         (tmp_path / name).write_text(text)
     run = subprocess.run(
@@ -202,4 +241,4 @@ def test_a_stranger_s_project_with_the_plug_in_is_green(mongo_url: str, tmp_path
         cwd=tmp_path, env=os.environ | {"MONGO_URL": mongo_url}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-2_000:]
-    assert "3 passed" in run.stdout
+    assert "5 passed" in run.stdout

@@ -195,6 +195,12 @@ async def test_a_literal_that_was_taken_for_the_minute_costs_one_short_life(mong
         assert "hit" in (await made.get(NOW + timedelta(days=20)))[1]
 
 
+async def test_without_the_search_a_literal_that_equals_the_minute_lives_on(mongo_url: str, prefix: str) -> None:
+    async with shop(mongo_url, prefix, lambda _: 31, clock_parts=False) as made:
+        assert "stored" in (await made.get(NOW))[1]
+        assert "hit" in (await made.get(NOW + timedelta(minutes=1)))[1]
+
+
 # Real cells, and the real clock
 
 
