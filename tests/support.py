@@ -13,7 +13,6 @@ from socketserver import BaseServer
 from typing import Any
 
 import anyio
-import uvicorn
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
@@ -68,25 +67,6 @@ def served(server: BaseServer) -> Iterator[None]:
         threading.Thread(target=server.shutdown, daemon=True).start()  # it waits without a limit
         thread.join(DEADLINE_S)
         server.server_close()
-        assert not thread.is_alive(), "it goes on serving"
-
-
-@contextmanager
-def served_by_uvicorn(config: uvicorn.Config, *, within_s: float = 60.0) -> Iterator[str]:
-    """An application in a thread of its own until the block ends; its URL. It starts, and ends, within so many seconds."""
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        end = time.monotonic() + within_s
-        while not server.started:
-            assert thread.is_alive(), "it has ended"
-            assert time.monotonic() < end, f"not started within {within_s} s"
-            time.sleep(STEP_S)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(within_s)
         assert not thread.is_alive(), "it goes on serving"
 
 

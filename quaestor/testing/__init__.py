@@ -1,5 +1,22 @@
-"""Tools for the tests of an application: assertions, and the plug-in `quaestor.testing.plugin` for pytest (docs/testing.md)."""
+"""Tools for the tests of an application: assertions, a virtual clock, real servers, and the plug-in `quaestor.testing.plugin` for
+pytest (docs/testing.md)."""
 
-from quaestor.testing.assertions import assert_cached, assert_cached_async, assert_not_cached, assert_not_cached_async
+from quaestor.testing.assertions import (
+    assert_cached,
+    assert_cached_async,
+    assert_invalidated_by,
+    assert_invalidated_by_async,
+    assert_not_cached,
+    assert_not_cached_async,
+)
+from quaestor.testing.clock import VirtualClock
 
-__all__ = ["assert_cached", "assert_cached_async", "assert_not_cached", "assert_not_cached_async"]
+__all__ = [
+    "VirtualClock",
+    "assert_cached",
+    "assert_cached_async",
+    "assert_invalidated_by",
+    "assert_invalidated_by_async",
+    "assert_not_cached",
+    "assert_not_cached_async",
+]

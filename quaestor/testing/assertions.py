@@ -71,12 +71,66 @@ async def assert_not_cached_async(client: AsyncClient[AnswerT], url: str, **requ
     return _fresh(url, await client.get(url, **request))
 
 
+def assert_invalidated_by(
+    write: Callable[[], object],
+    client: Client[AnswerT],
+    url: str,
+    *,
+    within_s: float = _WITHIN_S,
+    **request: Any,
+) -> AnswerT:
+    """Assert that a write ends the cached answer of a URL; returns the first answer after that.
+
+    The URL is cached first, see assert_cached(). `write` is then called once, and the URL is asked for until an answer comes from
+    the handler, or from a newer entry: its ETag differs. With a Quaestor in the same process that is the first answer after
+    `settled_sync()`; the assertion also works over HTTP, where the process is another one.
+
+    Raises AssertionError with the last Cache-Status if the entry from before the write is still served after within_s seconds.
+    """
+    entity = _entity(assert_cached(client, url, within_s=within_s, **request))
+    write()
+    end_s = time.monotonic() + within_s
+    while _hit(answer := client.get(url, **request)) and _entity(answer) == entity:
+        _require_ended(url, answer, end_s, within_s)
+        time.sleep(_AGAIN_S)
+    return answer
+
+
+async def assert_invalidated_by_async(
+    write: Callable[[], Awaitable[object]],
+    client: AsyncClient[AnswerT],
+    url: str,
+    *,
+    within_s: float = _WITHIN_S,
+    **request: Any,
+) -> AnswerT:
+    """Assert as assert_invalidated_by() does, with an asynchronous client and write."""
+    entity = _entity(await assert_cached_async(client, url, within_s=within_s, **request))
+    await write()
+    end_s = time.monotonic() + within_s
+    while _hit(answer := await client.get(url, **request)) and _entity(answer) == entity:
+        _require_ended(url, answer, end_s, within_s)
+        await asyncio.sleep(_AGAIN_S)
+    return answer
+
+
 def _status(answer: Answer) -> str | None:
     return answer.headers.get("cache-status")
 
 
 def _hit(answer: Answer) -> bool:
     return any(entry.strip().startswith("Quaestor; hit") for entry in (_status(answer) or "").split(","))
+
+
+def _entity(answer: Answer) -> str | None:
+    return answer.headers.get("etag")
+
+
+def _require_ended(url: str, answer: Answer, end_s: float, within_s: float) -> None:
+    if time.monotonic() >= end_s:
+        raise AssertionError(
+            f"{url} is still answered from the entry before the write after {within_s:g} s: Cache-Status: {_status(answer)}"
+        )
 
 
 def _fresh(url: str, answer: AnswerT) -> AnswerT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,15 @@ from quaestor.cdn_adapters import (
     varnish_vcl,
 )
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
-from quaestor.testing import assert_cached, assert_cached_async, assert_not_cached, assert_not_cached_async
+from quaestor.testing import (
+    VirtualClock,
+    assert_cached,
+    assert_cached_async,
+    assert_invalidated_by,
+    assert_invalidated_by_async,
+    assert_not_cached,
+    assert_not_cached_async,
+)
 
 app = FastAPI()
 quaestor = Quaestor(Settings.from_env(redis_url="redis://localhost"))
@@ -352,11 +361,16 @@ def tested(client: httpx.Client) -> None:
     quaestor.settled_sync(within_s=5.0)
     assert assert_cached(client, "/items", within_s=2.0).status_code == 200
     assert_not_cached(client, "/orders", headers={"cache-control": "no-cache"})
+    assert assert_invalidated_by(lambda: None, client, "/items", within_s=2.0).status_code == 200
 
 
 async def tested_asynchronously(client: httpx.AsyncClient) -> None:
     """The same with an event loop."""
+    clock = VirtualClock()
+    clock.advance(timedelta(hours=1))
+    _ = Quaestor(clock=clock), clock.now()
     await quaestor.settled()
+    await assert_invalidated_by_async(quaestor.settled, client, "/items")
     answer: httpx.Response = await assert_cached_async(client, "/items")
     await assert_not_cached_async(client, str(answer.url))
 

@@ -21,10 +21,10 @@ from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.store.outbox_memory import MemoryOutbox
+from quaestor.testing import VirtualClock
 from tests.cdn_contracts.providers import World
 from tests.cdn_contracts.purging import send_at_once
 from tests.cdn_contracts.serving import Received, Reply, Served, serving
-from tests.inputs.movable_clock import MovableClock
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def shown(
 ) -> list[str]:
     """Everything that anybody sees of purges that are made, refused with the secrets repeated, and refused for them."""
 
-    clock = MovableClock()
+    clock = VirtualClock()
 
     async def sleep(seconds: float) -> None:
         clock.advance(timedelta(seconds=seconds))  # a provider that says "slowly" is waited for in no time

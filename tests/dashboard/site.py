@@ -17,7 +17,8 @@ from pymongo import AsyncMongoClient
 from quaestor import AdminToken, Dashboard, Quaestor, cached, public
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import App, Receive, Scope, Send
-from tests.support import PATIENT, served_by_uvicorn
+from quaestor.testing.serving import served_by_uvicorn
+from tests.support import PATIENT
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 VIEWERS = "q9Vx3-Lk7_aB2mNc5TzR8wEy1UoPiJhG"

@@ -224,12 +224,14 @@ def test_a_stranger_s_project_with_the_plug_in_is_green(
     A constant that equals the present minute is a number, unless a test turns the search on.
     """
     monkeypatch.delenv("QUAESTOR_CLOCK_PARTS")
-    conftest, synchronous, searching, asynchronous = [
+    conftest, synchronous, searching, served, timed, asynchronous = [
         block.text for block in blocks() if block.document == "docs/testing.md" and block.language == "python"
     ]
     tests = {
         "test_items.py": synchronous,
         "test_items_again.py": synchronous,
+        "test_served.py": served,
+        "test_timed.py": timed,
         "test_on_a_loop.py": asynchronous,
         "test_number_of_a_minute.py": CLOCK_TESTS.format(comparison=">"),
         "test_the_clock.py": searching + CLOCK_TESTS.format(comparison="<="),
@@ -241,4 +243,4 @@ def test_a_stranger_s_project_with_the_plug_in_is_green(
         cwd=tmp_path, env=os.environ | {"MONGO_URL": mongo_url}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-2_000:]
-    assert "5 passed" in run.stdout
+    assert "7 passed" in run.stdout

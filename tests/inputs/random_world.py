@@ -23,7 +23,7 @@ from starlette.requests import Request
 
 from quaestor import Quaestor
 from quaestor.middleware import QuaestorMiddleware
-from tests.inputs.movable_clock import EPOCH, MovableClock
+from quaestor.testing.clock import EPOCH, VirtualClock
 from tests.inputs.random_handlers import JUMPS, RECORDS, Ask, Change, Handler, Jump, Round, Story, Write, add
 from tests.inputs.random_inputs import VALUES, WAYS, Records, Run, Said, Unseen, times
 from tests.support import DEADLINE_S, PATIENT, eventually
@@ -125,7 +125,7 @@ class World:
         patience_s: float = DEADLINE_S,
         **settings: Any,
     ) -> None:
-        self.clock = MovableClock()
+        self.clock = VirtualClock()
         self.quaestor = Quaestor(
             clock=self.clock, **(PATIENT | LONG | {"heartbeat_ms": 20, "debug_header": True} | settings)
         )

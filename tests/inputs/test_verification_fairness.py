@@ -16,7 +16,7 @@ import pytest
 from fastapi import Request
 
 from quaestor import cached, public
-from tests.inputs.movable_clock import MovableClock
+from quaestor.testing import VirtualClock
 from tests.inputs.unseen_sources import chance
 from tests.inputs.verified_site import is_hit, is_stored, verified_site
 from tests.support import eventually
@@ -90,7 +90,7 @@ async def test_what_is_over_with_its_unit_of_the_clock_need_not_be_what_the_hand
     mongo_url: str, prefix: str
 ) -> None:
     """A hit at the end of a minute is verified in the next one."""
-    clock = MovableClock()
+    clock = VirtualClock()
     settings = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
     async with verified_site(mongo_url, prefix, clock=clock, **settings) as site:
 

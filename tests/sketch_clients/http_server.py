@@ -18,7 +18,7 @@ from starlette.routing import Route
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.wire_format import digest
 from quaestor.read_path.key import resource
-from tests.support import served_by_uvicorn
+from quaestor.testing.serving import served_by_uvicorn
 
 TTL_S = 60
 NO_SKETCH = b"<html>no</html>"

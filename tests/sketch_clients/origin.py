@@ -21,8 +21,8 @@ from starlette.routing import Route
 from quaestor import middleware
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.read_path.key import resource
+from quaestor.testing.serving import served_by_uvicorn
 from tests.sketch_clients.node import CLIENT, run
-from tests.support import served_by_uvicorn
 
 TTL_S = 600
 PAGE = """<!doctype html><link rel="icon" href="data:,"><script type="module">

@@ -15,8 +15,9 @@ from pymongo import AsyncMongoClient
 from quaestor import Quaestor
 from quaestor.caching import cached, cookie, per_user
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
+from quaestor.testing.serving import served_by_uvicorn
 from tests.browsers.browser import Browser, Tab
-from tests.support import PATIENT, becomes, served_by_uvicorn
+from tests.support import PATIENT, becomes
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -1,0 +1,49 @@
+"""Application under uvicorn in a thread of the test: real HTTP, real lifespan, a free loopback port."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from quaestor.testing.servers import HOST
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_STEP_S: Final = 0.005
+WITHIN_S: Final = 60.0
+"""Limit for a start and for a stop."""
+
+
+@contextmanager
+def served_by_uvicorn(config: uvicorn.Config, *, within_s: float = WITHIN_S) -> Iterator[str]:
+    """Serve an application until the block ends; gives its URL. Raises AssertionError if start or stop takes over within_s."""
+    import uvicorn
+
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        end_s = time.monotonic() + within_s
+        while not server.started:
+            assert thread.is_alive(), "the server has ended before it listened: see its log for the application's error"
+            assert time.monotonic() < end_s, f"the server does not listen after {within_s:g} s"
+            time.sleep(_STEP_S)
+        yield f"http://{HOST}:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(within_s)
+        assert not thread.is_alive(), f"the server has not ended {within_s:g} s after its stop"
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an ASGI application, with its lifespan, on a free loopback port until the block ends; gives its URL."""
+    import uvicorn
+
+    config = uvicorn.Config(app, host=HOST, port=0, lifespan="on", log_level="warning", access_log=False)
+    with served_by_uvicorn(config) as url:
+        yield url
