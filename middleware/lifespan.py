@@ -109,13 +109,17 @@ class Lifespan:
             self._starting = None
 
     async def _stop_with_loop(self) -> None:
-        """Stop when the event loop ends, which cancels its tasks: without a lifespan nothing else says that the app is over."""
+        """Stop when the event loop ends, which cancels its tasks: without a lifespan nothing else says that the app is over.
+
+        A loop that was closed without that runs nothing any more, so the engine is left as it is.
+        """
         try:
             await asyncio.get_running_loop().create_future()
-        finally:
+        except asyncio.CancelledError:
             if self.ready:
                 await self._stop()
                 self._stopped = False
+            raise
 
     async def _start(self) -> None:
         if self.ready:

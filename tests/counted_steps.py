@@ -78,6 +78,10 @@ class CountedPattern:
         """A character for each set of the expression."""
         return {self._character(op, av) for op, av in _flat(self.tree) if op in _SINGLE and op is not ops.LITERAL}
 
+    def repeats(self) -> bool:
+        """Whether any part of the expression may match more than once in a row, or as much as another part has matched."""
+        return any(op is ops.GROUPREF or (op in _REPEATS and av[1] > 1) for op, av in _everywhere(self.tree))
+
     def _samples(self, nodes: Iterable[tuple[Any, Any]], before: str) -> Iterator[tuple[str, str]]:
         for op, av in nodes:
             if op in _REPEATS:
@@ -313,6 +317,15 @@ def _flat(nodes: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
                 yield from _flat(branch)
         elif inner is not None:
             yield from _flat(inner())
+
+
+def _everywhere(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every node of a parsed expression, at any depth."""
+    if isinstance(value, (list, tuple, _parser.SubPattern)):
+        for part in value:
+            if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type(ops.LITERAL)):
+                yield part
+            yield from _everywhere(part)
 
 
 def _branches(nodes: Iterable[tuple[Any, Any]]) -> Iterator[Any]:

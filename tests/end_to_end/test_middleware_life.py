@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware import lifespan as middleware_lifespan
 from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import HandEngine
 
@@ -46,6 +48,20 @@ async def test_without_a_lifespan_the_engine_starts_once_at_the_first_request() 
     site = Site()
     await asyncio.gather(*(site.get(f"/{n}") for n in range(5)))
     assert site.engine.life == ["start"]
+
+
+def test_a_loop_that_is_closed_while_its_tasks_are_pending_leaves_no_complaint() -> None:
+    """The task that waits for the loop's end is collected with the loop. It must not await anything then."""
+    loop, site = asyncio.new_event_loop(), Site()
+    loop.run_until_complete(site.get("/1"))
+    (waiting,) = (task for task in asyncio.all_tasks(loop) if task.get_name() == "quaestor-until-loop-ends")
+    loop.close()
+    coroutine = waiting.get_coro()
+    assert inspect.iscoroutine(coroutine)
+    coroutine.close()  # as the collector does: RuntimeError if it awaits once more
+    assert site.engine.life == ["start"]
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+    middleware_lifespan._UNTIL_LOOPS_END.discard(waiting)
 
 
 @pytest.fixture
