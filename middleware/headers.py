@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from quaestor.middleware.interface import RawHeaders
 from quaestor.middleware.reticence import Reticence, reticence
+from quaestor.model import CachedResponse
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.read_path import explaining
@@ -112,6 +113,14 @@ def lives_s(
     return client_s, cdn_s
 
 
+def hit(response: CachedResponse, left_s: int) -> bytes:
+    """The parameters of Cache-Status for an answer from an entry.
+
+    left_s: rest of its life. A short one would look like a fault where the reason is the probation of its route.
+    """
+    return b"hit; ttl=%d%s" % (left_s, b"; detail=probation" if response.provisional else b"")
+
+
 def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -> int:
     """The end of the lifetime that clients with the Cache Sketch may be told of an entry; 0: none.
 
@@ -207,7 +216,7 @@ class HeaderPolicy:
             return headers
         response = resident.response
         left_s = max(0, response.fresh_until_ms - now_ms) // 1000
-        headers = self.stored(resident, now_ms, b"hit; ttl=%d" % left_s, policy)
+        headers = self.stored(resident, now_ms, hit(response, left_s), policy)
         rendered = resident.rendered
         rendered.headers, rendered.step = headers, step
         return headers

@@ -9,6 +9,7 @@ from dataclasses import replace
 from quaestor.middleware.bypass import pass_by, pass_head_by
 from quaestor.middleware.context import ExchangeContext
 from quaestor.middleware.handovers import Looked, Missed, Renewal
+from quaestor.middleware.headers import hit
 from quaestor.middleware.interface import Receive
 from quaestor.middleware.partial_answers import begun, holds_part, part_wanted
 from quaestor.middleware.sending import refuse, send_entry
@@ -251,11 +252,11 @@ class Lookup:
         """The parameters of Cache-Status; None for a plain hit."""
         left_ms = resident.response.fresh_until_ms - self._read_path.clock()
         if use is not Use.FRESH:
-            return b"hit; ttl=%d" % (left_ms // 1000)
+            return hit(resident.response, left_ms // 1000)
         if self.waited:
             return b"fwd=uri-miss; collapsed"
         if self.layer != "memory" and self._read_path.settings.debug_header:
-            return b"hit; ttl=%d" % (max(0, left_ms) // 1000)
+            return hit(resident.response, max(0, left_ms) // 1000)
         return None
 
     def _renewal(self, resident: Resident, use: Use) -> Renewal | None:

@@ -405,6 +405,7 @@ class CachedResponse:
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
     partition: token of the partition of the sketch where they look; empty: the union.
+    provisional: its life is short because its route is on probation.
     """
 
     key: str
@@ -421,6 +422,7 @@ class CachedResponse:
     cost_ms: int = 0
     copies_until_ms: int = 0
     partition: str = ""
+    provisional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

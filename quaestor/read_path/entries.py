@@ -72,6 +72,7 @@ def guarded_entry(
     valid_until_ms: int | None = None,
     copies_ms: int | None = None,
     partition: str = "",
+    at_most_ms: int | None = None,
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
@@ -82,7 +83,10 @@ def guarded_entry(
     copies_ms: how long copies outside may be used, never for longer than the entry; None: there are none, or the Cache Sketch
         is not told of them.
     partition: of the sketch.
+    at_most_ms: the bound of a route on probation; None: its route has passed.
     """
+    if at_most_ms is not None:
+        ttl_ms = min(ttl_ms, at_most_ms)
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
         ttl_ms = min(ttl_ms, allowed_s * 1000)
@@ -108,6 +112,7 @@ def guarded_entry(
         cost_ms=max(0, cost_ms),
         copies_until_ms=0 if copies_ms is None else now_ms + (copies_ms if 0 < copies_ms < ttl_ms else ttl_ms),
         partition=partition,
+        provisional=ttl_ms == at_most_ms,
     )
 
 

@@ -138,7 +138,7 @@ class EntryAdmission:
 
         Takes one activation and, with Redis, one more round trip.
 
-        at_most_ms: how long it may live, whatever is estimated.
+        at_most_ms: the longest life of an entry whose route is on probation; None: its route has passed.
         """
         policy, outcome = request.policy, run.outcome
         answer = in_groups(answer, policy.groups)
@@ -183,7 +183,7 @@ class EntryAdmission:
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
-            ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
+            ttl_ms=ttl_ms, window_ms=window_ms, at_most_ms=at_most_ms,
             valid_until_ms=outcome.valid_until_ms,
             copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
             partition=partition,

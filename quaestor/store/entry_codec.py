@@ -1,4 +1,4 @@
-"""Wire format of a stored response, version 6. Big-endian; nothing in it is code, so nobody who can write to the server
+"""Wire format of a stored response, version 7. Big-endian; nothing in it is code, so nobody who can write to the server
 can make us run anything.
 
 The version stands for the format *and* for the rules by which keys are made and answers admitted: it is raised whenever one of
@@ -7,11 +7,12 @@ them changes, so that no release is served what another one keyed by less. Each 
     1-3  before the fields that a handler asks for were part of the key, and the clock ended an entry
     4    before copies outside had a lifetime of their own
     5    before answers belonged to a partition of the Cache Sketch
-    6    since then
+    6    before an entry said whether its route was on probation
+    7    since then
 
     "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
     status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
-    copies_until_ms: u64
+    copies_until_ms: u64 | provisional: u8, 0 or 1
     key, resource, partition, etag: each a u32 length and the bytes (text is UTF-8)
     registrations, tags: each a u16 count, then that many of (u32 length, bytes)
     headers: a u16 count, then that many of (u32 length, name, u32 length, value)
@@ -29,7 +30,7 @@ import xxhash
 from quaestor.cache_sketch.partitions import TOKEN
 from quaestor.model import CachedResponse
 
-_START = struct.Struct(">2sB8sHQQQIQ")
+_START = struct.Struct(">2sB8sHQQQIQ?")
 GUARD_RANGE = (3, 10)
 """First and last byte of the guard."""
 IDENTITY_RANGE = (3, _START.size - 1)
@@ -37,7 +38,7 @@ IDENTITY_RANGE = (3, _START.size - 1)
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
-_VERSION = 6
+_VERSION = 7
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _CONTROLS = re.compile(rb"[\r\n\0]")
 """Some servers send on whatever they are given: what stands behind these would be another field, or another answer."""
@@ -66,6 +67,7 @@ def _start(response: CachedResponse) -> bytes:
         response.stale_until_ms,
         min(response.cost_ms, 0xFFFFFFFF),
         response.copies_until_ms,
+        response.provisional,
     )
 
 
@@ -96,7 +98,9 @@ def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None
 
 def _decode(data: bytes) -> CachedResponse:
     start = _START.unpack_from(data)
-    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms, copies_until_ms = start
+    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms, copies_until_ms, provisional = (
+        start
+    )
     if (magic, version) != (_MAGIC, _VERSION):
         raise ValueError(f"not an entry of version {_VERSION}")
     cursor = _Cursor(data, _START.size)
@@ -123,6 +127,7 @@ def _decode(data: bytes) -> CachedResponse:
         tags=tags,
         resource=resource,
         partition=partition,
+        provisional=provisional,
     )
 
 

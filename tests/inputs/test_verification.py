@@ -69,17 +69,25 @@ async def test_status_says_which_route_is_not_cached_and_why(mongo_url: str, pre
 async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_as_any(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
-    """Until then they live for a moment only."""
+    """Until then they live for a moment only, and each hit names the reason."""
     async with verified_site(mongo_url, prefix, probation_answers=1, ttl_min_ms=600_000, **settings) as site:
         await eventually(lambda: is_stored(site))
         assert lifetime_ms(site) <= 600
 
+        hits: set[str] = set()
+
         async def passed() -> bool:
-            await site.get()
+            status = (await site.get())[1]
+            if "; hit" in status and not site.passed:
+                hits.add(status)
             return site.passed
 
         await eventually(passed)
+        assert hits == {"Quaestor; hit; ttl=0; detail=probation"}
         await eventually(lambda: lives_long(site))
+        status = (await site.get())[1]
+        assert status.startswith("Quaestor; hit; ttl=")
+        assert "detail" not in status
         assert site.verified("same") >= 2
         assert site.quaestor.read_path.probation.quarantines == []
 
