@@ -81,7 +81,7 @@ reasons: $(READY) ## the table of docs/reasons.md from the dashboard's explanati
 	@$(BIN)/python docs/site/reasons.py
 
 .PHONY: figures
-figures: $(READY) ## README's table of figures from benchmarks/results/
+figures: $(READY) ## README's five figures and chart, and docs/performance.md, from benchmarks/results/
 	@$(BIN)/python -m benchmarks.figures
 
 .PHONY: soak

@@ -15,12 +15,12 @@ def latency() -> list[Row]:
 
         rows.append(
             (
-                f"acknowledged write to no longer served; evicted; purged from Varnish, p50 / p99, at "
-                f"{load['writes_per_s_asked']:,} writes/s (2 x 2 grid, one app worker)",
-                f"{of('no_longer_served')}; {of('evicted')}; {of('varnish_purged')}",
-                f"bare change stream p99 {load['bare_change_stream']['p99_ms']:.1f} ms: "
+                f"from the acknowledged write at {load['writes_per_s_asked']:,} writes/s, p50 / p99 (2 x 2 grid, one app worker)",
+                f"no longer served {of('no_longer_served')}; evicted {of('evicted')}; purged from Varnish "
+                f"{of('varnish_purged')}",
+                f"a bare change stream has a p99 of {load['bare_change_stream']['p99_ms']:.1f} ms; ours are "
                 f"{load['no_longer_served_p99_over_bare']:.0f}, {load['evicted_p99_over_bare']:.0f} and "
-                f"{load['purged_p99_over_bare']:.0f} times it (aim: 3)",
+                f"{load['purged_p99_over_bare']:.0f} times that (aim: 3)",
             )
         )
     return rows
@@ -36,15 +36,15 @@ def matching() -> list[Row]:
     most = max(int(one["queries"]) for one in workloads["papers"]["node"])
     return [
         (
-            "one matching node, 100,000 queries, CPU time of one core: ranges; a mix that indexes find",
-            f"{at('papers', 100_000)} writes/s; {at('indexed', 100_000)} writes/s",
-            f"a mix with 10 % that no index finds: {at('mixed', 100_000)} writes/s, 1,000 such queries "
-            f"{at('mixed', 1_000)} (that is why a node keeps at most 5,000 of them for a namespace)",
+            "writes that one core matches against 100,000 cached queries (one matching node, CPU time)",
+            f"ranges {at('papers', 100_000)}/s; a mix that indexes find {at('indexed', 100_000)}/s",
+            f"a mix with 10 % of queries that no index finds: {at('mixed', 100_000)}/s; with 1,000 queries in all "
+            f"{at('mixed', 1_000)}/s. A node keeps at most 5,000 queries without an index per namespace",
         ),
         (
-            f"what {most:,} queries cost a write, over what 1,000 cost: ranges; a mix that indexes find",
-            f"{workloads['papers']['growth']:.2f}; {workloads['indexed']['growth']:.2f}",
-            f"the mix with 10 % that no index finds: {count(workloads['mixed']['growth'])}",
+            f"cost of a write with {most:,} queries, over its cost with 1,000",
+            f"ranges {workloads['papers']['growth']:.2f}; a mix that indexes find {workloads['indexed']['growth']:.2f}",
+            f"the mix with 10 % of queries that no index finds: {count(workloads['mixed']['growth'])}",
         ),
     ]
 
@@ -57,28 +57,28 @@ def sustained() -> list[Row]:
     }
     most = max((one for one in measured["table_3"] if one["grid"] == "1x1"), key=lambda one: float(one["queries"]))
     bare = measured["bare_redis"]["round_trips"]["1000"]
-    mongo = measured["from_mongodb"]
+    mongo = [
+        f"{load['p99_ms']:.0f} ms at {load['writes_per_s']:,} writes/s with {load['queries']:,} queries"
+        for load in measured["from_mongodb"]
+    ]
     queries = measured.get("fixed_load", {}).get("queries", "1,000 queries")
     return [
         (
-            f"the grid on Spark, write in its pipeline to notification read: 1 x 1, {most['queries']:,} queries, "
+            f"the grid on Spark (1 x 1), from the write in its pipeline to the notification: {most['queries']:,} queries, "
             f"{most['writes_per_s']:,} writes/s",
             f"p50 {most['p50_ms']:.1f} ms, p99 {most['p99_ms']:.1f} ms",
-            f"one bare Redis round trip p50 {bare['p50_ms']:.2f} ms, p99 {bare['p99_ms']:.1f} ms; "
-            f"it took {most['registering_s']:.0f} s to register them",
+            f"a bare Redis round trip: p50 {bare['p50_ms']:.2f} ms, p99 {bare['p99_ms']:.1f} ms. "
+            f"Registering the queries took {most['registering_s']:.0f} s",
         ),
         (
-            f"... highest write rate with a p99 under 20 ms, {queries}; cells and all else share the cores of one machine",
+            f"the grid on Spark, highest write rate with a p99 under 20 ms, {queries}; all parts share the cores of one machine",
             ", ".join(f"{shape.replace('x', ' x ')}: {rate}/s" for shape, rate in highest.items()),
-            "more cells than cores bring nothing on one machine",
+            "more cells than cores gain nothing on one machine",
         ),
         (
-            "... from the acknowledged write in MongoDB, 1 x 1, p99",
-            ", ".join(
-                f"{one['p99_ms']:.0f} ms at {one['writes_per_s']:,} writes/s with {one['queries']:,} queries"
-                for one in mongo
-            ),
-            "",
+            "the grid on Spark (1 x 1), from the acknowledged write in MongoDB, p99",
+            mongo[0],
+            "; ".join(mongo[1:]),
         ),
     ]
 
@@ -106,11 +106,10 @@ def cells() -> list[Row]:
 
     return [
         (
-            "CPU time of one cell of a 4 x 4 grid, over that of a 1 x 1: same load in all; same load per cell (queries that no "
-            "index finds among them)",
-            f"{fall('4x4', unindexed=True)}; {kept(unindexed=True)}",
-            f"ranges, which an index finds: {fall('4x4', unindexed=False)}; {kept(unindexed=False)}: query partitions do not "
-            f"divide those ({fall('4x1', unindexed=False)} with 4 x 1); a write that wakes a cell for itself alone costs "
-            f"{model['us_of_a_write_that_wakes_the_cell_alone']:.0f} us instead of {model['read_us']:.0f}",
+            "CPU time of one cell of a 4 x 4 grid, over one of a 1 x 1 grid; some queries have no index",
+            f"same load in all {fall('4x4', unindexed=True)}; same load per cell {kept(unindexed=True)}",
+            f"ranges only, which an index finds: {fall('4x4', unindexed=False)} and {kept(unindexed=False)}. Query partitions do "
+            f"not divide these ({fall('4x1', unindexed=False)} with 4 x 1). A write that wakes a cell alone costs "
+            f"{model['us_of_a_write_that_wakes_the_cell_alone']:.0f} us instead of {model['read_us']:.0f} us",
         )
     ]

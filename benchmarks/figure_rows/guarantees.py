@@ -15,25 +15,25 @@ def exactness() -> list[Row]:
     )
     return [
         (
-            "evictions of exactly matched queries whose answer was the same, with pre-images (not MongoDB's default)",
+            "needless evictions of exactly matched queries, with pre-images (not MongoDB's default)",
             f"{exact['in_vain']} of {exact['evictions']:,}",
-            f"without pre-images, MongoDB's default: {none['exact']['in_vain']} of {none['exact']['evictions']:,}; "
-            f"of widened queries {none['widened']['in_vain']} of {none['widened']['evictions']:,}, "
-            f"in a mix of widened shapes only {share(shapes['share'])} "
-            f"({share(unchecked['share'])} if they are not run again first); changes missed: {none['missed']}",
+            f"without pre-images (MongoDB's default): {none['exact']['in_vain']} of {none['exact']['evictions']:,}. "
+            f"Widened queries: {none['widened']['in_vain']} of {none['widened']['evictions']:,}; "
+            f"in a mix of widened shapes only {share(shapes['share'])}, "
+            f"and {share(unchecked['share'])} without a recheck. Missed changes: {none['missed']}",
         ),
         (
-            f"{soak['minutes']:.0f} minutes under load, something killed every 30 s: answers that were wrong",
+            f"wrong answers in {soak['minutes']:.0f} minutes under load; one part is killed every 30 s",
             f"{soak['violations']} of {soak['responses']:,}",
-            f"the stalest was {soak['stalest_ms'] / 1_000:.2f} s old (the bound is {soak['bound_ms'] / 1_000:.0f} s); "
+            f"the stalest answer was {soak['stalest_ms'] / 1_000:.2f} s old (bound: {soak['bound_ms'] / 1_000:.0f} s); "
             f"{soak['outcomes'].get('no answer', 0)} requests had no answer while their worker was dead",
         ),
         (
-            f"{inputs['requests']:,} requests whose answers depend on more than their queries (fields, cookies, addresses, "
-            f"the clock, order, own writes), {share(inputs['hits'] / inputs['requests'])} of them hits: stale; somebody else's",
-            f"{inputs['stale']}; {inputs['foreign']}",
-            f"of {len(unseen)} inputs that nobody can see (a file, a global variable, a memo ...) verification found "
-            f"{sum(one['found'] for one in unseen)}; until then "
+            f"{inputs['requests']:,} requests whose answers depend on fields, cookies, addresses, the clock, order or own "
+            f"writes, {share(inputs['hits'] / inputs['requests'])} of them hits",
+            f"{inputs['stale']} stale; {inputs['foreign']} made for another user",
+            f"of {len(unseen)} invisible inputs (a file, a global variable, a memo ...) verification found "
+            f"{sum(one['found'] for one in unseen)}; before that "
             f"{sum(one['wrong_until_then'] for one in unseen):,} answers were older "
             f"than the bound",
         ),
@@ -47,12 +47,11 @@ def purges() -> list[Row]:
     rate, left = measured["account"]["requests_per_s"], measured["open_after_the_last"]
     return [
         (
-            f"{measured['purges']:,} purges by {measured['processes']} processes, one of which is killed every 10 s "
-            f"({measured['kills']} times), on an account of {rate:.0f} requests/s: lost; refused",
-            f"{measured['lost']}; {measured['refused']}",
-            f"{measured['sent_more_than_once']:,} were sent more than once; {left:,} were open when the last one "
-            f"came, sent {measured['drained_after_s']:.0f} s later (announced: within "
-            f"{measured['announced_bound_s']:.0f} s)",
+            f"{measured['purges']:,} purges by {measured['processes']} processes on an account of {rate:.0f} requests/s; one "
+            f"process is killed every 10 s ({measured['kills']} times)",
+            f"{measured['lost']} lost; {measured['refused']} refused",
+            f"{measured['sent_more_than_once']:,} were sent twice or more; {left:,} were open after the last one; these were "
+            f"sent within {measured['drained_after_s']:.0f} s (announced bound: {measured['announced_bound_s']:.0f} s)",
         ),
         *map(_purge_latency, (busy[0], max(busy, key=lambda one: one["adapters_share"]["p99_ms"]))),
     ]
@@ -61,10 +60,10 @@ def purges() -> list[Row]:
 def _purge_latency(load: Result) -> Row:
     share, bare = load["adapters_share"], load["bare_purge"]
     return (
-        f"a purge of {load['cache']} at 100 writes/s, from when its adapter is given it, p50 / p99",
+        f"a purge of {load['cache']} at 100 writes/s, from the adapter's call, p50 / p99",
         f"{count(share['p50_ms'])} / {count(share['p99_ms'])} ms",
-        f"a bare PURGE {count(bare['p50_ms'])} / {count(bare['p99_ms'])} ms: p99 {count(load['adapters_share_p99_over_bare'])} "
-        "times it (aim: 1.5)",
+        f"a bare PURGE: {count(bare['p50_ms'])} / {count(bare['p99_ms'])} ms; our p99 is "
+        f"{count(load['adapters_share_p99_over_bare'])} times that (aim: 1.5)",
     )
 
 
@@ -80,12 +79,12 @@ def lifetimes() -> list[Row]:
 
     return [
         (
-            f"fresh hits in browsers by estimated lifetimes, simulated, {zipf['workload']}, "
-            f"{100 * zipf['levels'][1]['stale']:.1f} % of the answers stale",
+            f"share of fresh hits in browsers with estimated lifetimes (simulated, {zipf['workload']}, "
+            f"{100 * zipf['levels'][1]['stale']:.1f} % stale answers)",
             hits(zipf, 1, "lifetimes"),
-            f"best fixed lifetime {hits(zipf, 1, 'best static')}; the most that can be had without seeing the future "
-            f"{hits(zipf, 1, 'bound')}, with it {zipf['oracle']['browser_fresh'][0]:.2f}; uniform reads and writes, "
-            f"{100 * uniform['levels'][2]['stale']:.1f} % stale: {hits(uniform, 2, 'lifetimes')}, best fixed "
+            f"best fixed lifetime {hits(zipf, 1, 'best static')}; the bound without knowledge of the future "
+            f"{hits(zipf, 1, 'bound')}, with it {zipf['oracle']['browser_fresh'][0]:.2f}. Uniform reads and writes, "
+            f"{100 * uniform['levels'][2]['stale']:.1f} % stale: ours {hits(uniform, 2, 'lifetimes')}, best fixed "
             f"{hits(uniform, 2, 'best static')}, d-TTL {hits(uniform, 2, 'dynamic')}",
         )
     ]

@@ -24,21 +24,26 @@ def requests() -> list[Row]:
     around, line, ids = "quaestor, around the app", "quaestor, by the one line", "quaestor, a list of ids"
     return [
         (
-            "cache hits of a 100-object list, one uvicorn worker, 32 connections",
-            f"{rate(around, 'hits')}/s around the app, {rate(line, 'hits')}/s by the one line",
-            f"bare ASGI bytes {rate('bare ASGI bytes', 'hits')}; {ranked('hits')}",
+            "hits: a list of 100 objects, one uvicorn worker, 32 connections",
+            f"{rate(line, 'hits')}/s with the one line; {rate(around, 'hits')}/s around the app",
+            f"a bare ASGI app that sends the same bytes {rate('bare ASGI bytes', 'hits')}/s; {ranked('hits')}",
         ),
         (
-            "... put together from a list of ids; out of Redis instead of memory",
-            f"{rate(ids, 'hits')}/s; {rate('quaestor, out of Redis', 'hits', grid)}/s",
-            f"uncached FastAPI {rate('uncached', 'hits')}",
+            "hits that are not in the worker's memory as a whole",
+            f"from Redis {rate('quaestor, out of Redis', 'hits', grid)}/s; assembled from a list of ids {rate(ids, 'hits')}/s",
+            f"uncached FastAPI {rate('uncached', 'hits')}/s",
         ),
         (
-            "cache misses: every request another URL, most refused by the doorkeeper; each stored and its queries registered",
-            f"{rate(around, 'misses')}/s around the app, {rate(line, 'misses')}/s by the one line, "
-            f"{rate('quaestor, out of Redis', 'misses', grid)}/s beside a 2 x 2 grid; "
-            f"{rate('quaestor, each stored', 'misses')}/s, {rate('quaestor, each stored, in Redis', 'misses', grid)}/s",
-            f"uncached {rate('uncached', 'misses')}, {eased.partition(', ')[2]} {rate(eased, 'misses')}; {ranked('misses')}",
+            "misses: each request has another URL, and the doorkeeper refuses most answers",
+            f"{rate(line, 'misses')}/s with the one line; {rate(around, 'misses')}/s around the app; "
+            f"{rate('quaestor, out of Redis', 'misses', grid)}/s beside a 2 x 2 grid",
+            f"uncached {rate('uncached', 'misses')}/s, {eased.partition(', ')[2]} {rate(eased, 'misses')}/s; {ranked('misses')}",
+        ),
+        (
+            "misses: each answer is stored and its queries are registered",
+            f"{rate('quaestor, each stored', 'misses')}/s; in Redis "
+            f"{rate('quaestor, each stored, in Redis', 'misses', grid)}/s",
+            f"uncached {rate('uncached', 'misses')}/s",
         ),
     ]
 
@@ -52,25 +57,25 @@ def clients() -> list[Row]:
     batch_us, alone_us = reports["report_write_batch"]["server_us"], reports["report_write"]["server_us"]
     return [
         (
-            "hits of the Python client: transport alone; through `httpx.AsyncClient`; through `httpx.Client`",
-            f"{count(hits['quaestor, transport'])}/s; {count(hits['quaestor, AsyncClient'])}/s; "
-            f"{count(hits['quaestor, Client'])}/s",
+            "hits of the Python client",
+            f"transport alone {count(hits['quaestor, transport'])}/s; through `httpx.AsyncClient` "
+            f"{count(hits['quaestor, AsyncClient'])}/s; through `httpx.Client` {count(hits['quaestor, Client'])}/s",
             f"{count(over['transport alone'])}, {count(over['through httpx.AsyncClient'])} and "
-            f"{count(over['through httpx.Client'])} times hishel's; httpx with nothing behind it: "
-            f"{count(hits[f'{bare}, AsyncClient'])} and {count(hits[f'{bare}, Client'])}",
+            f"{count(over['through httpx.Client'])} times hishel's rates; httpx with an empty transport: "
+            f"{count(hits[f'{bare}, AsyncClient'])}/s and {count(hits[f'{bare}, Client'])}/s",
         ),
         (
-            "browser client in Chromium: an answer out of the page's memory; under the service worker",
-            f"{reads['page, fetch']:.2f} ms; {reads['worker']:.1f} ms",
-            f"under a worker that hands everything to the browser's cache {reads['worker that does nothing']:.1f} ms; "
-            f"{browser['lookups']['per_s'] / 1e6:.1f} million look-ups in the sketch a second",
+            "a read of the browser client in Chromium",
+            f"from the page's memory {reads['page, fetch']:.2f} ms; under the service worker {reads['worker']:.1f} ms",
+            f"under a worker that only forwards to the browser's cache {reads['worker that does nothing']:.1f} ms. The sketch "
+            f"answers {browser['lookups']['per_s'] / 1e6:.1f} million look-ups a second",
         ),
         (
             f"false positives of the sketch of 14,600 bytes with {sketch['at_20000']['entries']:,} outdated resources",
             f"{100 * sketch['at_20000']['counted']:.1f} %",
-            f"theory {100 * sketch['at_20000']['theory']:.1f} %; with {fullest['entries']:,} it has "
-            f"{100 * fullest['counted']:.0f} %; an outdated resource costs Redis {batch_us:.0f} us in a batch, {alone_us:.0f} us "
-            f"alone, a bare ZADD {reports['bare_zadd']['server_us']:.1f} us",
+            f"theory {100 * sketch['at_20000']['theory']:.1f} %; with {fullest['entries']:,} outdated resources "
+            f"{100 * fullest['counted']:.0f} %. An outdated resource costs Redis {batch_us:.0f} us in a batch and "
+            f"{alone_us:.0f} us alone; a bare ZADD costs {reports['bare_zadd']['server_us']:.1f} us",
         ),
     ]
 
@@ -81,11 +86,11 @@ def lists() -> list[Row]:
     images, none = measured["with_images"], measured["without_images"]
     return [
         (
-            f"queries to the database for each write to a hot list of {measured['members']}, kept up to date in place, "
+            f"database queries per write to a hot list of {measured['members']} that the grid maintains, "
             "with post-images (not MongoDB's default)",
             f"{images['queries_a_write']['maintained']:.2f}",
-            f"invalidated {images['queries_a_write']['objects']:.2f}; without post-images, where each write is looked up, "
-            f"{none['queries_a_write']['maintained']:.2f} and {none['queries_a_write']['objects']:.2f}; answers stale by "
+            f"invalidated instead: {images['queries_a_write']['objects']:.2f}. Without post-images "
+            f"{none['queries_a_write']['maintained']:.2f} and {none['queries_a_write']['objects']:.2f}, and answers are stale by "
             f"{none['stale_mean_ms']['maintained']:.2f} and {none['stale_mean_ms']['objects']:.2f} ms on average",
         )
     ]
@@ -101,13 +106,27 @@ def distance() -> list[Row]:
         limited = sorted({*cdn["limited_by"], *full["limited_by"]})
         rows.append(
             (
-                f"150 ms to the app, 4 ms to Varnish, 1 % writes, {over['connections']} connections, closed loop: mean latency "
-                "and throughput, over uncached",
+                f"mean latency and throughput over uncached: 150 ms to the app, 4 ms to Varnish, 1 % writes, "
+                f"{over['connections']} connections, closed loop",
                 f"CDN {count(over['CDN']['lower_mean_latency'])}x lower, {count(over['CDN']['throughput'])}x; with caching "
                 f"clients {count(over['full']['lower_mean_latency'])}x lower, {count(over['full']['throughput'])}x",
-                f"aims 7 and 5, 30 and 11; stale {100 * cdn['stale']:.2f} % and {100 * full['stale']:.2f} %, the stalest "
+                f"aims: 7 and 5, 30 and 11. Stale: {100 * cdn['stale']:.2f} % and {100 * full['stale']:.2f} %, by at most "
                 f"{cdn['stale_max_s']:.1f} s and {full['stale_max_s']:.1f} s"
-                + (f"; without processor time left: {', '.join(limited)}" if limited else ""),
+                + (f". No processor time was left for: {', '.join(limited)}" if limited else ""),
             )
         )
     return rows
+
+
+def idle() -> list[Row]:
+    """Cost of an embedded Quaestor without requests."""
+    measured = result("idle")
+    more, aim, bare = measured["more"], measured["aim"], measured["bare"]
+    return [
+        (
+            "an idle app with embedded Quaestor, beyond the same app without it",
+            f"{100 * more['core']:.2f} % of a core; {more['rss_bytes'] / 1e6:.0f} MB; {more['threads']} threads",
+            f"aims: {100 * aim['core']:.1f} % and {aim['rss_bytes'] / 1e6:.0f} MB. The app without Quaestor: "
+            f"{100 * bare['core']:.2f} %, {bare['rss_bytes'] / 1e6:.0f} MB, {bare['threads']} threads",
+        )
+    ]

@@ -32,7 +32,13 @@ pytestmark = pytest.mark.anyio
 BLOCKS = blocks()
 RUN_AS_A_PROJECT = "docs/testing.md"
 """By tests/end_to_end/test_testing_an_app.py."""
-PYTHON = [block for block in BLOCKS if block.language == "python" and block.document != RUN_AS_A_PROJECT]
+BEFORE = "# before"
+"""First words of a block that belongs to another library: it is compiled, and never run."""
+PYTHON = [
+    block
+    for block in BLOCKS
+    if block.language == "python" and block.document != RUN_AS_A_PROJECT and not block.text.startswith(BEFORE)
+]
 SHELL = [block for block in BLOCKS if block.language == "bash"]
 JSON = [block for block in BLOCKS if block.language == "json"]
 MONGOSH = [block for block in BLOCKS if block.language == "js"]
@@ -104,6 +110,48 @@ async def shelves(names: Names, mongo: Any) -> None:
     await cached_until_written(names, "/shelves/7", lambda: items.insert_one({"name": "mint", "shelf": 7, "price": 1}))
 
 
+async def migrated_shelves(names: Names, mongo: Any) -> None:
+    """A write of the app and one from outside invalidate, without the removed call."""
+    await cached_until_written(
+        names, "/shelves/7", lambda: mongo.migrated.items.insert_one({"shelf": 7, "name": "tea"})
+    )
+    await cached_until_posted(names, "/shelves/7", "/shelves/7?name=mint")
+
+
+async def migrated_prices(names: Names, mongo: Any) -> None:
+    """A write to the shelf invalidates, and so does the tag that remains."""
+    mongo.migrated.items.insert_one({"shelf": 8, "name": "tea", "price": 3})
+    await cached_until_posted(names, "/prices/8", "/prices/8?factor=2")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
+
+        async def hit() -> bool:
+            return "; hit" in (await http.get("/prices/8")).headers["cache-status"]
+
+        await eventually(hit)
+        (await http.post("/catalogue")).raise_for_status()
+
+        async def missed() -> bool:
+            return not await hit()
+
+        await eventually(missed)
+
+
+async def cached_until_posted(names: Names, path: str, post: str) -> None:
+    """The path becomes a hit, and a POST to the app changes the next answers."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
+        before = await http.get(path)
+
+        async def hit() -> bool:
+            return "; hit" in (await http.get(path)).headers["cache-status"]
+
+        async def new() -> bool:
+            return (await http.get(path)).content != before.content
+
+        await eventually(hit)
+        (await http.post(post)).raise_for_status()
+        await eventually(new)
+
+
 async def listed_ids(names: Names, mongo: Any) -> None:
     identifier = mongo.tutorial.items.insert_one({"name": "tea", "shelf": 8, "price": 3}).inserted_id
     answer = await asked(names, "/listed/8")
@@ -161,6 +209,10 @@ FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics'
 TUTORIAL = next(block.text for block in PYTHON if block.name == "docs/tutorial.md-python-1")
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
+    "docs/index.md-python-1": ("", answers),
+    "docs/installing.md-python-1": ("", answers),
+    "docs/migrating.md-python-2": ("", migrated_shelves),
+    "docs/migrating.md-python-4": ("", migrated_prices),
     "docs/tutorial.md-python-1": ("", shelves),
     "docs/tutorial.md-python-2": (TUTORIAL, listed_ids),
     "docs/browser_client.md-python-1": (APP, answers),
@@ -278,6 +330,18 @@ def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
     with pymongo.MongoClient[Any](mongo_url) as mongo:
         mongo[prefix].create_collection(next(iter(command.values())))
         mongo[prefix].command(command)
+
+
+def test_code_for_other_libraries_compiles_and_has_a_tested_successor() -> None:
+    """Each block "before" is followed by one "after", which `test_python` runs."""
+    python = [block for block in BLOCKS if block.language == "python"]
+    before = [number for number, block in enumerate(python) if block.text.startswith(BEFORE)]
+    assert before
+    for number in before:
+        compile(python[number].text, python[number].name, "exec")
+        assert python[number + 1].document == python[number].document
+        assert python[number + 1].text.startswith("# after")
+        assert python[number + 1].name in USES
 
 
 def test_every_block_says_what_it_is() -> None:

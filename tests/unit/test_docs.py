@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures, harness
+from benchmarks import harness
 from benchmarks.figure_rows import results
 from tests.recovery import report
 from tests.recovery.failures import FAILURES
@@ -84,12 +84,6 @@ def test_every_event_that_a_tried_failure_is_seen_by_is_one_that_is_explained() 
     named = {name for failure in FAILURES.values() for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", failure.seen)}
     assert named
     assert sorted(name for name in named if f"`{name}`" not in explained) == []
-
-
-def test_the_figures_in_the_readme_are_those_of_the_result_files() -> None:
-    """By `make figures`, from results that were measured on a commit's own tree."""
-    text = figures.README.read_text()
-    assert figures.replaced(text) == text
 
 
 def test_figures_of_a_changed_tree_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
