@@ -102,10 +102,10 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             quaestor,
             before_stop=self._stop,
             on_start=self._look_inside,
-            eases=quaestor.settings.freeze_at_start,
+            eases=quaestor.settings.observability.freeze_at_start,
         )
-        self._explicit = quaestor.settings.explicit
-        ignored = tuple(name.encode() for name in quaestor.settings.ignored_fields)
+        self._explicit = quaestor.settings.lifetimes.explicit
+        ignored = tuple(name.encode() for name in quaestor.settings.store.ignored_fields)
         self._notable = UnlistedFields(ignored) if forwards else NOTABLE
         self._sketch = SketchEndpoint(quaestor, sketch_path)
         self._canary = CanaryEndpoint(quaestor, tuple(cdn))
@@ -115,7 +115,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             app,
             rules=routes,
             tracking=tracking,
-            sort_query=quaestor.settings.sort_query,
+            sort_query=quaestor.settings.store.sort_query,
             leaves_copies=self._outgoing.leaves_copies,
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             barred=quaestor.read_path.probation.barred,

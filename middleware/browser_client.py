@@ -67,7 +67,7 @@ class ClientFiles:
 
     def __init__(self, declared: BrowserClient, engine: Engine) -> None:
         base = declared.path.rstrip("/")
-        off = engine.settings.sketch_off
+        off = engine.settings.sketch.sketch_off
         self._bodies = {f"{base}/{name}": (_BUILT / name).read_bytes() for name in _FILES}
         if off:
             self._bodies[f"{base}/worker.js"] = (_BUILT / "noop_worker.js").read_bytes()

@@ -64,7 +64,7 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         refused = shared_cache_rules.refusal(
             stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000,
             authorization_only=context.facts.authorization_only, unlisted=context.facts.unlisted,
-            heuristic=read_path.settings.heuristic_fraction,
+            heuristic=read_path.settings.lifetimes.heuristic_fraction,
         )  # fmt: skip
         if refused is not None:
             return read_path.lookup.drop(stored.key)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from quaestor.argument_names import unknown_name
 from quaestor.errors import ConfigurationError
 from quaestor.middleware.interface import Receive, Scope, Send
-from quaestor.settings import Settings
-
-_SETTINGS = frozenset(field.name for field in fields(Settings))
+from quaestor.settings import argument_names
 
 _Made = TypeVar("_Made")
 
@@ -65,7 +62,7 @@ def _check_names(cls: type, given: dict[str, Any]) -> None:
     for name in given:
         if name in known:
             continue
-        if name in _SETTINGS:
+        if name in argument_names():
             raise ConfigurationError(
                 f"{taker} takes no settings: {name!r} is one of Quaestor's; write Quaestor({name}=...)"
             )

@@ -94,7 +94,9 @@ class HandlerRun:
         tracing = self._read_path.telemetry.tracing
         self._begun_s = time.perf_counter()
         self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
-        block = recording(clock_window_ms=self._read_path.settings.clock_window_ms, capture=self._read_path.capture)
+        block = recording(
+            clock_window_ms=self._read_path.settings.lifetimes.clock_window_ms, capture=self._read_path.capture
+        )
         try:
             with tracing.inside(self._span), block as self._recorder:
                 self._recorder.writes.on_attempt = self._context.quarantines.on_write(self._context.plan)
@@ -240,12 +242,12 @@ class HandlerRun:
             # A part is stored if the whole might be (RFC 9111, section 3.3).
             status, fields = 200, partial_answers.without_place(fields)
         reason = freshness.refusal(status, fields, personal=self._context.plan.policy.personal)
-        if reason is not None and settings.explicit:
+        if reason is not None and settings.lifetimes.explicit:
             now_s = self._read_path.clock() / 1000
             reason = shared_cache_rules.refusal(
                 status, fields, credentials=self._context.credentials, now_s=now_s,
                 authorization_only=self._context.facts.authorization_only, unlisted=self._context.facts.unlisted,
-                heuristic=settings.heuristic_fraction,
+                heuristic=settings.lifetimes.heuristic_fraction,
             )  # fmt: skip
         if message.get("trailers"):
             reason = reason or "trailers"
@@ -254,7 +256,7 @@ class HandlerRun:
             if name == b"content-type":
                 streams = streams or value.lower().startswith(b"text/event-stream")
             elif name == b"content-length":
-                too_large = too_large or freshness.delta_s(value.decode("latin-1")) > settings.max_body_bytes
+                too_large = too_large or freshness.delta_s(value.decode("latin-1")) > settings.store.max_body_bytes
         return reason or ("stream" if streams else "too-large" if too_large else None)
 
     async def _serve_on_error(self, how: bytes) -> bool:
@@ -268,7 +270,7 @@ class HandlerRun:
     async def _take_body(self, message: Message) -> None:
         more = bool(message.get("more_body", False))
         self._held.add(message.get("body", b""))
-        if self._held.size > self._read_path.settings.max_body_bytes:
+        if self._held.size > self._read_path.settings.store.max_body_bytes:
             await self._withhold("too-large", more=more)
         elif not more:
             await self._complete()

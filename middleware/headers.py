@@ -179,10 +179,10 @@ class HeaderPolicy:
         self._cdn = tuple(cdn)
         self._bounded = tuple(adapter for adapter in cdn if isinstance(adapter, BoundedCdn))
         self._lifetimes = tuple(adapter for adapter in cdn if isinstance(adapter, LifetimeCdn))
-        self._estimated = settings.client_ttl == "estimated"
-        self._sketch = settings.client_ttl == "sketch"
-        self._debug = settings.debug_header
-        self._explicit = settings.explicit
+        self._estimated = settings.lifetimes.client_ttl == "estimated"
+        self._sketch = settings.lifetimes.client_ttl == "sketch"
+        self._debug = settings.observability.debug_header
+        self._explicit = settings.lifetimes.explicit
         self._not_modified = _NOT_MODIFIED | {
             name for adapter in self._cdn for name, _ in adapter.response_headers(("t",))
         }

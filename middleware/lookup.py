@@ -255,7 +255,7 @@ class Lookup:
             return hit(resident.response, left_ms // 1000)
         if self.waited:
             return b"fwd=uri-miss; collapsed"
-        if self.layer != "memory" and self._read_path.settings.debug_header:
+        if self.layer != "memory" and self._read_path.settings.observability.debug_header:
             return hit(resident.response, max(0, left_ms) // 1000)
         return None
 

@@ -77,7 +77,7 @@ class SketchEndpoint:
             if delta is not None:
                 base, (coding, body) = named[1], delta
                 etag = b'"%s-since-%s-%s"' % (snapshot.version, base, coding)
-        field = b"made=%d, delta=%d" % (snapshot.made_at_ms, self._engine.settings.sketch_delta_s)
+        field = b"made=%d, delta=%d" % (snapshot.made_at_ms, self._engine.settings.sketch.sketch_delta_s)
         field += (b", nonce=%d" % nonce if nonce else b"") + (b", off" if snapshot.off else b"")
         field += b', base="%s"' % base if base else b""
         headers = [

@@ -61,13 +61,15 @@ class SketchSource:
         engine = self._engine
         now_ms = engine.read_path.clock()
         self._made_at_ms, self._until_ms, self._made_s = now_ms, now_ms + MICRO_CACHE_MS, monotonic()
-        off = engine.settings.sketch_off
+        off = engine.settings.sketch.sketch_off
         try:
             if not off:
                 self.state = await engine.sketch.state(now_ms=now_ms)
                 off = self.state.off
             if off:
-                body = wire_format.saturated(geometry_of(engine.settings))  # for whoever does not look at the switch
+                body = wire_format.saturated(
+                    geometry_of(engine.settings.sketch)
+                )  # for whoever does not look at the switch
             else:
                 body = await engine.sketch.snapshot(now_ms=now_ms, partition=self._partition)
         except QuaestorError as error:

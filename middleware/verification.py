@@ -114,7 +114,7 @@ class Verifications:
         self._probation = read_path.probation
         self._samples = read_path.samples
         self._quarantines = quarantines
-        self._on = read_path.settings.verification and read_path.settings.grid
+        self._on = read_path.settings.verification.enabled and read_path.settings.grid.enabled
         self._trials = 0
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -291,11 +291,13 @@ class Verifications:
         """
         read_path, settings = self._read_path, self._read_path.settings
         loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + 1 + 2 * settings.staleness_bound_ms / 1000
+        give_up_s = loop.time() + 1 + 2 * settings.grid.staleness_bound_ms / 1000
         proof_ms: int | None = None
         while self._live(sample) and loop.time() < give_up_s:
             if proof_ms is None and read_path.watermark() >= newest:
-                proof_ms = read_path.clock() + settings.heartbeat_ms  # and clocks need not agree to the millisecond
+                proof_ms = (
+                    read_path.clock() + settings.grid.heartbeat_ms
+                )  # and clocks need not agree to the millisecond
             if proof_ms is not None and read_path.usability.live_as_of(sample.registrations, proof_ms):
                 return True
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -321,7 +323,7 @@ class Verifications:
                 headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
             elif message["type"] == "http.response.body" and outcome is None:
                 body.extend(message.get("body", b""))
-                if len(body) > read_path.settings.max_body_bytes:
+                if len(body) > read_path.settings.store.max_body_bytes:
                     raise ValueError("an answer that is too large to be stored")
                 if not message.get("more_body", False):
                     outcome = recorder.outcome(read_path.clock())
@@ -329,7 +331,7 @@ class Verifications:
 
         try:
             async with asyncio.timeout(_LONGEST_RUN_S):
-                with recording(clock_window_ms=read_path.settings.clock_window_ms) as recorder:
+                with recording(clock_window_ms=read_path.settings.lifetimes.clock_window_ms) as recorder:
                     recorder.writes.on_attempt = on_write
                     await self._app(asked_alone(request.scope), only_request(), send)
         except Exception:  # the handler's; its next request will see it

@@ -122,7 +122,7 @@ class Quaestor:
 
         Returns when the result is known. Events come in order and none twice, whatever dies in between, and lead to the
         result as it is; whether there is one for each write that changes it, the first says (`Whole.delivery`). A subscriber
-        that is slower than `settings.subscription_queue` events is told the whole result instead. See LiveResult.
+        that is slower than `subscription_queue` events is told the whole result instead. See LiveResult.
 
         delivery: the least that is wanted; "exact" is refused where a collection of the query does not record post-images.
 
@@ -133,7 +133,7 @@ class Quaestor:
             raise ConfigurationError(
                 "nothing can be followed while Quaestor is turned off (`enabled`, QUAESTOR_ENABLED)"
             )
-        if not self.settings.grid:
+        if not self.settings.grid.enabled:
             raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
         if delivery not in set(DeliveryMode):
             raise ConfigurationError(f"delivery={delivery!r} is none of {', '.join(DeliveryMode)}")
@@ -192,7 +192,7 @@ class Quaestor:
         if self._stops:  # it runs: the application has started it before the middleware does
             return
         # Tests set the variable when the application is imported already.
-        self.read_path.seen_constants.searching = switched(self.settings, os.environ).clock_parts
+        self.read_path.seen_constants.searching = switched(self.settings, os.environ).lifetimes.clock_parts
         self._settling.begin()
         self.parts.storage.layer.reopen()
         self._report_ignored_variables()
@@ -201,7 +201,7 @@ class Quaestor:
             *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
         ):
             self._stops.append(await service(self.parts))
-        if not self.settings.grid:
+        if not self.settings.grid.enabled:
             self.telemetry.event("quaestor.started", mode="without a grid")
             return
         await self._watching.start()

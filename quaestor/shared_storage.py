@@ -34,19 +34,19 @@ def in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Telem
     store = RedisStore(
         redis,
         deployment=settings.scope,
-        compress_above_bytes=settings.compress_above_bytes,
-        compression_level=settings.compression_level,
-        max_body_bytes=settings.max_body_bytes,
-        budget_bytes=settings.shared_bytes,
+        compress_above_bytes=settings.store.compress_above_bytes,
+        compression_level=settings.store.compression_level,
+        max_body_bytes=settings.store.max_body_bytes,
+        budget_bytes=settings.store.shared_bytes,
         telemetry=telemetry,
     )
     sketch = RedisCacheSketch(
         redis,
         deployment=settings.scope,
-        copies_live_ms=settings.ttl_max_ms + COPY_SLACK_MS,
-        geometry=geometry_of(settings),
+        copies_live_ms=settings.lifetimes.ttl_max_ms + COPY_SLACK_MS,
+        geometry=geometry_of(settings.sketch),
         telemetry=telemetry,
-        distrust_new=not settings.trust_new_sketch,
+        distrust_new=not settings.sketch.trust_new_sketch,
     )
     return Storage(
         layer=event_layer(url, settings.deployment, beside=(index.keys[0], sketch.keys[0])),

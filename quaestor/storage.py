@@ -60,8 +60,8 @@ def in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storage
         store=memory,
         index=MemoryIndex(),
         sketch=MemoryCacheSketch(
-            geometry=geometry_of(settings),
-            epoch="" if settings.trust_new_sketch else secrets.token_hex(EPOCH_DIGITS // 2),
+            geometry=geometry_of(settings.sketch),
+            epoch="" if settings.sketch.trust_new_sketch else secrets.token_hex(EPOCH_DIGITS // 2),
         ),
         outbox=MemoryOutbox(),
         canary_reports=OwnReports(),

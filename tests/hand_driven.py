@@ -209,12 +209,12 @@ class HandEngine:
         **settings: Any,
     ) -> None:
         self.settings = switched(Settings(**{"verification": False, "ttl_max_ms": LIFETIME_MS} | settings), os.environ)
-        self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
+        self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.observability.tracing))
         self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
         self.sketch = sketch or HandSketch()
-        memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.stores.left)
+        memory = MemoryStore(budget_bytes=self.settings.store.memory_bytes, on_left=self.telemetry.stores.left)
         self.store = memory if store is None else store
         self.index = MemoryIndex() if index is None else index
         self.cdn: list[CdnAdapter] = []

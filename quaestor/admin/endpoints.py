@@ -136,7 +136,7 @@ class Endpoints:
     async def _mode(self) -> Mapping[str, Any]:
         """Who runs the matching: `mode`, and for an elected process `leader`, as host:pid."""
         settings, layer = self._quaestor.settings, self._quaestor.parts.storage.layer
-        if not settings.grid:
+        if not settings.grid.enabled:
             return {"mode": "none"}
         if settings.redis_url is None or not isinstance(layer, LeasingLayer):
             return {"mode": "embedded"}
@@ -167,7 +167,7 @@ class Endpoints:
         if body.keys() != {"off"} or not isinstance(body["off"], bool):
             raise Refused(400, 'the body is {"off": true} or {"off": false}')
         await self._quaestor.sketch.switch(off=body["off"])
-        return {"off": body["off"], "by_setting": self._quaestor.settings.sketch_off}
+        return {"off": body["off"], "by_setting": self._quaestor.settings.sketch.sketch_off}
 
     async def entries(self, call: Call) -> Mapping[str, Any]:
         """Whether a URL is cached here, until when, and on which queries it depends."""
@@ -219,7 +219,7 @@ class Endpoints:
             limit=_number(call, "limit"),
             projection=call.one("projection"),
             as_json=True,
-            clock_window_ms=settings.clock_window_ms,
+            clock_window_ms=settings.lifetimes.clock_window_ms,
         )
         why = "no collection is named"
         if collection is not None:

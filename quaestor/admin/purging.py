@@ -49,7 +49,7 @@ class Purger:
 
         Raises ConfigurationError for what cannot be purged here, DependencyError if a part did not answer: then call it again.
         """
-        watching = self._quaestor.settings.grid
+        watching = self._quaestor.settings.grid.enabled
         if not watching and (purge.tags or purge.collections):
             raise ConfigurationError(
                 "no MongoDB is watched here, so nothing depends on tags or collections: purge urls, groups or all"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from quaestor.errors import ConfigurationError
+from quaestor.settings import SketchSettings
 
 HEADER_BYTES = 40
 """`<dQQQQ`, in front of the bits (see `wire_format`)."""
@@ -131,19 +131,6 @@ def _holds(slices: int, bits_per_slice: int, rate: float, entries: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if geometry.false_positive_rate(middle) <= rate else (low, middle)
     return low
-
-
-class SketchSettings(Protocol):
-    """Settings that a geometry follows from: see Settings."""
-
-    @property
-    def sketch_entries(self) -> int: ...
-
-    @property
-    def sketch_false_positives(self) -> float: ...
-
-    @property
-    def sketch_bytes(self) -> int: ...
 
 
 def geometry_of(settings: SketchSettings) -> Geometry:

@@ -37,7 +37,7 @@ def prepared(trace: Path, chosen: TtlParameters, now: TtlParameters, terms: Term
     """Canary of these parameters, with what the newest part of a trace predicts. Raises ConfigurationError."""
     if not 0 <= terms.hold_s <= 86_400:
         raise ConfigurationError(f"--hold is a number of seconds in 0..86400, not {terms.hold_s:g}")
-    delta_ms = command_settings().sketch_delta_s * 1_000
+    delta_ms = command_settings().sketch.sketch_delta_s * 1_000
     known = read_trace(trace)
     predicted = predicted_of(
         newest(known.records, MOST_RECORDS), now=now, chosen=chosen, share=terms.share, delta_ms=delta_ms,

@@ -135,7 +135,7 @@ def status(
     if prometheus:
         from quaestor.cli.cluster_metrics import exposition
 
-        form = functools.partial(exposition, staleness_bound_ms=settings.staleness_bound_ms)
+        form = functools.partial(exposition, staleness_bound_ms=settings.grid.staleness_bound_ms)
     output, healthy = cluster_status.run(settings, form=form)
     print(output.rstrip("\n"))
     raise typer.Exit(0 if healthy else 1)

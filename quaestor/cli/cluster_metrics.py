@@ -130,7 +130,7 @@ def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
         registry = CollectorRegistry()
         server = cleanup.enter_context(MetricsServer(registry, host=host, port=port))
         layer = cleanup.enter_context(closing(event_layer(settings.redis_url or "", settings.deployment)))
-        registry.register(GridCollector(status, staleness_bound_ms=settings.staleness_bound_ms))
+        registry.register(GridCollector(status, staleness_bound_ms=settings.grid.staleness_bound_ms))
         server.start()
         yield server.url
 

@@ -92,7 +92,7 @@ def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[st
         raise ConfigurationError("the grid's figures are in Redis: pass --redis-url or set REDIS_URL")
     with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
         status = look(layer, settings.deployment, now_ms=system_clock())
-    return form(status), status.healthy(settings.staleness_bound_ms)
+    return form(status), status.healthy(settings.grid.staleness_bound_ms)
 
 
 def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:

@@ -62,7 +62,7 @@ def _grid(settings: Settings) -> list[Diagnosis]:
     from quaestor.event_layer.connecting import event_layer
     from quaestor.invalidation.grid.election import MatchedBy, matching
 
-    if not settings.grid:
+    if not settings.grid.enabled:
         return []
     if settings.redis_url is None:
         return [ok("grid", "embedded: each app process runs the matching for itself")]
@@ -73,7 +73,7 @@ def _grid(settings: Settings) -> list[Diagnosis]:
             found = matching(layer, settings.deployment)
     except (ConfigurationError, EventLayerError) as error:
         return [mend("grid", f"could not be asked: {error}")]
-    if found.by is MatchedBy.NOBODY and settings.elect_grid:
+    if found.by is MatchedBy.NOBODY and settings.grid.elect_grid:
         return [
             ok("grid", "nobody runs the matching now; the first app process that starts is elected to run it for all")
         ]
@@ -81,7 +81,7 @@ def _grid(settings: Settings) -> list[Diagnosis]:
         return [mend("grid", f"none runs in deployment {settings.deployment!r}: nothing is cached", run)]
     shape = f"{status.shape.query_partitions} x {status.shape.write_partitions} cells"
     where = f"elected: app process {found.leader} runs" if found.by is MatchedBy.ELECTED else "a grid runs"
-    late = [one for one in status.cells if one.lag_ms is None or one.lag_ms > settings.staleness_bound_ms]
+    late = [one for one in status.cells if one.lag_ms is None or one.lag_ms > settings.grid.staleness_bound_ms]
     if late:
         sentence = (
             f"{where} {shape}; {len(late)} are silent or too far behind: what they guard is not served from cache"

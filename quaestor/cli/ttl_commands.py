@@ -281,7 +281,7 @@ def _system(delta_s: float | None) -> System:
     """The simulated system, in which browsers fetch the Cache Sketch as the settings say, or as often as the command says."""
     from quaestor.simulation.simulate import System
 
-    return System(delta_s=command_settings().sketch_delta_s if delta_s is None else delta_s)
+    return System(delta_s=command_settings().sketch.sketch_delta_s if delta_s is None else delta_s)
 
 
 def _show_fit(fit: Fit | Learned, taken: bool) -> None:
@@ -313,7 +313,7 @@ def _own() -> Tuning:
     """As the settings say."""
     from quaestor.ttl.parameters import tuning_of
 
-    return tuning_of(command_settings())
+    return tuning_of(command_settings().lifetimes)
 
 
 def _parameters(path: Path) -> TtlParameters:

@@ -50,13 +50,13 @@ class Dashboard:
         parts = engine.parts
         reporter = ProcessReporter(engine)
         reporter.begin()
-        traces = parts.settings.trace_file.replace("{pid}", "*")
-        what_if = WhatIf(traces, delta_s=parts.settings.sketch_delta_s)
+        traces = parts.settings.observability.trace_file.replace("{pid}", "*")
+        what_if = WhatIf(traces, delta_s=parts.settings.sketch.sketch_delta_s)
         applying = canaries = None
         if reporter.own is not None:
             published = PublishedParameters(parts.storage.layer, scope=parts.settings.scope)
             applying = Applying(published, own=reporter.own, clock=parts.clock)
-            delta_ms = parts.settings.sketch_delta_s * 1_000
+            delta_ms = parts.settings.sketch.sketch_delta_s * 1_000
             canaries = Canaries(applying, parts.storage.canary_reports, what_if, delta_ms=delta_ms)
         shared = None
         if parts.storage.redis is not None:

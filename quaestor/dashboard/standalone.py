@@ -54,11 +54,11 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
         layer = event_layer(settings.redis_url, settings.deployment)
         redis = clients.shared_client(settings.redis_url)
     published = PublishedParameters(layer, scope=settings.scope)
-    applying = Applying(published, own=TtlParameters(default=tuning_of(settings)), clock=system_clock)
+    applying = Applying(published, own=TtlParameters(default=tuning_of(settings.lifetimes)), clock=system_clock)
     shared = None if redis is None else SharedReports(redis, scope=settings.scope)
     reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=settings.scope)
-    what_if = WhatIf(traces, delta_s=settings.sketch_delta_s)
-    canaries = Canaries(applying, reports, what_if, delta_ms=settings.sketch_delta_s * 1_000)
+    what_if = WhatIf(traces, delta_s=settings.sketch.sketch_delta_s)
+    canaries = Canaries(applying, reports, what_if, delta_ms=settings.sketch.sketch_delta_s * 1_000)
     looks_only = read_only or redis is None
     dashboard = DashboardApp(
         path=PATH,

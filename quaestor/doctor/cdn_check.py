@@ -43,7 +43,7 @@ async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding
         adapters = {adapter.name: adapter for adapter in quaestor.parts.effects.cdn}
         if name not in adapters:
             raise ConfigurationError(f"{app} has no CDN {name!r}; it has: {', '.join(sorted(adapters)) or 'none'}")
-        known = addresses([f"{name}={address}"]) if address else addresses(quaestor.settings.cdn_addresses)
+        known = addresses([f"{name}={address}"]) if address else addresses(quaestor.settings.cdn.cdn_addresses)
         if name not in known:
             raise ConfigurationError(f"where clients ask {name} is not known: give --address, or set cdn_addresses")
         purge = quaestor.parts.effects.purging.of(adapters[name])

@@ -151,11 +151,11 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 def _journal(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     """Flushes are asked for by a delete that matches nothing."""
-    if not settings.journal_flush_ms:
+    if not settings.grid.journal_flush_ms:
         return
     database, _, collection = settings.control_namespace.partition(".")
     if access.may("remove", database, collection):
-        yield ok(_JOURNAL, f"flushed when a write waits for it, looked for every {settings.journal_flush_ms} ms")
+        yield ok(_JOURNAL, f"flushed when a write waits for it, looked for every {settings.grid.journal_flush_ms} ms")
     else:
         yield warn(
             _JOURNAL,
@@ -169,14 +169,14 @@ def _clock(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     def asked() -> float:
         return float(int(DatetimeMS(access.client.admin.command("hello")["localTime"])))
 
-    yield clocks.compared("mongod", asked, staleness_bound_ms=settings.staleness_bound_ms)
+    yield clocks.compared("mongod", asked, staleness_bound_ms=settings.grid.staleness_bound_ms)
 
 
 def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     """Pre- and post-images, collection by collection."""
     if access.hello["maxWireVersion"] < _WIRE_VERSION_6_0:
         return
-    enabling = settings.pre_images == "enable"
+    enabling = settings.grid.pre_images == "enable"
     control = settings.control_namespace.partition(".")[0]
     for name in sorted(access.client.list_database_names()):
         if name in SYSTEM_DATABASES or name == control:

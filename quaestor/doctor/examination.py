@@ -71,7 +71,7 @@ async def _surroundings(settings: Settings, capture: Capture | None) -> list[Dia
 
 def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
     found = machine.examined(settings)
-    found += _database(settings, capture) if settings.grid else [ok("mongod", "none is watched (grid=False)")]
+    found += _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
     if settings.redis_url is None:
         return [*found, ok("redis", _WITHOUT_REDIS)]
     return found + shared_redis.examined(settings.redis_url, settings)

@@ -116,17 +116,17 @@ def _size(name: str, facts: Facts, settings: Settings, command: Callable[[str], 
             command(f"CONFIG SET maxmemory {2 * bound // _MB}mb"),
             command("CONFIG REWRITE"),
         )
-    if bound < settings.pipeline_max_bytes:
+    if bound < settings.grid.pipeline_max_bytes:
         return warn(
             SUBJECT,
-            f"{place}: one pipeline alone may become {settings.pipeline_max_bytes // _MB:,} MB (pipeline_max_bytes)",
+            f"{place}: one pipeline alone may become {settings.grid.pipeline_max_bytes // _MB:,} MB (pipeline_max_bytes)",
             f"export QUAESTOR_PIPELINE_MAX_BYTES={bound // 8}",
         )
-    if bound < settings.shared_bytes:
+    if bound < settings.store.shared_bytes:
         return warn(
             SUBJECT,
-            f"{place}: less than the budget of the entries, {settings.shared_bytes // _MB:,} MB (shared_bytes)",
-            command(f"CONFIG SET maxmemory {2 * settings.shared_bytes // _MB}mb"),
+            f"{place}: less than the budget of the entries, {settings.store.shared_bytes // _MB:,} MB (shared_bytes)",
+            command(f"CONFIG SET maxmemory {2 * settings.store.shared_bytes // _MB}mb"),
             command("CONFIG REWRITE"),
         )
     return ok(SUBJECT, place)
@@ -164,7 +164,7 @@ def _clock(client: redis.Redis | redis.RedisCluster, settings: Settings) -> Diag
         seconds, microseconds = told
         return float(seconds) * 1000 + float(microseconds) / 1000
 
-    return clocks.compared("redis", asked, staleness_bound_ms=settings.staleness_bound_ms)
+    return clocks.compared("redis", asked, staleness_bound_ms=settings.grid.staleness_bound_ms)
 
 
 def _command(url: str, name: str) -> Callable[[str], str]:

@@ -37,7 +37,7 @@ class PipelineBounds:
 
     @classmethod
     def of(cls, settings: Settings) -> PipelineBounds:
-        return cls(entries=settings.pipeline_max_entries, bytes=settings.pipeline_max_bytes)
+        return cls(entries=settings.grid.pipeline_max_entries, bytes=settings.grid.pipeline_max_bytes)
 
     def __post_init__(self) -> None:
         if self.entries <= 0 or self.bytes <= 0:

@@ -100,7 +100,7 @@ class EntryAdmission:
         self._settings = settings
         self._telemetry = telemetry
         self.factors = LifetimeFactors()
-        self._partitioning = Partitioning(settings.sketch_partitions, epoch=sketch.epoch)
+        self._partitioning = Partitioning(settings.sketch.sketch_partitions, epoch=sketch.epoch)
         self.publication = EntryPublication(
             registry=registry, store=store, usability=usability, coalescing=coalescing, explicit=explicit,
             telemetry=telemetry, clock=clock,
@@ -148,9 +148,9 @@ class EntryAdmission:
             run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body
         )
         # Where no grid guards anything, a declaration cannot waive a reason either.
-        reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
+        reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
-        if self._settings.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
+        if self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
             return await self._admit_explicit(answer, request, asked_ms=run.asked_ms, barred=barred, deciding=deciding)
         refused = self._refused(answer, reasons, policy, credentials=request.credentials)
         if refused is None and barred is not None:
@@ -164,7 +164,7 @@ class EntryAdmission:
         key, answer = self._keyed(answer, request, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
-        window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.ttl_max_ms)
+        window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.lifetimes.ttl_max_ms)
         registered = await self._register(self._reads(request, run), since=run.since, window_ms=window_ms)
         if isinstance(registered, Verdict):
             return registered
@@ -175,7 +175,11 @@ class EntryAdmission:
                 f"an earlier run read {', '.join(missing)}, written since; this one did not: what stands in its place?"
             )
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
-        ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
+        ttl_ms = (
+            self._settings.lifetimes.ttl_max_ms
+            if policy.ttl_ms is None
+            else min(policy.ttl_ms, self._settings.lifetimes.ttl_max_ms)
+        )
         namespaces = (query.namespace for query in registered.queries)
         partition = self._partitioning.token(namespaces, group=policy.sketch_partition)
         kind = self._kind(registered)
@@ -205,7 +209,7 @@ class EntryAdmission:
         self, answer: Answer, reasons: Sequence[Reason], policy: RoutePolicy, *, credentials: bool
     ) -> Verdict | None:
         """Why an answer cannot become an entry that queries guard, before anything is registered."""
-        if self._settings.explicit:
+        if self._settings.lifetimes.explicit:
             refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
             refused = "credentials" if credentials else refused
             if refused is not None:
@@ -231,7 +235,7 @@ class EntryAdmission:
 
     async def _register(self, reads: Sequence[CapturedRead], *, since: Version, window_ms: int) -> Registered | Verdict:
         """Activate what an answer depends on; or why it cannot be guarded."""
-        expires_at_ms = self.clock() + self._settings.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS
+        expires_at_ms = self.clock() + self._settings.lifetimes.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS
         try:
             with self._telemetry.tracing.span("quaestor.activation", reads=len(reads)):
                 return await self._registry.register(reads, since=since, expires_at_ms=expires_at_ms)
@@ -249,7 +253,7 @@ class EntryAdmission:
         response = resident.response
         self._telemetry.stores.kept(response)
         self._missing_reads.note(response.key, registered)
-        if self._settings.debug_header:
+        if self._settings.observability.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         now_ms = response.stored_at_ms
         # What something else than the estimate has shortened says nothing of it.
@@ -304,7 +308,7 @@ class EntryAdmission:
         resident = self._store.resident(response.key)
         if resident is not None and not self._usability.servable(resident.response):
             self._store.drop(response.key, "invalidated")
-        return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
+        return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.store.max_body_bytes)
 
     def _estimated_ms(self, registered: Registered, kind: str, now_ms: int) -> int:
         """How long copies outside will probably hold: nobody can tell them that a write has changed the entry."""
@@ -333,7 +337,7 @@ class EntryAdmission:
             now_s=self.clock() / 1000,
             authorization_only=request.authorization_only,
             unlisted=request.unlisted,
-            heuristic=self._settings.heuristic_fraction,
+            heuristic=self._settings.lifetimes.heuristic_fraction,
         )
         if refused is None and barred is not None:
             refused = barred[0]

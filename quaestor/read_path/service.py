@@ -65,25 +65,30 @@ class ReadPath:
         self.telemetry = telemetry
         self.store = store
         self.coalescing = RequestCoalescing(leases)
-        self.early = EarlyRefresh(beta=settings.early_refresh)
-        self.doorkeeper = Doorkeeper(least_share=settings.doorkeeper_share)
+        self.early = EarlyRefresh(beta=settings.lifetimes.early_refresh)
+        self.doorkeeper = Doorkeeper(least_share=settings.store.doorkeeper_share)
         self.probation = Probation(
-            answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
+            answers=settings.verification.probation_answers,
+            ttl_ms=settings.verification.probation_ttl_ms,
+            quarantine_ms=settings.verification.quarantine_ms,
         )
-        self.samples = Samples(share=settings.verify_share, per_second=settings.verify_per_second)
+        self.samples = Samples(
+            share=settings.verification.verify_share, per_second=settings.verification.verify_per_second
+        )
         self.variants = Variants(
-            ignored=frozenset(name.lower().encode() for name in settings.ignored_fields), normalised=settings.explicit
+            ignored=frozenset(name.lower().encode() for name in settings.store.ignored_fields),
+            normalised=settings.lifetimes.explicit,
         )
         self.explicit = ExplicitEntries(
-            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction,
-            partial_bytes=settings.max_body_bytes if settings.partial_answers else 0,
+            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.lifetimes.heuristic_fraction,
+            partial_bytes=settings.store.max_body_bytes if settings.store.partial_answers else 0,
         )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
         self.copies = OutsideCopies(
             sketch=sketch, index=index, usability=self.usability, telemetry=telemetry, clock=clock
         )
-        self.seen_constants = SeenConstants(searching=settings.clock_parts)
-        self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
+        self.seen_constants = SeenConstants(searching=settings.lifetimes.clock_parts)
+        self.missing_reads = MissingReads(hold_ms=settings.verification.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,
             store=store,

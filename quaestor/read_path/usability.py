@@ -30,7 +30,7 @@ class Usability:
 
     def live_as_of(self, registrations: Sequence[str], moment_ms: int) -> bool:
         """Whether it is proved that no write before a moment has touched what is guarded by these."""
-        return self._registry.live(registrations, now_ms=moment_ms + self._settings.staleness_bound_ms)
+        return self._registry.live(registrations, now_ms=moment_ms + self._settings.grid.staleness_bound_ms)
 
     def valid(self, response: CachedResponse, now_ms: int) -> bool:
         """Whether nothing has invalidated an entry and it is not too old for any use; its lifetime may be over."""
@@ -48,7 +48,7 @@ class Usability:
         known = response.stored_at_ms >= self._registry.known_since_ms
         if shared_cache_rules.is_explicit(response):
             # Another process may keep what only its own lifetime guards; this one promises more unless it was told the same.
-            known = self._settings.explicit
+            known = self._settings.lifetimes.explicit
         return known and self.valid(response, self.clock())
 
     def use(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> reuse.Use:

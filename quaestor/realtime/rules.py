@@ -31,5 +31,7 @@ class StageRules:
     @classmethod
     def of(cls, settings: Settings) -> StageRules:
         """The rules that the settings say."""
-        renewal = RenewalSettings(poll_interval_ms=settings.poll_interval_ms)
-        return cls(lease_ms=settings.subscription_lease_ms, max_bytes=settings.node_memory_bytes, renewal=renewal)
+        renewal = RenewalSettings(poll_interval_ms=settings.realtime.poll_interval_ms)
+        return cls(
+            lease_ms=settings.realtime.subscription_lease_ms, max_bytes=settings.grid.node_memory_bytes, renewal=renewal
+        )

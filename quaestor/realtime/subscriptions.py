@@ -75,13 +75,13 @@ class Subscriptions:
         self._counter = itertools.count(1)
         self._lock = threading.RLock()
         self._subscriptions: dict[str, LocalSubscription] = {}
-        self._reader = PipelineReader(layer, {}, retention_ms=settings.retention_ms)
+        self._reader = PipelineReader(layer, {}, retention_ms=settings.grid.retention_ms)
         self._offsets = self._reader.positions
         self._reported: dict[str, ReportedProgress] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._housekept_ms = 0
-        self._stall_watch = StallWatch(telemetry, bound_ms=settings.staleness_bound_ms)
+        self._stall_watch = StallWatch(telemetry, bound_ms=settings.grid.staleness_bound_ms)
         self._placed: GridShape | None = None
         self._work = threading.Event()
 
@@ -161,7 +161,9 @@ class Subscriptions:
                 self._subscriptions[query_id] = local
             elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self._name())  # post-images may have been switched on since: its stage has to look
-            live = LiveResult(local.shared, queue=self._settings.subscription_queue, cancel=self._leave, exact=exact)
+            live = LiveResult(
+                local.shared, queue=self._settings.realtime.subscription_queue, cancel=self._leave, exact=exact
+            )
             local.live.add(live)
             return live
 
@@ -221,7 +223,7 @@ class Subscriptions:
     def _ask(self, local: LocalSubscription) -> None:
         now_ms = self._clock()
         local.asked_ms = now_ms
-        expires_at_ms = now_ms + self._settings.subscription_lease_ms
+        expires_at_ms = now_ms + self._settings.realtime.subscription_lease_ms
         self._send_quietly(local.stage, local.subscription(self._settings.owner, expires_at_ms=expires_at_ms))
 
     def _send_quietly(self, stage: StageAddress, event: Subscription | Unsubscription) -> None:
@@ -261,7 +263,7 @@ class Subscriptions:
             self._work.clear()
             self._housekeep()
             return
-        entries = self._reader.read(block_ms=self._settings.heartbeat_ms)
+        entries = self._reader.read(block_ms=self._settings.grid.heartbeat_ms)
         with self._lock:
             for entry in entries:
                 if entry.stream not in self._offsets:
@@ -363,7 +365,7 @@ class Subscriptions:
 
     def _due(self, local: LocalSubscription, now_ms: int) -> bool:
         """Not before `_open` has asked for the first time."""
-        every_ms = _ASK_AGAIN_MS if local.shared.needs_full_result else self._settings.subscription_extend_ms
+        every_ms = _ASK_AGAIN_MS if local.shared.needs_full_result else self._settings.realtime.subscription_extend_ms
         return local.asked_ms > 0 and now_ms - local.asked_ms >= every_ms
 
     def _follow_shape(self, now_ms: int) -> None:

@@ -223,7 +223,7 @@ class AssembledLists:
         asked: see Wanted; None: it asks by ids that the database gave, and these follow no clock.
         """
         read_path = self._engine.read_path
-        window_ms, begun_ms = read_path.settings.clock_window_ms, read_path.clock()
+        window_ms, begun_ms = read_path.settings.lifetimes.clock_window_ms, read_path.clock()
         with not_recording(), recording(clock_window_ms=window_ms, capture=read_path.capture) as recorder:
             raws = await read
             constants = ConstantsOfRun(read_path.seen_constants, ("list", collection), AskedText(asked or ""))
@@ -259,7 +259,7 @@ class AssembledLists:
         assembly.checked_ms = self._engine.read_path.clock()
         reusable = all(part.registrations for part in parts) and self._live(assembly, assembly.checked_ms)
         known = replace(known, parts=tuple(parts), assembly=assembly if reusable else None)
-        if len(assembly.body) <= self._engine.settings.max_body_bytes:
+        if len(assembly.body) <= self._engine.settings.store.max_body_bytes:
             resident = self._engine.read_path.admission.keep_in_memory(
                 entry(
                     wanted.name, assembly.body, assembly.etag, known.registrations, known.fresh_until_ms, self._engine

@@ -61,7 +61,7 @@ class Lists:
         self._representation = representation
         self._assembled = None if engine is None else AssembledLists(engine, connection.name)
         self._representations = Representations()
-        self._maintained = None if engine is None or not engine.settings.grid else MaintainedLists(engine)
+        self._maintained = None if engine is None or not engine.settings.grid.enabled else MaintainedLists(engine)
         self._names: OrderedDict[str, str] = OrderedDict()
         if engine is not None:
             engine.read_path.lookup.served_to.append(self._served)

@@ -121,7 +121,7 @@ class RecordCache:
 
     async def guard(self, read: CapturedRead, *, since: Version) -> Registered | None:
         """Register one read; None if it cannot be: then what it read must not be kept."""
-        expires_at_ms = self._engine.read_path.clock() + self._engine.settings.ttl_max_ms + 2 * COPY_SLACK_MS
+        expires_at_ms = self._engine.read_path.clock() + self._engine.settings.lifetimes.ttl_max_ms + 2 * COPY_SLACK_MS
         try:
             return await self._engine.registry.register([read], since=since, expires_at_ms=expires_at_ms)
         except (NotCacheableError, DependencyError):
@@ -147,7 +147,7 @@ class RecordCache:
 
     def fresh_until_ms(self) -> int:
         """Time until which something registered just now may be used."""
-        return self._engine.read_path.clock() + self._engine.settings.ttl_max_ms
+        return self._engine.read_path.clock() + self._engine.settings.lifetimes.ttl_max_ms
 
 
 def entry(

@@ -74,7 +74,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
     estimator: by default what the settings say, until other parameters are published.
     """
-    telemetry = Telemetry(tracing=Tracing(enabled=settings.tracing))
+    telemetry = Telemetry(tracing=Tracing(enabled=settings.observability.tracing))
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
@@ -94,14 +94,14 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         deployment=settings.deployment,
         tenant=settings.owner,
         clock=clock,
-        trims=not settings.grid,
+        trims=not settings.grid.enabled,
     )
     progress = EffectsProgress()
     own_writes = OwnWrites(
         storage.layer, grid=registry.progress, serving=registry.serving, effects=progress,
         settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
-    alone = settings.redis_url is None and not settings.grid
+    alone = settings.redis_url is None and not settings.grid.enabled
     read_path = ReadPath(
         registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases,
@@ -113,7 +113,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         announce=None if alone else broadcast.announce, settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
     rechecking = None
-    if isinstance(registry, Registry) and settings.recheck != "off":
+    if isinstance(registry, Registry) and settings.grid.recheck != "off":
         rechecking = Rechecking(
             registrations=registry, broadcast=broadcast, progress=progress, alone=alone, settings=settings,
             telemetry=telemetry,
@@ -150,22 +150,22 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
 
 def _estimator(settings: Settings) -> ChosenEstimators:
-    parameters = TtlParameters(default=tuning_of(settings))
-    return ChosenEstimators(parameters, false_positive_rate=geometry_of(settings).false_positive_rate)
+    parameters = TtlParameters(default=tuning_of(settings.lifetimes))
+    return ChosenEstimators(parameters, false_positive_rate=geometry_of(settings.sketch).false_positive_rate)
 
 
 def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:
     """The estimator, behind the recorder of a trace if the settings want one."""
-    if not settings.trace_file:
+    if not settings.observability.trace_file:
         return estimator
-    path = Path(settings.trace_file.replace("{pid}", str(os.getpid())))
-    share, max_bytes = settings.trace_share, settings.trace_max_bytes
+    path = Path(settings.observability.trace_file.replace("{pid}", str(os.getpid())))
+    share, max_bytes = settings.observability.trace_share, settings.observability.trace_max_bytes
     return TraceRecorder(estimator, path=path, share=share, max_bytes=max_bytes, started_ms=clock())
 
 
 def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
     memory = MemoryStore(
-        budget_bytes=settings.memory_bytes,
+        budget_bytes=settings.store.memory_bytes,
         on_left=telemetry.stores.left,
         on_refused=lambda why: telemetry.stores.refused.labels("memory", why).inc(),
     )
@@ -183,7 +183,7 @@ def _registry(
     resolver: LateResolver,
     capture: Capture,
 ) -> Registry | NullRegistry:
-    if not settings.grid:
+    if not settings.grid.enabled:
         return NullRegistry(
             layer, settings=settings, telemetry=telemetry, clock=clock,
             on_invalidated=events.invalidated, on_reset=events.reset,

@@ -47,7 +47,7 @@ async def invalidating(parts: Parts) -> Stop:
 
 async def purging(parts: Parts) -> Stop:
     """Purges from the outbox to the CDNs."""
-    parts.effects.purging.begin(parts.storage.outbox, repurge_after_ms=parts.settings.repurge_after_ms)
+    parts.effects.purging.begin(parts.storage.outbox, repurge_after_ms=parts.settings.cdn.repurge_after_ms)
     if parts.effects.cdn and not parts.storage.outbox.durable:
         parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
     return _nothing
@@ -55,9 +55,9 @@ async def purging(parts: Parts) -> Stop:
 
 async def canaries(parts: Parts) -> Stop:
     """Canaries of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
-    known = addresses(parts.settings.cdn_addresses)
+    known = addresses(parts.settings.cdn.cdn_addresses)
     names = {adapter.name for adapter in parts.effects.cdn}
-    if not known or not parts.settings.cdn_canary_ms:
+    if not known or not parts.settings.cdn.cdn_canary_ms:
         return _nothing
     if strangers := known.keys() - names:
         raise ConfigurationError(
@@ -67,7 +67,7 @@ async def canaries(parts: Parts) -> Stop:
         parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
         outbox=parts.storage.outbox, telemetry=parts.telemetry, clock=parts.clock,
     )  # fmt: skip
-    return _background(watching.run(parts.settings.cdn_canary_ms / 1_000), "quaestor-canaries")
+    return _background(watching.run(parts.settings.cdn.cdn_canary_ms / 1_000), "quaestor-canaries")
 
 
 async def registering(parts: Parts) -> Stop:
@@ -195,9 +195,9 @@ async def accounting(parts: Parts) -> Stop:
 async def sketch_watching(parts: Parts) -> Stop:
     """Watching of the Cache Sketch, whose fill shortens lifetimes."""
     settings, sketch, factors = parts.settings, parts.storage.sketch, parts.read_path.admission.factors
-    if settings.client_ttl == "none" and not parts.effects.cdn:
+    if settings.lifetimes.client_ttl == "none" and not parts.effects.cdn:
         return _nothing
-    watching = keep_watching(sketch, factors, geometry_of(settings), parts.telemetry, parts.clock)
+    watching = keep_watching(sketch, factors, geometry_of(settings.sketch), parts.telemetry, parts.clock)
     return _background(watching, "quaestor-sketch")
 
 
@@ -223,11 +223,11 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     def failed(error: DependencyError) -> None:
         parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
 
-    poll_ms = min(POLL_MS, parts.settings.staleness_bound_ms // 2)
+    poll_ms = min(POLL_MS, parts.settings.grid.staleness_bound_ms // 2)
     catalog = Catalog(client, on_changed=changed, on_indexes=indexed, poll_ms=poll_ms, clock=parts.clock)
     parts.read_path.definitions = partial(anyio.to_thread.run_sync, catalog.poll)
     polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
-    if parts.settings.pre_images != "enable":
+    if parts.settings.grid.pre_images != "enable":
         parts.resolver.connect(catalog)
         return partial(ended, (polling,))
     parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
@@ -278,8 +278,8 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
 
 async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
     """Reading of the records that contribute to registered results; the registry ends it."""
-    if parts.settings.max_contributors and isinstance(parts.registry, Registry):
-        most = parts.settings.max_contributors + 1
+    if parts.settings.grid.max_contributors and isinstance(parts.registry, Registry):
+        most = parts.settings.grid.max_contributors + 1
         parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))
     return _nothing
 
@@ -288,13 +288,13 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
     """Rechecking of widened results before they are evicted."""
     if parts.rechecking is None:
         return _nothing
-    parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.recheck_ms))
+    parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.grid.recheck_ms))
     return parts.rechecking.stop
 
 
 async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid of all processes in the one that they elect, while a deployment on Redis has no grid of its own."""
-    if parts.settings.redis_url is None or not parts.settings.elect_grid:
+    if parts.settings.redis_url is None or not parts.settings.grid.elect_grid:
         return _nothing
     from quaestor.runtime.shared_services import elected  # drivers of Redis: see parts
 
@@ -313,11 +313,13 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
         clock=parts.clock,
     )
     grid.start()
-    if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
+    if parts.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:
         # What an earlier process handed out is still out there, and only that process's memory knew it.
         parts.effects.reset("a new embedded process does not know what was handed out before", earlier=True)
-    elif parts.settings.client_ttl == "sketch" and not parts.settings.trust_new_sketch:
-        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS, earlier=True)
+    elif parts.settings.lifetimes.client_ttl == "sketch" and not parts.settings.sketch.trust_new_sketch:
+        await parts.storage.sketch.saturate(
+            parts.clock() + parts.settings.lifetimes.ttl_max_ms + COPY_SLACK_MS, earlier=True
+        )
     return partial(anyio.to_thread.run_sync, grid.stop)
 
 

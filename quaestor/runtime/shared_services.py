@@ -42,7 +42,7 @@ def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitab
         )  # fmt: skip
 
     election = Election(
-        layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.staleness_bound_ms,
+        layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.grid.staleness_bound_ms,
         telemetry=parts.telemetry, clock=parts.clock,
     )  # fmt: skip
     election.start()

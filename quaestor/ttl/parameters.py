@@ -10,9 +10,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from quaestor.errors import ConfigurationError
+from quaestor.settings import LifetimeSettings
 from quaestor.ttl.query_classes import collections_of
 
 ESTIMATORS: Final = ("lifetimes", "static", "age", "dynamic")
@@ -103,20 +104,7 @@ class TtlParameters:
         )
 
 
-class TtlSettings(Protocol):
-    """Settings that a tuning follows from: see Settings."""
-
-    @property
-    def ttl_min_ms(self) -> int: ...
-
-    @property
-    def ttl_max_ms(self) -> int: ...
-
-    @property
-    def ttl_quantile(self) -> float: ...
-
-
-def tuning_of(settings: TtlSettings) -> Tuning:
+def tuning_of(settings: LifetimeSettings) -> Tuning:
     """The tuning that counts until another one is published."""
     return Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
 

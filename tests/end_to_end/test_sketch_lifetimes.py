@@ -210,7 +210,7 @@ async def test_it_can_be_turned_off(client_ttl: str) -> None:
 
 
 def test_the_default_is_on() -> None:
-    assert HandEngine().settings.client_ttl == "sketch"
+    assert HandEngine().settings.lifetimes.client_ttl == "sketch"
 
 
 async def test_what_a_lagging_process_hands_out_after_a_write_is_reported_as_outdated_too() -> None:

@@ -172,9 +172,9 @@ def test_the_variable_turns_on_what_the_program_turns_off_and_refuses_other_valu
 
 def test_the_variable_decides_whether_constants_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "1")
-    assert Quaestor(clock_parts=False).settings.clock_parts
+    assert Quaestor(clock_parts=False).settings.lifetimes.clock_parts
     monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "false")
-    assert not Quaestor().settings.clock_parts
+    assert not Quaestor().settings.lifetimes.clock_parts
     monkeypatch.setenv("QUAESTOR_CLOCK_PARTS", "now and then")
     with pytest.raises(ConfigurationError, match="QUAESTOR_CLOCK_PARTS='now and then'"):
         Quaestor()

@@ -236,7 +236,7 @@ class World:
         await eventually(lambda: self._is_proved(moment_ms))
 
     def _is_proved(self, moment_ms: int) -> bool:
-        return self.quaestor.registry.caught_up(now_ms=moment_ms + self.quaestor.settings.staleness_bound_ms)
+        return self.quaestor.registry.caught_up(now_ms=moment_ms + self.quaestor.settings.grid.staleness_bound_ms)
 
     async def _write(self, write: Write) -> None:
         before = self._states[-1]

@@ -86,7 +86,7 @@ async def test_ignored_fields_do_not_count(mongo_url: str, prefix: str) -> None:
 
 def test_ignored_fields_are_read_from_the_environment_and_checked() -> None:
     settings = Settings.from_env({"QUAESTOR_IGNORED_FIELDS": "user-agent, X-Trace,client-address"})
-    assert settings.ignored_fields == ("user-agent", "X-Trace", "client-address")
+    assert settings.store.ignored_fields == ("user-agent", "X-Trace", "client-address")
     for wrong in ("user-agent", ("user agent",), ("",), ("*",)):
         with pytest.raises(ConfigurationError, match="ignored_fields"):
             Settings(ignored_fields=wrong)  # type: ignore[arg-type]

@@ -129,15 +129,15 @@ class Grid:
         return app
 
     def start_cell(self, cell: Cell) -> None:
-        self.nodes[cell] = MatchingNode(cell, self.shape, retention_ms=self.settings.retention_ms)
+        self.nodes[cell] = MatchingNode(cell, self.shape, retention_ms=self.settings.grid.retention_ms)
         loop = CellLoop(
             self.nodes[cell],
             self.connect(),
             cell,
             self.shape,
             deployment=self.settings.deployment,
-            heartbeat_ms=self.settings.heartbeat_ms,
-            retention_ms=self.settings.retention_ms,
+            heartbeat_ms=self.settings.grid.heartbeat_ms,
+            retention_ms=self.settings.grid.retention_ms,
             bounds=self.bounds,
             telemetry=self.telemetry,
         )
@@ -150,12 +150,12 @@ class Grid:
             query_partition,
             self.shape,
             deployment=self.settings.deployment,
-            heartbeat_ms=self.settings.heartbeat_ms,
-            retention_ms=self.settings.retention_ms,
+            heartbeat_ms=self.settings.grid.heartbeat_ms,
+            retention_ms=self.settings.grid.retention_ms,
             rules=StageRules(
                 renewal=self.renewal,
                 readers=2,
-                lease_ms=self.settings.subscription_lease_ms,
+                lease_ms=self.settings.realtime.subscription_lease_ms,
                 max_queries=self.most_queries,
             ),
             telemetry=self.telemetry,

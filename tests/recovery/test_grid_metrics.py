@@ -59,7 +59,7 @@ def test_what_a_grid_does_is_seen_in_its_figures(harness: Harness, redis_url: st
             assert [value for name, value in found.items() if name[0] == "quaestor_tenant_registrations"] == [2]
             assert found["quaestor_pipeline_entries", "w0"] >= 10
             assert found["quaestor_pipeline_bytes", "q0"] > 0
-            assert found["quaestor_pipeline_max_entries", "q0"] == Settings().pipeline_max_entries
+            assert found["quaestor_pipeline_max_entries", "q0"] == Settings().grid.pipeline_max_entries
             assert found["quaestor_cell_bytes", *CELL] == node.bytes
             assert found["quaestor_cell_resident_bytes", *CELL] > 1_000_000
             harness.write(11, origin="jfk")

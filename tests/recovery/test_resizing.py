@@ -51,7 +51,7 @@ class Threads:
     ) -> None:  # fmt: skip
         self.shape = shape
         self._open = ExitStack()
-        common: Mapping[str, Any] = {"deployment": settings.deployment, "heartbeat_ms": settings.heartbeat_ms}
+        common: Mapping[str, Any] = {"deployment": settings.deployment, "heartbeat_ms": settings.grid.heartbeat_ms}
 
         def layer() -> EventLayer:
             return self._open.enter_context(closing(event_layer(redis_url, settings.deployment)))
@@ -62,12 +62,12 @@ class Threads:
         )
         self._loops = [Loop(ChangeStreamFollower(client, own, shape, handover=handover, **common).run)]
         for cell in shape.cells:
-            node = MatchingNode(cell, shape, retention_ms=settings.retention_ms)
-            loop = CellLoop(node, layer(), cell, shape, retention_ms=settings.retention_ms, **common)
+            node = MatchingNode(cell, shape, retention_ms=settings.grid.retention_ms)
+            loop = CellLoop(node, layer(), cell, shape, retention_ms=settings.grid.retention_ms, **common)
             self._loops.append(Loop(loop.run))
         for partition in range(shape.query_partitions):
             stage = StageLoop(
-                layer(), MongoSnapshots(client), partition, shape, retention_ms=settings.retention_ms, **common
+                layer(), MongoSnapshots(client), partition, shape, retention_ms=settings.grid.retention_ms, **common
             )
             self._loops.append(Loop(stage.run))
 

@@ -17,7 +17,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def test_by_default_it_is_the_geometry_that_was_fixed() -> None:
-    assert geometry_of(Settings()) is DEFAULT
+    assert geometry_of(Settings().sketch) is DEFAULT
 
 
 @pytest.mark.parametrize("entries", [1, 100, 1_000, 20_000, 40_000])

@@ -9,4 +9,4 @@ from quaestor.settings import Settings
 
 def facts_of(settings: Settings) -> Facts:
     """The facts that an application's settings tell."""
-    return Facts(lives_ms=settings.ttl_max_ms, tags=(tag(""), everything_tag(settings.scope)))
+    return Facts(lives_ms=settings.lifetimes.ttl_max_ms, tags=(tag(""), everything_tag(settings.scope)))

@@ -336,7 +336,7 @@ class Effects:
         if purged is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
             # registration, so this second purge cannot hit the copy that has replaced it. The outbox does the same by itself.
-            await asyncio.sleep(self._settings.repurge_after_ms / 1000)
+            await asyncio.sleep(self._settings.cdn.repurge_after_ms / 1000)
             again = await self.purging.put(outside)
             if again is not None:
                 await again()
@@ -389,7 +389,7 @@ class Effects:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await until_done(self._telemetry, "store", self._store.clear)
-        until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
+        until_ms = self._clock() + self._settings.lifetimes.ttl_max_ms + COPY_SLACK_MS
         await until_done(self._telemetry, "sketch", lambda: self._sketch.saturate(until_ms, earlier=earlier))
         self._registrations.resume()
         await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)

@@ -63,7 +63,7 @@ class OwnWrites:
         self._grid = grid
         self._serving = serving
         self._effects = effects
-        self._bound_s = settings.read_your_writes_ms / 1000
+        self._bound_s = settings.grid.read_your_writes_ms / 1000
         self._name = streams.awaited(settings.deployment)
         self._telemetry = telemetry
         self._clock = clock

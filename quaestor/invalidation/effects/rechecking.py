@@ -80,7 +80,7 @@ class Rechecking:
         self._broadcast = broadcast
         self._progress = progress
         self._alone = alone
-        self._bound_s = settings.recheck_ms / 1000
+        self._bound_s = settings.grid.recheck_ms / 1000
         self._telemetry = telemetry
         self._reader: Reader | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -64,8 +64,8 @@ class EmbeddedGrid:
         self.layer: EventLayer = MemoryEventLayer(clock=clock) if layer is None else layer
         self._each_layer = each_layer
         self._loops = GridLoops.of(settings, SHAPE)
-        idle_ms = min(settings.staleness_bound_ms * _IDLE_SHARE, _LONGEST_IDLE_MS)
-        self._idle_slack = max(1, int(idle_ms / settings.heartbeat_ms))
+        idle_ms = min(settings.grid.staleness_bound_ms * _IDLE_SHARE, _LONGEST_IDLE_MS)
+        self._idle_slack = max(1, int(idle_ms / settings.grid.heartbeat_ms))
         self._node: MatchingNode | None = None
         self._telemetry = telemetry
         self._clock = clock

@@ -61,12 +61,12 @@ class GridLoops:
         return cls(
             deployment=deployment or settings.deployment,
             shape=shape,
-            heartbeat_ms=settings.heartbeat_ms,
-            retention_ms=settings.retention_ms,
-            node_memory_bytes=settings.node_memory_bytes,
+            heartbeat_ms=settings.grid.heartbeat_ms,
+            retention_ms=settings.grid.retention_ms,
+            node_memory_bytes=settings.grid.node_memory_bytes,
             rules=StageRules.of(settings),
-            standing_records=settings.standing_records,
-            journal_flush_ms=settings.journal_flush_ms,
+            standing_records=settings.realtime.standing_records,
+            journal_flush_ms=settings.grid.journal_flush_ms,
             control_namespace=settings.control_namespace,
             bounds=PipelineBounds.of(settings),
         )

@@ -100,7 +100,7 @@ class Activations:
         for r in registrations:
             stream = streams.queries(self._settings.deployment, partitions[r.id], shape.generation)
             self._sender.send(stream, codec.encode_query_event(r), activation)
-        started_ms, deadline_ms = self._clock(), self._settings.activation_deadline_ms
+        started_ms, deadline_ms = self._clock(), self._settings.grid.activation_deadline_ms
         deadline = activation.loop.call_later(deadline_ms / 1000, activation.expire, deadline_ms)
         try:
             rate_hz = await activation.done

@@ -79,7 +79,7 @@ class ContributorReads:
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
-        self._most = settings.max_contributors
+        self._most = settings.grid.max_contributors
         self._queue: queue.Queue[tuple[int, Registration] | None] = queue.Queue(_MOST_WAITING)
 
     def want(self, registrations: Sequence[Registration]) -> None:

@@ -46,7 +46,7 @@ class Housekeeping:
         self._rule = rule
         self._telemetry = telemetry
         self._clock = clock
-        self._bound_ms = settings.staleness_bound_ms
+        self._bound_ms = settings.grid.staleness_bound_ms
         self._usage = UsageReports(deployment=settings.deployment, tenant=settings.owner)
         self._lag = LagMonitor(telemetry, bound_ms=self._bound_ms, begun_ms=clock())
 

@@ -101,7 +101,7 @@ class NotificationReader:
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()
         now_ms = self._clock()
-        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.retention_ms):
+        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.grid.retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._taker.reset("notifications were trimmed before they were read")
@@ -124,7 +124,7 @@ class NotificationReader:
 
     def _read(self, offset: str) -> list[StreamEntry]:
         """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
-        wait_ms = self._settings.heartbeat_ms
+        wait_ms = self._settings.grid.heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
         positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}

@@ -46,7 +46,7 @@ class InvalidationListener:
         self._held = HeldRegistrations(
             self._validity,
             origin=origin,
-            limit_ms=2 * settings.recheck_ms,
+            limit_ms=2 * settings.grid.recheck_ms,
             clock=clock,
             wanted=lambda name, query_id: False,
         )

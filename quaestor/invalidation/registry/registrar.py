@@ -59,7 +59,7 @@ class Registrar:
         self._contributor_reads = contributor_reads
         self._rule = rule
         self._settings = settings
-        self._rechecks = settings.recheck != "off"
+        self._rechecks = settings.grid.recheck != "off"
         self._compare = compare
         self._telemetry = telemetry
         self._clock = clock
@@ -133,7 +133,7 @@ class Registrar:
         if late := sorted(needed.intersection(lagging)):
             raise PartitionLagsError(
                 f"query partition {', '.join(map(str, late))} lags behind the database by more than the staleness bound of "
-                f"{self._settings.staleness_bound_ms} ms; what it guards is cached again when it has caught up"
+                f"{self._settings.grid.staleness_bound_ms} ms; what it guards is cached again when it has caught up"
             )
 
     async def _activated(self, guard: Guard, shape: GridShape) -> float:

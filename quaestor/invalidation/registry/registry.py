@@ -87,7 +87,7 @@ class Registry:
         self.origin = new_origin(settings)
         self._layer = layer
         self._clock = clock
-        self._recheck_s = settings.recheck_ms / 1000
+        self._recheck_s = settings.grid.recheck_ms / 1000
         self._validity = validity = Validity()
         self.live, self.lagging = validity.live, validity.lagging
         self.serving, self.caught_up = validity.serving, validity.caught_up
@@ -96,9 +96,13 @@ class Registry:
         self.progress = WriteProgress(view)
         self._shared = shared = SharedRegistrations(validity.dead)
         self._sender = sender = QuerySender(layer, telemetry)
-        self._rule = rule = RecheckRule(settings.recheck)
+        self._rule = rule = RecheckRule(settings.grid.recheck)
         self._held = held = HeldRegistrations(
-            validity, origin=self.origin, limit_ms=2 * settings.recheck_ms, clock=clock, wanted=self._recheck_wanted
+            validity,
+            origin=self.origin,
+            limit_ms=2 * settings.grid.recheck_ms,
+            clock=clock,
+            wanted=self._recheck_wanted,
         )
         self.held, self.renewals = held.any_held, held.rounds
         shared.held = held.names
@@ -119,7 +123,7 @@ class Registry:
         self._handler = NotificationHandler(
             origin=self.origin, validity=validity, held=held, view=view, shared=shared, activations=activations,
             cancellations=cancellations,
-            progress=self.progress, bound_ms=settings.staleness_bound_ms, telemetry=telemetry, clock=clock,
+            progress=self.progress, bound_ms=settings.grid.staleness_bound_ms, telemetry=telemetry, clock=clock,
             on_invalidated=on_invalidated, on_reset=on_reset, on_succeeded=on_succeeded,
         )  # fmt: skip
         self._reader = NotificationReader(

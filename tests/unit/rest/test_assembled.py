@@ -223,7 +223,7 @@ async def test_a_list_nobody_asked_for_for_long_is_put_together_without_reading(
 async def test_nothing_lives_longer_than_its_registrations_are_kept() -> None:
     world = World()
     await world.answer()
-    world.engine.clock.now_ms += world.engine.settings.ttl_max_ms
+    world.engine.clock.now_ms += world.engine.settings.lifetimes.ttl_max_ms
     world.records[0]["text"] = "unheard"
     assert await world.answer() == world.truth()
 
@@ -342,7 +342,7 @@ async def test_records_that_cannot_be_registered_are_answered_and_read_again() -
 
 async def test_a_body_beyond_the_limit_is_answered_and_not_kept() -> None:
     world = World()
-    object.__setattr__(world.engine.settings, "max_body_bytes", 50)
+    object.__setattr__(world.engine.settings.store, "max_body_bytes", 50)
     for _ in range(2):
         assert await world.answer() == world.truth()
     assert world.asked == ["list", "list"]

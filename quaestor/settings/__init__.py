@@ -1,0 +1,61 @@
+"""Settings: each with its unit, default and bounds, in groups. `settings.store.memory_bytes` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quaestor.settings.arguments import SettingsArguments
+from quaestor.settings.environment import ENVIRONMENT_PREFIX, parsed, variable_of
+from quaestor.settings.groups import (
+    CdnSettings,
+    GridSettings,
+    LifetimeSettings,
+    ObservabilitySettings,
+    RealtimeSettings,
+    SketchSettings,
+    StoreSettings,
+    VerificationSettings,
+)
+from quaestor.settings.whole import Settings, argument_names, is_tenant, setting_rows
+
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "CdnSettings",
+    "GridSettings",
+    "LifetimeSettings",
+    "ObservabilitySettings",
+    "RealtimeSettings",
+    "Settings",
+    "SettingsArguments",
+    "SketchSettings",
+    "StoreSettings",
+    "VerificationSettings",
+    "argument_names",
+    "is_tenant",
+    "settings_in",
+    "switched",
+]
+
+_SWITCHES = ("clock_parts", "enabled")
+"""Settings whose variable wins over the program."""
+
+
+def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """Return the settings with QUAESTOR_ENABLED and QUAESTOR_CLOCK_PARTS applied.
+
+    Raises ConfigurationError for a value that is neither 0 nor 1.
+    """
+    table = setting_rows()
+    values = {
+        name: parsed(variable, environment[variable], table[name])
+        for name, variable in ((name, variable_of(name)) for name in _SWITCHES)
+        if variable in environment
+    }
+    return replace(settings, **values) if values else settings
+
+
+def settings_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables of an environment that `Settings.from_env` reads and `Quaestor()` does not, sorted; without the addresses."""
+    variables = (variable_of(name) for name in setting_rows() if name not in _SWITCHES)
+    return tuple(sorted(variable for variable in variables if variable in environment))
