@@ -1,4 +1,4 @@
-"""Generated parts of the documentation site: the public names, and the commands with their options."""
+"""Generated parts of the documentation site: the public names, the settings, and the commands with their options."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with its generated part; links to files of the repository that are no pages become their names."""
     markdown = markdown.replace("<!-- public names -->", "\n".join(public_names()))
     markdown = markdown.replace("<!-- commands -->", "\n".join(commands()))
+    markdown = markdown.replace("<!-- settings -->", "\n".join(settings()))
     folder = Path(page.file.src_uri).parent
 
     def link(found: re.Match[str]) -> str:
@@ -38,6 +39,19 @@ def public_names() -> Iterator[str]:
                 yield f"::: {one.__module__}.{one.__qualname__}\n"
             else:  # a union of types knows neither its name nor where it was made
                 yield f"::: {package}.{name}\n"
+
+
+def settings() -> Iterator[str]:
+    """A table of the settings of each group."""
+    from quaestor.settings import Settings
+    from quaestor.settings.bounds import rows
+    from quaestor.settings.whole import GROUPS
+
+    for group, table in {"deployment": Settings, **GROUPS}.items():
+        first = next(line for line in (table.__doc__ or "").splitlines() if line)
+        yield f"\n## {group}\n\n{first}\n\n| setting | default | values | |\n|---|---|---|---|"
+        for row in rows(table).values():
+            yield f"| `{row.name}` | `{row.default!r}` | {row.values} | {row.sentence} |"
 
 
 def commands() -> Iterator[str]:

@@ -214,7 +214,7 @@ async def test_what_lies_there_takes_about_what_it_is_counted_for(client: Shared
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="shared_bytes must be positive, not 0"):
+    with pytest.raises(ConfigurationError, match="shared_bytes=0 is below the lowest value 1"):
         Settings(shared_bytes=0)
 
 

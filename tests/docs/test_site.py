@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import quaestor
 from quaestor import cdn_adapters, middleware
+from quaestor.settings.whole import GROUPS, setting_rows
 from tests.docs.blocks import ROOT
 
 
@@ -35,9 +37,19 @@ def test_every_public_name_and_every_command_is_in_the_reference(site: Path) -> 
         assert f"<code>quaestor {name}</code>" in commands
 
 
-def test_fields_of_settings_are_a_list(site: Path) -> None:
+def test_fields_are_a_list(site: Path) -> None:
     """As docstrings have them, a line each."""
-    assert "<li><code>staleness_bound_ms</code>: " in (site / "reference/python.html").read_text()
+    assert "<li><code>clock</code>: " in (site / "reference/python.html").read_text()
+
+
+def test_every_setting_is_in_the_reference(site: Path) -> None:
+    """Generated from the tables of the settings: a row each, in the section of its group."""
+    page = (site / "reference/settings.html").read_text()
+    for name, row in setting_rows().items():
+        assert f"<td><code>{name}</code></td>" in page
+        assert html.escape(row.values, quote=False) in page
+    for group in GROUPS:
+        assert f'<h2 id="{group}">' in page
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:

@@ -111,5 +111,5 @@ async def test_a_refusal_is_logged_once_named_in_the_status_and_fails_no_request
 
 
 def test_another_value_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="pre_images is 'leave' or 'enable', not 'yes'"):
+    with pytest.raises(ConfigurationError, match=r"pre_images='yes' .* must be 'leave' or 'enable'"):
         Settings(pre_images="yes")

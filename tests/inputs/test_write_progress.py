@@ -213,6 +213,6 @@ def test_a_demand_that_nobody_understands_is_none(value: bytes) -> None:
 
 
 def test_a_negative_bound_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match="read_your_writes_ms must be 0"):
+    with pytest.raises(ConfigurationError, match="read_your_writes_ms=-1 is below the lowest value 0"):
         Settings(read_your_writes_ms=-1)
     assert Settings.from_env({"QUAESTOR_READ_YOUR_WRITES_MS": "0"}).grid.read_your_writes_ms == 0

@@ -64,5 +64,5 @@ def test_a_flush_that_helps_ends_the_restraint() -> None:
 
 @pytest.mark.parametrize("value", [-1, 101])
 def test_an_interval_that_cannot_be_is_refused_by_name(value: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"journal_flush_ms must lie in 0..100 .*, not {value}"):
+    with pytest.raises(ConfigurationError, match=f"journal_flush_ms={value} is .*: it must be .* from 0 to 100"):
         Settings(journal_flush_ms=value)
