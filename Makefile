@@ -80,6 +80,10 @@ bench: $(READY) servers wrk chromium ## the benchmarks, one after the other (BEN
 reasons: $(READY) ## the table of docs/reasons.md from the dashboard's explanations
 	@$(BIN)/python docs/site/reasons.py
 
+.PHONY: failure-index
+failure-index: $(READY) ## the index of events in docs/failure_modes.md from its tables
+	@$(BIN)/python docs/site/failure_index.py
+
 .PHONY: figures
 figures: $(READY) ## README's five figures and chart, and docs/performance.md, from benchmarks/results/
 	@$(BIN)/python -m benchmarks.figures

@@ -6,11 +6,26 @@ import os
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 PACKAGES = ("quaestor", "quaestor.middleware", "quaestor.cdn_adapters")
 ROOT = Path(__file__).parents[2]
+
+
+def _neighbour(name: str) -> ModuleType:
+    """Return a module of this folder: mkdocs loads hooks by path, outside of any package."""
+    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+failure_index = _neighbour("failure_index")
 _OUTSIDE = re.compile(r"\]\((\.\./[\w/.-]+?)(#[\w-]+)?\)")
 
 
@@ -19,6 +34,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = markdown.replace("<!-- public names -->", "\n".join(public_names()))
     markdown = markdown.replace("<!-- commands -->", "\n".join(commands()))
     markdown = markdown.replace("<!-- settings -->", "\n".join(settings()))
+    if page.file.src_uri == "failure_modes.md":
+        markdown = failure_index.anchored(markdown)
     folder = Path(page.file.src_uri).parent
 
     def link(found: re.Match[str]) -> str:

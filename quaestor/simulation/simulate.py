@@ -103,7 +103,7 @@ class Figures:
 def simulated(
     workload: Workload, estimator: LifetimeEstimator, system: System, *, seed: int = 0, counted_from_s: float = 0.0
 ) -> Figures:
-    """Run a workload. Takes as long as its events: see docs/ttl.md for how many a second.
+    """Run a workload. Takes as long as its events: see docs/ttl_theory.md for how many a second.
 
     seed: of the latencies.
     counted_from_s: what is asked for earlier fills the caches, and is in no figure. Raises ConfigurationError if nothing comes

@@ -13,7 +13,7 @@ lifetime, of which the TTL is the quantile, so the quantile keeps its meaning af
 
 What enters a result without having been a member is added to the members' rates (`collection_rates`). What a mean lifetime and an
 exponential distribution do not say, a factor learned for each kind of result does: it keeps the share of results that change
-before their TTL ends at the quantile, whatever the writes are like (`quantile_tracking`). Derivations: docs/ttl.md.
+before their TTL ends at the quantile, whatever the writes are like (`quantile_tracking`). Derivations: docs/ttl_theory.md.
 """
 
 from __future__ import annotations

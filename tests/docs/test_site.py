@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,26 @@ def test_every_setting_is_in_the_reference(site: Path) -> None:
         assert html.escape(row.values, quote=False) in page
     for group in GROUPS:
         assert f'<h2 id="{group}">' in page
+
+
+def test_every_event_of_the_index_of_failures_has_its_row(site: Path) -> None:
+    """Each link of the index leads to an anchor in a table."""
+    page = (site / "failure_modes.html").read_text()
+    links = set(re.findall(r'href="#([a-z_]+\.[a-z_]+)"', page))
+    anchors = re.findall(r'<a id="([a-z_]+\.[a-z_]+)"></a>', page)
+    assert len(links) > 80
+    assert links == set(anchors)
+
+
+def test_search_finds_words_of_pages(site: Path) -> None:
+    """A setting, a reason and an event, each on its page."""
+    documents = json.loads((site / "search/search_index.json").read_text())["docs"]
+    for word, page in (
+        ("journal_flush_ms", "write_concern.html"),
+        ("doorkeeper", "reasons.html"),
+        ("ingest.stream_failed", "failure_modes.html"),
+    ):
+        assert any(word in document["text"] and document["location"].startswith(page) for document in documents), word
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:

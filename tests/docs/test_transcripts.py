@@ -9,7 +9,7 @@ from typing import Any
 import pymongo
 import pytest
 
-from tests.docs.blocks import blocks
+from tests.docs.blocks import ROOT, blocks
 from tests.docs.transcripts import run, transcript
 from tests.examples.started import uvicorn
 
@@ -43,6 +43,25 @@ def test_transcript(document: str, module: str, database: str, mongo_url: str, t
         addresses = {SERVER: url.removeprefix("http://"), "M()": f'M("{mongo_url}")'}
         commands = list(run(document, tmp_path, addresses))
     assert len(commands) == len(transcript(document)) >= 3
+
+
+EXPLAINED = sorted(
+    document.relative_to(ROOT).as_posix()
+    for document in (ROOT / "docs").glob("*.md")
+    if "```console\n$ quaestor explain" in document.read_text()
+)
+
+
+@pytest.mark.parametrize("document", EXPLAINED)
+def test_explained_queries(document: str, tmp_path: Path) -> None:
+    """`quaestor explain` prints what the page shows."""
+    assert list(run(document, tmp_path, {}))
+
+
+def test_queries_are_explained_on_the_pages_of_their_semantics() -> None:
+    """All four pages show how a query is matched."""
+    assert [document for document in EXPLAINED if "query_semantics" in document] == EXPLAINED
+    assert len(EXPLAINED) == 4
 
 
 def test_tutorial_and_examples_share_no_database() -> None:
