@@ -209,6 +209,7 @@ FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics'
 TUTORIAL = next(block.text for block in PYTHON if block.name == "docs/tutorial.md-python-1")
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
+    "docs/api.md-python-1": ("", None),
     "docs/index.md-python-1": ("", answers),
     "docs/installing.md-python-1": ("", answers),
     "docs/migrating.md-python-2": ("", migrated_shelves),
