@@ -26,13 +26,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from benchmarks import harness
+from benchmarks.setups.browsers.browser import Browser
+from benchmarks.setups.browsers.chromium import CHROMIUM
+from benchmarks.setups.clients.origin import Origin, serving
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.sizing import DEFAULT
 from quaestor.cache_sketch.wire_format import digest, encode
 from quaestor.errors import ConfigurationError
-from tests.browsers.browser import Browser
-from tests.browsers.chromium import CHROMIUM
-from tests.sketch_clients.origin import Origin, serving
 
 ROUNDS: Final = 15
 READS: Final = 200

@@ -2,7 +2,8 @@
 
     python -m benchmarks.inputs_soak --requests 1000000
 
-Every answer is checked against the history of what was written and against whom it is for (tests/inputs/soak); beside it, how
+Every answer is checked against the history of what was written and against whom it is for
+(benchmarks/setups/soaked_inputs); beside it, how
 soon the cache finds out by itself what nobody can see. The result goes to benchmarks/results/inputs_soak.json and .md; the exit
 status is 1 if an answer was wrong, or if the cache was not really used.
 """
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
+from benchmarks.setups.soaked_inputs.run import complaints, run
+from benchmarks.setups.soaked_inputs.unseen import LATER, unseen
 from quaestor.testing import servers
-from tests.inputs.soak.run import complaints, run
-from tests.inputs.soak.unseen import LATER, unseen
 
 UNSEEN = {
     "file": "file", "global": "global variable", "service": "other service", "random": "`random`", "memo": "memo of its own",

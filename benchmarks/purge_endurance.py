@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks import harness
+from benchmarks.setups.purge_api import Account, AccountPlace, purge_api
 from quaestor.cdn_adapters.backlog import Backlog
 from quaestor.purge_ports import QueueSize
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.testing import servers
-from tests.end_to_end.purge_api import Account, AccountPlace, purge_api
 
 PROCESSES: Final = 4
 DEPLOYMENTS: Final = ("endurance-0", "endurance-1")
@@ -63,7 +63,7 @@ class Lane:
             self.end - self.reached, self.pace,
         ]  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.end_to_end.purge_worker", *map(str, arguments)],
+            [sys.executable, "-m", "benchmarks.setups.purge_worker", *map(str, arguments)],
             stdout=subprocess.PIPE,
             text=True,
         )

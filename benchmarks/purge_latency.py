@@ -37,6 +37,7 @@ from pymongo import AsyncMongoClient
 
 from benchmarks import harness
 from benchmarks.invalidation_latency import CONCERNS, DATABASE, write
+from benchmarks.setups import real_caches
 from quaestor import Quaestor
 from quaestor.cdn_adapters import Answer, Connection, Delivery, Place, Target
 from quaestor.cdn_adapters.purge_method import TOKEN_FIELD
@@ -44,7 +45,6 @@ from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import App, Message, Receive, Scope, Send
 from quaestor.testing import programs, reaper, servers
-from tests.end_to_end import real_caches
 
 LOADS: Final = ((1, 60), (10, 300), (100, 2_000))
 """(writes per second, writes)"""

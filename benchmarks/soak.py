@@ -2,7 +2,7 @@
 
     python -m benchmarks.soak --minutes 20
 
-Every response is compared with the database's history (tests/faults/checker.py). The result goes to
+Every response is compared with the database's history (benchmarks/setups/faults/checker.py). The result goes to
 benchmarks/results/soak.json; the exit status is 1 if there was a violation, or if it is not well in the end.
 """
 
@@ -22,11 +22,11 @@ from typing import Any
 import psutil
 
 from benchmarks import harness
+from benchmarks.setups.faults.processes import executor_of, ingest_pid, kill, paused
+from benchmarks.setups.faults.world import BOUND_MS, DEPLOYMENT, World, world
 from quaestor.clock import system_clock
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.spark import cell_pids
-from tests.faults.processes import executor_of, ingest_pid, kill, paused
-from tests.faults.world import BOUND_MS, DEPLOYMENT, World, world
 
 CALIBRATION_S = 10.0
 WRITES_PER_S = 40

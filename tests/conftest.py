@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
+from benchmarks.setups.browsers.browser import Browser, Kind
+from benchmarks.setups.browsers.chromium import CHROMIUM
+from benchmarks.setups.browsers.firefox import FIREFOX
+from benchmarks.setups.browsers.webkit import WEBKIT
+from benchmarks.setups.faults.proxy import Links
 from quaestor.redis import clients
 from quaestor.testing import plugin, servers
 from tests import ended_by_force, file_order, told_at_once, whole_run
-from tests.browsers.browser import Browser, Kind
-from tests.browsers.chromium import CHROMIUM
-from tests.browsers.firefox import FIREFOX
-from tests.browsers.webkit import WEBKIT
-from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
 

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from socketserver import BaseServer
 from typing import Any
 
 import anyio
+
+from benchmarks.setups import PATIENCE_S as PATIENCE_S
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
@@ -21,8 +22,6 @@ PATIENT: dict[str, Any] = {
 }  # fmt: skip
 """Settings where neither is the subject: a machine that stands still for a second must not bypass the cache, and handlers run
 when they are asked for. The heartbeat is short because each start waits for one, and each end for two."""
-PATIENCE_S = 20.0
-"""A time limit of the product where it is not the subject: long enough for a machine that stands still meanwhile."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
@@ -54,20 +53,6 @@ def killed_after(within_s: float, process: subprocess.Popen[str]) -> Iterator[No
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def served(server: BaseServer) -> Iterator[None]:
-    """What the standard library serves with, in a thread of its own until the block ends."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        threading.Thread(target=server.shutdown, daemon=True).start()  # it waits without a limit
-        thread.join(DEADLINE_S)
-        server.server_close()
-        assert not thread.is_alive(), "it goes on serving"
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""Application under uvicorn in a thread of the test: real HTTP, real lifespan, a free loopback port."""
+"""Servers in a thread of the test: an application under uvicorn, with real HTTP, or a server of the standard library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.testing.servers import HOST
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
 _STEP_S: Final = 0.005
 WITHIN_S: Final = 60.0
 """Limit for a start and for a stop."""
+
+
+@contextmanager
+def served(server: BaseServer) -> Iterator[None]:
+    """Run a server of the standard library in a thread of its own until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        threading.Thread(target=server.shutdown, daemon=True).start()  # it waits without a limit
+        thread.join(WITHIN_S)
+        server.server_close()
+        assert not thread.is_alive(), f"the server has not ended {WITHIN_S:g} s after its stop"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support import served as in_a_thread
+from quaestor.testing.serving import served as in_a_thread
 
 
 @dataclass(frozen=True, slots=True)

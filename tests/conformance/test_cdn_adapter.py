@@ -12,13 +12,13 @@ from typing import Protocol
 import httpx
 import pytest
 
+from benchmarks.setups.faults.proxy import Link, Links
 from quaestor.cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter, varnish_vcl
 from quaestor.errors import CdnError
 from quaestor.ports import CdnAdapter
 from quaestor.testing.servers import HOST, Server, free_port, running, varnish_server
 from tests.end_to_end.origin import Answer, Origin, origin
 from tests.end_to_end.varnish_site import CACHED, TOKEN, needs_varnish, seen
-from tests.faults.proxy import Link, Links
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio

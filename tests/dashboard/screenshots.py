@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from benchmarks.setups.browsers.chromium import CHROMIUM
 from quaestor.testing import servers
-from tests.browsers.chromium import CHROMIUM
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, Site, site
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.setups.browsers.browser import Browser
 from quaestor.ttl.canary_counts import Counts
-from tests.browsers.browser import Browser
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, VIEWERS, Site, bearer, site
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.browsers.browser import Browser
+from benchmarks.setups.browsers.browser import Browser
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, VIEWERS, Site, bearer, site
 

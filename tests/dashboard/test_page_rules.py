@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.setups.clients.node import NODE
 from quaestor.dashboard.assets import FOLDER
 from quaestor.observability import vocabularies
-from tests.sketch_clients.node import NODE
 
 WINDOW: dict[str, Any] = {
     "requests": {"hit": 90, "miss": 10},

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from benchmarks.setups.real_caches import LIMITS
 from quaestor import Quaestor
 from quaestor.cdn_adapters import Delivered, Delivery, Place, Target
 from quaestor.cdn_adapters.answers import Answer
@@ -28,7 +29,6 @@ from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.model import Version
 from quaestor.testing.servers import HOST
-from tests.end_to_end.real_caches import LIMITS
 from tests.support import PATIENCE_S, PATIENT, eventually
 
 ENDED_WITHIN_S = 60.0

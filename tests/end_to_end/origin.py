@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support import served
+from quaestor.testing.serving import served
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from tests.end_to_end.purge_api import Account, purge_api
+from benchmarks.setups.purge_api import Account, purge_api
 from tests.support import DEADLINE_S, eventually, killed_after
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ def workers(redis_url: str, deployment: str, account: Account) -> Iterator[Start
         per_s = account.per_s if limited else 0
         arguments = [redis_url, deployment + queue, account.url, per_s, account.burst, first, count]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.end_to_end.purge_worker", *map(str, arguments)],
+            [sys.executable, "-m", "benchmarks.setups.purge_worker", *map(str, arguments)],
             stdout=subprocess.PIPE,
             text=True,
         )

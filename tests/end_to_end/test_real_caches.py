@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.setups.faults.proxy import Links
+from benchmarks.setups.real_caches import TOKEN, RealCache, each_cache
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.testing.servers import HOST, Server, free_port, running
 from tests.end_to_end.origin import Answer, Origin, origin
-from tests.end_to_end.real_caches import TOKEN, RealCache, each_cache
-from tests.faults.proxy import Links
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.anyio, each_cache]

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.setups.faults.proxy import Link, Links
+from benchmarks.setups.real_caches import RealCache, each_cache
 from quaestor.invalidation.effects.canary import Level, canary_tag, check
 from quaestor.model import Version
 from quaestor.testing.servers import Server, free_port, running
 from tests.end_to_end.cached_site import NEVER_MS, CachedSite, cached_site, nothing
-from tests.end_to_end.real_caches import RealCache, each_cache
-from tests.faults.proxy import Link, Links
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.anyio, each_cache]

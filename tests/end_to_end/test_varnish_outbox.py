@@ -9,6 +9,7 @@ from functools import partial
 import httpx
 import pytest
 
+from benchmarks.setups.faults.proxy import Links
 from quaestor.cdn_adapters import BatchLimits, VarnishAdapter, varnish_vcl
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
@@ -16,7 +17,6 @@ from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Origin
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, seen, tagged, varnish, web
-from tests.faults.proxy import Links
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.anyio, needs_varnish]

@@ -10,6 +10,7 @@ from functools import partial
 import httpx
 import pytest
 
+from benchmarks.setups.real_caches import NGINX_PURGE, nginx_server
 from quaestor.cdn_adapters import Delivery, FanOut, Nginx, Tiers, VarnishAdapter, varnish_vcl
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -17,7 +18,6 @@ from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.testing.servers import HOST, Server, running, varnish_server
 from tests.end_to_end.origin import Answer, Origin
-from tests.end_to_end.real_caches import NGINX_PURGE, nginx_server
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, tagged
 from tests.support import PATIENCE_S, eventually
 

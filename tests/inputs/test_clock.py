@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
@@ -14,6 +14,7 @@ from pymongo import AsyncMongoClient
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from benchmarks.setups.soaked_inputs.clock_forms import FLOORED, RELATIVE, TOKYO
 from quaestor.capture import Capture
 from tests.end_to_end.site import Site, status_of
 from tests.end_to_end.test_distributed import grid
@@ -22,40 +23,8 @@ from tests.inputs.app import App, Asynchronous, Page, app
 pytestmark = [pytest.mark.anyio, pytest.mark.clock_parts]
 
 NOW = datetime(2026, 11, 22, 9, 31, 17, 250_000, tzinfo=UTC)
-TOKYO = timezone(timedelta(hours=9))
-HOUR = timedelta(hours=1)
 DAY_MS = 86_400_000
 
-RELATIVE: dict[str, Callable[[datetime], Any]] = {
-    "an hour ago": lambda now: now - HOUR,
-    "an hour ago, without a fraction": lambda now: now.replace(microsecond=0) - HOUR,
-    "an hour ago, naive": lambda now: now.replace(tzinfo=None) - HOUR,
-    "epoch seconds": lambda now: int(now.timestamp()) - 3600,
-    "epoch float": lambda now: now.timestamp() - 3600,
-    "epoch milliseconds": lambda now: int(now.timestamp() * 1000) - 86_400_000,
-    "ObjectId of 30 s ago": lambda now: bson.ObjectId.from_datetime(now - timedelta(seconds=30)),
-    "ISO": lambda now: (now - timedelta(days=7)).isoformat(),
-    "ISO without a zone": lambda now: (now - timedelta(days=7)).strftime("%Y-%m-%dT%H:%M:%S"),
-    "time of day": lambda now: now.strftime("%H:%M:%S"),
-    "time of day in Tokyo": lambda now: now.astimezone(TOKYO).strftime("%H:%M:%S"),
-}
-FLOORED: dict[str, Callable[[datetime], Any]] = {
-    "this minute": lambda now: now.replace(second=0, microsecond=0),
-    "HH:MM": lambda now: now.strftime("%H:%M"),
-    "this hour": lambda now: now.replace(minute=0, second=0, microsecond=0),
-    "24 hours before this hour": lambda now: now.replace(minute=0, second=0, microsecond=0) - 24 * HOUR,
-    "today's midnight": lambda now: now.replace(hour=0, minute=0, second=0, microsecond=0),
-    "today's midnight, naive": lambda now: datetime(now.year, now.month, now.day),
-    "midnight in Tokyo": lambda now: now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0),
-    "30 days before today": lambda now: datetime(now.year, now.month, now.day) - timedelta(days=30),
-    "the first of the month": lambda now: datetime(now.year, now.month, 1, tzinfo=UTC),
-    "today": lambda now: now.date().isoformat(),
-    "today in Tokyo": lambda now: now.astimezone(TOKYO).date().isoformat(),
-    "month": lambda now: now.strftime("%Y-%m"),
-    "slot of 15 minutes": lambda now: int(now.timestamp()) // 900,
-    "slot of 15 minutes, as a time": lambda now: now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0),
-    "day number": lambda now: int(now.timestamp()) // 86_400,
-}
 STEPS = [
     timedelta(seconds=seconds)
     for seconds in (1, 29, 31, 61, 240, 400, 900, 1801, 3599, 7200, 18_000, 36_000, 86_399, 86_401)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.inputs.soak.asks import any_of
-from tests.inputs.soak.books import Answer, Book, kind, notes, pool, rank
-from tests.inputs.soak.mutations import MUTATIONS
-from tests.inputs.soak.run import RAISED, complaints, run
-from tests.inputs.soak.unseen import INPUTS, unseen
+from benchmarks.setups.soaked_inputs.asks import any_of
+from benchmarks.setups.soaked_inputs.books import Answer, Book, kind, notes, pool, rank
+from benchmarks.setups.soaked_inputs.mutations import MUTATIONS
+from benchmarks.setups.soaked_inputs.run import RAISED, complaints, run
+from benchmarks.setups.soaked_inputs.unseen import INPUTS, unseen
 
 BOUND_S = 2.0
 FOUND: dict[str, str] = {"fields": "foreign", "invalidations": "stale", "own writes": "own write", "clock": "clock"}

@@ -11,8 +11,8 @@ from typing import Any
 import pymongo
 import pytest
 
+from benchmarks.setups.faults.world import Outcome, World, world
 from quaestor.event_layer.redis import RedisEventLayer
-from tests.faults.world import Outcome, World, world
 from tests.recovery.cell_harness import Harness
 from tests.recovery.failures import FAILURES
 from tests.recovery.following import Opened

@@ -77,7 +77,7 @@ def measure(named: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    from tests.faults.world import BOUND_MS
+    from benchmarks.setups.faults.world import BOUND_MS
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--docs", action="store_true", help="only write the documents")

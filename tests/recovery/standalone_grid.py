@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pymongo
 
+from benchmarks.setups.faults.processes import executor_of
 from quaestor.clock import system_clock
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.model import Cell
 from quaestor.settings import Settings
-from tests.faults.processes import executor_of
 from tests.recovery.test_resizing import App
 from tests.support import eventually
 

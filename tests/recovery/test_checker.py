@@ -9,10 +9,10 @@ from pathlib import Path
 import pymongo
 import pytest
 
-from tests.faults.checker import Checker, Served, Violation
-from tests.faults.history import History
-from tests.faults.load import Load
-from tests.faults.world import GROUPS, moving_between, site_server
+from benchmarks.setups.faults.checker import Checker, Served, Violation
+from benchmarks.setups.faults.history import History
+from benchmarks.setups.faults.load import Load
+from benchmarks.setups.faults.world import GROUPS, moving_between, site_server
 
 BOUND_S = 2.0
 

@@ -14,6 +14,7 @@ from contextlib import closing
 import psutil
 import pytest
 
+from benchmarks.setups.faults.world import BOUND_MS, DEPLOYMENT, Outcome, World, world
 from quaestor.clock import system_clock
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_processes import cell_pids
@@ -21,7 +22,6 @@ from quaestor.invalidation.grid.election import MatchedBy, Matching, matching
 from quaestor.invalidation.grid.resizing.state import GridState, get_state
 from quaestor.model import Cell, GridShape
 from quaestor.testing.servers import Server
-from tests.faults.world import BOUND_MS, DEPLOYMENT, Outcome, World, world
 
 PATIENCE_S = 60.0
 

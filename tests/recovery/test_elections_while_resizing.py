@@ -13,6 +13,7 @@ import bson
 import pymongo
 import pytest
 
+from benchmarks.setups.faults.members import ReplicaSet, replica_set
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
@@ -26,7 +27,6 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Operation, Query, Registration
 from quaestor.observability.telemetry import Telemetry
 from quaestor.testing.servers import HOST
-from tests.faults.members import ReplicaSet, replica_set
 from tests.support import running
 
 DEADLINE_S = 60

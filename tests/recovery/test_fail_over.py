@@ -8,9 +8,9 @@ from typing import Any
 import pymongo
 import pytest
 
+from benchmarks.setups.faults.members import ReplicaSet
+from benchmarks.setups.faults.world import World, world
 from quaestor.testing.servers import HOST
-from tests.faults.members import ReplicaSet
-from tests.faults.world import World, world
 from tests.recovery.conftest import Proven
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

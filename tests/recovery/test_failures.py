@@ -1,7 +1,7 @@
 """What dies, and what is cut off: no invalidation is lost, nothing is served that is staler than announced, the other cells
 go on, all is well again without anybody's help.
 
-One deployment of real processes for the module, under load all the time; see tests/faults. Every response is checked.
+One deployment of real processes for the module, under load all the time; see benchmarks/setups/faults. Every response is checked.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import closing
 import psutil
 import pytest
 
+from benchmarks.setups.faults.processes import driver_jvm, executor_of, ingest_pid, kill, paused
+from benchmarks.setups.faults.world import BOUND_MS, DEPLOYMENT, World
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.model import Cell
-from tests.faults.processes import driver_jvm, executor_of, ingest_pid, kill, paused
-from tests.faults.world import BOUND_MS, DEPLOYMENT, World
 from tests.recovery.conftest import Proven
 
 pytestmark = pytest.mark.timeout(300)

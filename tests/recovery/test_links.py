@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from benchmarks.setups.faults.proxy import Link, Links
 from quaestor.testing.servers import HOST
-from tests.faults.proxy import Link, Links
 
 PATIENCE_S = 10.0
 SILENCE_S = 0.3

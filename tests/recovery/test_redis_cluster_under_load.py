@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.world import DEPLOYMENT, Outcome, World, world
+from benchmarks.setups.faults.world import DEPLOYMENT, Outcome, World, world
 from tests.redis_cluster import RedisCluster, connect, redis_cluster, shard_of, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pymongo
 import pytest
 
+from benchmarks.setups.faults.members import replica_set
 from tests.end_to_end.test_distributed import grid, pages, touch, workers
-from tests.faults.members import replica_set
 from tests.support import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import quaestor
-from tests.faults.standalone import standalone
+from benchmarks.setups.faults.standalone import standalone
 from tests.recovery.standalone_grid import command, site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

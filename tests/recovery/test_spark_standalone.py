@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.setups.faults.processes import executor_of, ingest_pid, kill
+from benchmarks.setups.faults.standalone import Standalone, standalone
 from quaestor.testing.servers import Server
-from tests.faults.processes import executor_of, ingest_pid, kill
-from tests.faults.standalone import Standalone, standalone
 from tests.recovery.standalone_grid import RECOVERY_S, START_S, Site, command, site
 from tests.support import eventually
 

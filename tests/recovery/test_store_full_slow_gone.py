@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from benchmarks.setups.faults.proxy import Link, Links
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.read_path.coalescing import STORE_BACKOFF_MS
@@ -26,7 +27,6 @@ from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.testing import servers
-from tests.faults.proxy import Link, Links
 from tests.hand_driven import HandEngine, reads
 from tests.support import PATIENCE_S, eventually
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.browsers.browser import PLAIN_HOST, Browser, BrowserError, Tab
-from tests.sketch_clients.origin import Origin, serving
+from benchmarks.setups.browsers.browser import PLAIN_HOST, Browser, BrowserError, Tab
+from benchmarks.setups.clients.origin import Origin, serving
 from tests.support import becomes
 
 SKETCH = "GET /quaestor/sketch"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.setups.clients.node import run
 from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.read_path.key import resource
-from tests.sketch_clients.node import run
 
 GOLDEN = json.loads((Path(__file__).parent / "resources.json").read_text())
 BATCH = 100_000

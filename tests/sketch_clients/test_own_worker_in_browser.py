@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.browsers.browser import Browser, Tab
-from tests.sketch_clients.origin import Origin, serving
+from benchmarks.setups.browsers.browser import Browser, Tab
+from benchmarks.setups.clients.origin import Origin, serving
 from tests.support import becomes
 
 OWN = """

@@ -12,11 +12,11 @@ from fastapi import Cookie, FastAPI, Response
 from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 
+from benchmarks.setups.browsers.browser import Browser, Tab
 from quaestor import Quaestor
 from quaestor.caching import cached, cookie, per_user
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from quaestor.testing.serving import served_by_uvicorn
-from tests.browsers.browser import Browser, Tab
 from tests.support import PATIENT, becomes
 
 pytestmark = pytest.mark.timeout(600)

@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
+from benchmarks.setups.clients.node import CLIENT, NODE, run
 from quaestor.caching import cached, cookie, header, per_role, per_user
 from tests.end_to_end.site import Site
-from tests.sketch_clients.node import CLIENT, NODE, run
 
 PROTECTIONS = {
     "copies that the sketch names": (

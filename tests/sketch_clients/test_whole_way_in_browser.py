@@ -16,12 +16,12 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 
+from benchmarks.setups.browsers.browser import Browser, Tab
 from quaestor import Quaestor
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from quaestor.testing.servers import HOST, Server, free_port, running, varnish_server
 from quaestor.testing.serving import served_by_uvicorn
-from tests.browsers.browser import Browser, Tab
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish
 from tests.support import PATIENT, becomes
 

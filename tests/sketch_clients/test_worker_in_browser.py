@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.browsers.browser import Browser, Kind, Tab
-from tests.sketch_clients.origin import Origin, serving
+from benchmarks.setups.browsers.browser import Browser, Kind, Tab
+from benchmarks.setups.clients.origin import Origin, serving
 from tests.support import becomes
 
 

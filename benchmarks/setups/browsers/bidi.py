@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Event, Message, Ping, Request, TextMessage
 
-from tests.browsers.browser import PATIENCE_S, BrowserError
+from benchmarks.setups.browsers.browser import PATIENCE_S, BrowserError
 
 
 class BiDi:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.history import History, Span, intersection
+from benchmarks.setups.faults.history import History, Span, intersection
 
 CLOCK_S = 0.002
 """Moments travel in whole milliseconds, rounded down: once for the tick, once for the look at the clock."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.setups.browsers.browser import PATIENCE_S, Browser, BrowserError, Kind, Tab
 from quaestor.testing.servers import HOST, free_port
-from tests.browsers.browser import PATIENCE_S, Browser, BrowserError, Kind, Tab
 
 _DRIVER, _DISPLAY = shutil.which("WebKitWebDriver"), shutil.which("Xvfb")
 _PROGRAM = next((str(one) for one in Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser")), None)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.setups import PATIENCE_S
 from quaestor.cdn_adapters import BatchLimits, Delivery, Nginx, Place, Squid, TrafficServer, provider_configuration
 from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.testing.servers import HOST, Server, free_port, varnish_binary, varnish_server
-from tests.support import PATIENCE_S
 
 TOKEN = "open-sesame-0123"
 LIMITS = BatchLimits(first_retry_ms=20, last_retry_ms=100)

@@ -15,12 +15,12 @@ import httpx
 import pymongo
 import uvloop
 
+from benchmarks.setups.faults.world import site_server
+from benchmarks.setups.soaked_inputs import app
+from benchmarks.setups.soaked_inputs.asks import World
+from benchmarks.setups.soaked_inputs.load import Load
 from quaestor.testing.programs import grid_server
 from quaestor.testing.servers import Server
-from tests.faults.world import site_server
-from tests.inputs.soak import app
-from tests.inputs.soak.asks import World
-from tests.inputs.soak.load import Load
 
 BOUND_MS = 2_000
 OWN_WRITES_MS = 1_000
@@ -57,7 +57,11 @@ def servers(
             (place := folder / f"app{number}").mkdir()
             made.append(
                 site_server(
-                    place, f"app{number}", module="tests.inputs.soak.app", factory=factory, environment=environment
+                    place,
+                    f"app{number}",
+                    module="benchmarks.setups.soaked_inputs.app",
+                    factory=factory,
+                    environment=environment,
                 )
             )
             stack.callback(made[-1].stop)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
+from benchmarks.setups.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
 
 _PATH = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from tests.browsers.browser import PATIENCE_S, BrowserError
+from benchmarks.setups.browsers.browser import PATIENCE_S, BrowserError
 
 
 class Marionette:

@@ -15,10 +15,10 @@ import httpx
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
+from benchmarks.setups.soaked_inputs.app import DATABASE
 from quaestor import Quaestor
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import App
-from tests.inputs.soak.app import DATABASE
 
 FILE = "UNSEEN_FILE"
 SERVICE = "UNSEEN_SERVICE"

@@ -16,7 +16,7 @@ from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, T
 from quaestor.cdn_adapters.place import Connection, Target, cheapest_targets
 from quaestor.cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError
-from tests.support import served
+from quaestor.testing.serving import served
 
 
 class Account:

@@ -11,6 +11,8 @@ import asyncio
 import sys
 import time
 
+from benchmarks.setups import PATIENCE_S
+from benchmarks.setups.purge_api import AccountPlace
 from quaestor.cdn_adapters.capabilities import TAG
 from quaestor.cdn_adapters.place import Target
 from quaestor.cdn_adapters.sender import Sender
@@ -18,8 +20,6 @@ from quaestor.cdn_adapters.sender_options import SenderOptions
 from quaestor.errors import StoreError
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
-from tests.end_to_end.purge_api import AccountPlace
-from tests.support import PATIENCE_S
 
 CHUNK = 50
 

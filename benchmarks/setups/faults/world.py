@@ -20,16 +20,16 @@ from typing import Any
 import httpx
 import pymongo
 
+from benchmarks.setups.faults.checker import Checker
+from benchmarks.setups.faults.history import History
+from benchmarks.setups.faults.load import Load
+from benchmarks.setups.faults.members import replica_set
+from benchmarks.setups.faults.observed import Heartbeats
+from benchmarks.setups.faults.proxy import Link, Links
 from quaestor.clock import system_clock
 from quaestor.testing import servers
 from quaestor.testing.programs import grid_server
 from quaestor.testing.servers import HOST, Server
-from tests.faults.checker import Checker
-from tests.faults.history import History
-from tests.faults.load import Load
-from tests.faults.members import replica_set
-from tests.faults.observed import Heartbeats
-from tests.faults.proxy import Link, Links
 
 BOUND_MS = 2_000
 CELLS = 4
@@ -171,7 +171,7 @@ def site_server(
     folder: Path,
     name: str,
     *,
-    module: str = "tests.faults.site",
+    module: str = "benchmarks.setups.faults.site",
     factory: str = "create_app",
     environment: dict[str, str],
 ) -> Server:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.inputs.soak import books
-from tests.inputs.soak.app import FORMS, STAFF
-from tests.inputs.soak.books import ADDRESSES, KINDS, ORGS, POOLS, Answer, Book, Moments
-from tests.inputs.test_clock import RELATIVE
+from benchmarks.setups.soaked_inputs import books
+from benchmarks.setups.soaked_inputs.app import FORMS, STAFF
+from benchmarks.setups.soaked_inputs.books import ADDRESSES, KINDS, ORGS, POOLS, Answer, Book, Moments
+from benchmarks.setups.soaked_inputs.clock_forms import RELATIVE
 
 FOREIGN = "foreign"
 CLOCK_S = 0.003

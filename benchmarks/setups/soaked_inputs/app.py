@@ -19,12 +19,12 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from starlette.responses import PlainTextResponse
 
+from benchmarks.setups.soaked_inputs.clock_forms import FLOORED, RELATIVE
+from benchmarks.setups.soaked_inputs.mutations import mutated
 from quaestor import Quaestor, cached, cookie, header, per_user, public
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.rest import Access, QuaestorRouter
-from tests.inputs.soak.mutations import mutated
-from tests.inputs.test_clock import FLOORED, RELATIVE
 
 DATABASE = "SOAK_DATABASE"
 MUTATION = "SOAK_MUTATION"

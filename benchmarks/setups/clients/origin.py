@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from benchmarks.setups.clients.node import CLIENT, run
 from quaestor import middleware
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.read_path.key import resource
 from quaestor.testing.serving import served_by_uvicorn
-from tests.sketch_clients.node import CLIENT, run
 
 TTL_S = 600
 PAGE = """<!doctype html><link rel="icon" href="data:,"><script type="module">

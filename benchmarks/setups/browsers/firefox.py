@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.browsers import bidi, marionette
-from tests.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
+from benchmarks.setups.browsers import bidi, marionette
+from benchmarks.setups.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
 
 _PATH = shutil.which("firefox-esr") or shutil.which("firefox")
 _FLAGS = ("--headless", "--no-remote", "--marionette", "--remote-debugging-port=0", "--remote-allow-system-access")

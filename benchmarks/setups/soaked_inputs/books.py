@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.faults.checker import Checker, Served
-from tests.faults.history import History
-from tests.inputs.soak.app import FORMS
+from benchmarks.setups.faults.checker import Checker, Served
+from benchmarks.setups.faults.history import History
+from benchmarks.setups.soaked_inputs.app import FORMS
 
 ORGS = ("", "a", "b", "c", "d", "e", "f")
 ADDRESSES = tuple(f"127.0.0.{n}" for n in range(2, 6))

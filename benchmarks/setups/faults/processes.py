@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pymongo
 
-from tests.faults.proxy import Link
+from benchmarks.setups.faults.proxy import Link
 
 
 def kill(pid: int) -> None:

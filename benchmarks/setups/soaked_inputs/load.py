@@ -15,12 +15,12 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
+from benchmarks.setups.soaked_inputs.app import performed
+from benchmarks.setups.soaked_inputs.asks import Ask, World, request
+from benchmarks.setups.soaked_inputs.books import ADDRESSES, Answer, Book
+from benchmarks.setups.soaked_inputs.wire import Connection
+from benchmarks.setups.soaked_inputs.wire import field as header_field
 from quaestor.testing.servers import HOST
-from tests.inputs.soak.app import performed
-from tests.inputs.soak.asks import Ask, World, request
-from tests.inputs.soak.books import ADDRESSES, Answer, Book
-from tests.inputs.soak.wire import Connection
-from tests.inputs.soak.wire import field as header_field
 
 WAYS = ("update", "find-and-modify", "bulk", "transaction")
 INDEX_S = 5.0

@@ -22,13 +22,13 @@ import httpx
 import uvloop
 from pymongo import AsyncMongoClient
 
+from benchmarks.setups.faults.history import RecordHistory
+from benchmarks.setups.faults.world import site_server
+from benchmarks.setups.soaked_inputs import app, unseen_app
+from benchmarks.setups.soaked_inputs.load import how_it_came, parsed
+from benchmarks.setups.soaked_inputs.run import BOUND_MS
+from benchmarks.setups.soaked_inputs.wire import Connection
 from quaestor.testing.servers import HOST
-from tests.faults.history import RecordHistory
-from tests.faults.world import site_server
-from tests.inputs.soak import app, unseen_app
-from tests.inputs.soak.load import how_it_came, parsed
-from tests.inputs.soak.run import BOUND_MS
-from tests.inputs.soak.wire import Connection
 
 CHANGES_S = 0.5
 """Between two changes, on average: from no time to twice as long."""
@@ -133,7 +133,11 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
         "QUAESTOR_STALENESS_BOUND_MS": str(BOUND_MS), "QUAESTOR_TTL_MIN_MS": "600000",
     }  # fmt: skip
     server = site_server(
-        folder, "unseen", module="tests.inputs.soak.unseen_app", factory="create_app", environment=environment
+        folder,
+        "unseen",
+        module="benchmarks.setups.soaked_inputs.unseen_app",
+        factory="create_app",
+        environment=environment,
     )
     try:
         for one in files.values():

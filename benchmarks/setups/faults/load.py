@@ -15,10 +15,10 @@ import pymongo
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
+from benchmarks.setups.faults.checker import Checker, Served
+from benchmarks.setups.faults.history import History
 from quaestor.cluster_time import version_of
 from quaestor.testing.servers import HOST
-from tests.faults.checker import Checker, Served
-from tests.faults.history import History
 
 ANSWER_S = 8.0
 _PAUSE_S = 0.1

@@ -1,0 +1,1 @@
+"""Origin and Node.js program that the tests and benchmarks of clients share."""
