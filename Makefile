@@ -104,6 +104,26 @@ soak-purges: $(READY) servers ## a million purges while processes are killed, 10
 docs: $(READY) ## the documentation site, into site/
 	@$(BIN)/mkdocs build -q
 
+.PHONY: changelog
+changelog: $(READY) ## what the next release notes will contain, from changes/
+	@$(BIN)/towncrier build --draft --version "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+
+.PHONY: release
+release: $(READY) ## release notes, version and tag in one commit (VERSION=0.2.0); push the tag to publish
+	@$(BIN)/python .ci/release.py "$(VERSION)"
+
+.PHONY: publish
+publish: $(READY) ## build and check sdist and wheel; upload them too with ARGS=--upload, on a tag
+	@.ci/publish $(ARGS)
+
+COVERAGE_TESTS ?= tests/unit tests/tables tests/conformance
+.PHONY: coverage
+coverage: $(READY) servers ## coverage of the quick families by room, into docs/coverage.md and htmlcov/
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -m "not slow" $(COVERAGE_TESTS)
+	@$(BIN)/coverage json -q -o coverage.json && $(BIN)/coverage html -q
+	@$(BIN)/python docs/site/coverage_page.py coverage.json $(COVERAGE_TESTS)
+
 # The same libraries at the lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := .venv-lowest
 # Where we touch those libraries: servers and frameworks, drivers, HTTP on both sides, the codecs, and what is quick anyway.
