@@ -1,0 +1,156 @@
+"""Plain words: sentences of code and documents that a reader would have to read twice are counted, and their number only shrinks.
+
+The rules are in plain_words.toml. Rooms that are not rewritten yet are in plain_words_left.json, with their number of faults.
+`python -m tests.architecture.test_readability ROOM` prints them; `--write` lowers the numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, SOURCES, name_of
+
+HERE = Path(__file__).parent
+RULES = tomllib.loads((HERE / "plain_words.toml").read_text())
+LEFT_FILE = HERE / "plain_words_left.json"
+FIRST_WORDS = frozenset(RULES["first_words"])
+CONSTRUCTIONS = {re.compile(pattern): instead for pattern, instead in RULES["constructions"].items()}
+FEWEST_WORDS = 4
+"""A shorter text is a name, not a sentence."""
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n|\n(?=\s*[-*|#>\d])|\n(?=\s*\w+: )|\s*\|\s*")
+_CODE = re.compile(r"``?[^`]*``?|\(?https?://\S+|\{[^}]*\}")
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that people read. place: file and line."""
+
+    place: str
+    room: str
+    text: str
+
+
+def texts_of_code(source: Path) -> Iterator[Text]:
+    """Docstrings, comments, and string literals of a few words: messages, help, metric descriptions."""
+    name, room = source.relative_to(ROOT), room_of(name_of(source))
+    code = source.read_text()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield Text(f"{name}:{node.lineno}", room, node.value)
+    comments: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# type", "# fmt", "# noqa", "#!")):
+            line, text = token.start[0], token.string.lstrip("#: ")
+            if comments and comments[-1][0] == line - comments[-1][1].count("\n") - 1:
+                line, before = comments.pop()
+                text = f"{before}\n{text}"
+            comments.append((line, text))
+    for line, text in comments:
+        yield Text(f"{name}:{line}", room, text)
+
+
+def room_of(module: str) -> str:
+    """The room of a module: the first name below the package."""
+    return ".".join(module.split(".")[:2])
+
+
+def texts_of_documents() -> Iterator[Text]:
+    """Every document except release notes and decisions, which keep their words."""
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        if document.name != "CHANGELOG.md" and document.parent.name != "adr":
+            name = str(document.relative_to(ROOT))
+            yield Text(name, name, _FENCE.sub("", document.read_text()))
+
+
+def faults_of(text: Text) -> Iterator[str]:
+    """Sentences about what a reader would stumble over in a text."""
+    for sentence in _END_OF_SENTENCE.split(_CODE.sub("x", text.text)):
+        words = sentence.split()
+        if len(words) < FEWEST_WORDS:
+            continue
+        shown = " ".join(words)[:160]
+        if len(words) > RULES["words_a_sentence"]:
+            yield f"{text.place}: {len(words)} words: {shown}"
+        if words[0].strip("*_(\"',") in FIRST_WORDS:
+            yield f"{text.place}: begins with {words[0]}: {shown}"
+        for pattern, instead in CONSTRUCTIONS.items():
+            if pattern.search(sentence):
+                yield f"{text.place}: {pattern.pattern} (write: {instead}): {shown}"
+
+
+@cache
+def faults() -> dict[str, list[str]]:
+    """Faults by room, and by document."""
+    found: dict[str, list[str]] = {}
+    for text in (*(text for source in SOURCES for text in texts_of_code(source)), *texts_of_documents()):
+        found.setdefault(text.room, []).extend(faults_of(text))
+    return found
+
+
+def left() -> dict[str, int]:
+    """Numbers of faults that rooms may have until they are rewritten. A room that is not named has none."""
+    numbers: dict[str, int] = json.loads(LEFT_FILE.read_text())
+    return numbers
+
+
+@pytest.mark.parametrize("room", sorted({room_of(name_of(source)) for source in SOURCES} | set(left())))
+def test_sentences_are_read_once(room: str) -> None:
+    """A room that is rewritten has no fault; another has no more than it had."""
+    found = faults().get(room, [])
+    assert len(found) <= left().get(room, 0), "\n".join(found)
+
+
+def test_documents_are_read_once() -> None:
+    """A new document has no fault."""
+    documents = {text.room for text in texts_of_documents()}
+    worse = {name: faults()[name] for name in documents if len(faults().get(name, [])) > left().get(name, 0)}
+    assert worse == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("Whoever reads it is told what it was.", "Whoever"),
+        ("What is left is taken by tasks that wait.", "begins with What"),
+        ("word " * (RULES["words_a_sentence"] + 1), "words"),
+        ("Entries of clients that nobody asks for.", "nobody"),
+    ],
+)
+def test_riddles_are_recognised(text: str, fault: str) -> None:
+    """Each kind of rule finds its example."""
+    assert any(fault in found for found in faults_of(Text("here", "room", text)))
+
+
+def test_plain_sentences_pass() -> None:
+    """Sentences of the style guide's right column."""
+    for sentence in (
+        "Return the largest trace written within a day of the newest.",
+        "Preempt lower-priority tasks when a task they depend on has no slot.",
+        "Fetch the entry; if there is none, use the newest stale one.",
+        "Cache hits served since the last report.",
+    ):
+        assert list(faults_of(Text("here", "room", sentence))) == []
+
+
+if __name__ == "__main__":
+    rooms = [argument for argument in sys.argv[1:] if argument != "--write"]
+    for room in rooms:
+        print(*faults().get(room, []), sep="\n")
+    if "--write" in sys.argv:
+        numbers = {room: len(found) for room, found in sorted(faults().items()) if found}
+        before = left() or numbers
+        lowered = {room: min(count, before.get(room, 0)) for room, count in numbers.items() if before.get(room, 0)}
+        LEFT_FILE.write_text(json.dumps(lowered, indent=2) + "\n")
