@@ -1,5 +1,5 @@
 # Everything from a fresh clone: each target does its own set-up. `make` alone prints this list.
-# Needs: Debian 12 (or alike), Python 3.11 to 3.13, GNU make. Java, Varnish and, for tests, other caches come from apt when run as root.
+# Needs: Debian 12 (or alike), Python 3.11 to 3.13 (3.14 should do), GNU make. Java, Varnish and, for tests, other caches come from apt when run as root.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -146,6 +146,32 @@ $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 test-lowest: $(LOWEST)/.ready servers ## tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
 	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) $(LOWEST_TESTS)
 
+# The same tests on another Python, at the locked versions, in an environment of its own.
+PYTHON_VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PYTHON_VENV = .venv-$(PYTHON_VERSION)
+PYTHON_TESTS ?= $(LOWEST_TESTS)
+# Each Python above the oldest that runs here, from the PATH or from pyenv: the first of a version.
+PYTHONS ?= $(shell for minor in 12 13 14; do \
+	for python in $$(command -v python3.$$minor) $(HOME)/.pyenv/versions/3.$$minor.*/bin/python; do \
+	"$$python" -c 'import ssl, venv' 2>/dev/null && { echo "$$python"; break; }; done; done; true)
+
+.venv-%/.ready: requirements.lock requirements-build.txt pyproject.toml | $(READY)
+	@$(call say,installing the locked dependencies into .venv-$* for $$($(PYTHON) --version))
+	@$(BIN)/uv venv -q --clear --python $(PYTHON) .venv-$*
+	@$(BIN)/uv pip sync -q --python .venv-$*/bin/python --require-hashes requirements.lock requirements-build.txt
+	@$(BIN)/uv pip install -q --python .venv-$*/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: test-python
+test-python: servers ## the core's tests on another Python (PYTHON=/path/to/python3.13, PYTHON_TESTS=tests for all)
+	@$(MAKE) $(PYTHON_VENV)/.ready
+	@$(PYTHON_VENV)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) $(PYTHON_TESTS)
+
+.PHONY: test-pythons
+test-pythons: $(READY) ## test-python on every other Python that is found (PYTHONS="python3.12 python3.13")
+	@[ -n "$(strip $(PYTHONS))" ] || $(call say,no other Python here (3.12 to 3.14): going on without)
+	@for python in $(PYTHONS); do $(call say,testing on $$($$python --version)); $(MAKE) test-python PYTHON="$$python"; done
+
 LOCK := pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
 .PHONY: lock
@@ -156,14 +182,14 @@ lock: $(BIN)/uv ## resolve the dependencies again and write the three files of r
 
 .PHONY: clean
 clean: ## remove the environment and every cache
-	@rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf $(VENV) $(LOWEST) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up, each step only if it is needed ---
 
 $(BIN)/uv:
-	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
-		echo "Python 3.11, 3.12 or 3.13 is needed; name it with PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { \
+		echo "Python 3.11 to 3.14 is needed; name it with PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && $(call say,installing python3-venv (apt-get)) \
 		&& apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null; } || { \
 		echo "Python's venv module is missing; run: apt-get install python3-venv" >&2; exit 2; }

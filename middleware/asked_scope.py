@@ -84,4 +84,4 @@ def unrecorded(scope: Scope) -> dict[str, Any]:
 
 
 def _plain(name: bytes) -> bytes:
-    return bytes(memoryview(name)) if isinstance(name, AskedName) else name
+    return bytes.__getitem__(name, slice(None)) if isinstance(name, AskedName) else name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from quaestor.rest.strict_json import JsonError, dumps, locate, parse
 REFUSED = [
     ("", 0, None),
     ("{", 1, None),
-    ('{"a": 1,}', 8, None),
+    ('{"a": 1,}', 7 if sys.version_info >= (3, 13) else 8, None),
     ("{'a': 1}", 1, None),
     ('{"a": 1} x', 9, None),
     ('{"a": 1, "a": 2}', 1, "/a"),
