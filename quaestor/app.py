@@ -80,6 +80,11 @@ class Quaestor:
         """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
         return cls(Settings.from_env(**overrides))
 
+    @property
+    def ignored_variables(self) -> tuple[str, ...]:
+        """Variables QUAESTOR_* of the environment that this Quaestor does not read, because `Quaestor()` made it."""
+        return self._ignored_variables
+
     def _report_ignored_variables(self) -> None:
         if self._ignored_variables:
             names = ", ".join(self._ignored_variables)

@@ -31,10 +31,12 @@ class Examined:
     """Outcome of an examination.
 
     settings: those that count: the app's, or else the environment's.
+    ignored: variables QUAESTOR_* that the app does not read.
     """
 
     settings: Settings
     found: Sequence[Diagnosis]
+    ignored: Sequence[str] = ()
 
 
 async def examine(settings: Settings, *, app: str | None = None, examples: Sequence[str] = ()) -> Examined:
@@ -62,7 +64,8 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         if isinstance(engine, Quaestor):
             found += await cdn_check.diagnosed(engine)
         found += await routes.examined(middleware, hosted, examples)
-        return Examined(settings=engine.settings, found=found)
+        ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
+        return Examined(settings=engine.settings, found=found, ignored=ignored)
 
 
 async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
