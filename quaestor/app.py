@@ -202,7 +202,13 @@ class Quaestor:
         self.parts.storage.layer.reopen()
         self._report_ignored_variables()
         for service in (
-            *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
+            *(
+                services.invalidating,
+                services.purging,
+                services.purge_probes,
+                services.registering,
+                services.housekeeping,
+            ),
             *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
         ):
             self._stops.append(await service(self.parts))

@@ -31,7 +31,7 @@ from quaestor.read_path import (
     shared_cache_rules,
     vary,
 )
-from quaestor.read_path.answered import AnsweredRequest, HandlerRun
+from quaestor.read_path.answered import AnsweredRequest, ObservedRun
 from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
@@ -131,7 +131,7 @@ class EntryAdmission:
         return self._usability.servable(response)
 
     async def admit(
-        self, answer: Answer, request: AnsweredRequest, run: HandlerRun, *, at_most_ms: int | None = None
+        self, answer: Answer, request: AnsweredRequest, run: ObservedRun, *, at_most_ms: int | None = None
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch. `publication` has to follow on KEPT:
         an entry that queries guard is stored when its handler has ended, for it may write after its answer.
@@ -222,7 +222,7 @@ class EntryAdmission:
             detail="; ".join(one.detail for one in reasons),
         )
 
-    def _reads(self, request: AnsweredRequest, run: HandlerRun) -> tuple[CapturedRead, ...]:
+    def _reads(self, request: AnsweredRequest, run: ObservedRun) -> tuple[CapturedRead, ...]:
         """Everything that an answer depends on: what its handler read, and what its route declares."""
         settings = self._settings
         return run.outcome.reads + declared_reads(
