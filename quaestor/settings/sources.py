@@ -17,7 +17,7 @@ _SECRET = re.compile(r"([?&;][^=&;]*(?:password|passwd|secret|token|properties)[
 
 
 class Source(StrEnum):
-    """Where the value of a setting comes from."""
+    """Sources of a value."""
 
     DEFAULT = "default"
     ENVIRONMENT = "environment"
