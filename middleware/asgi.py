@@ -64,7 +64,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         `read_path.query.TRACKING`.
     browser_client: what of the browser client is served; None: nothing.
     dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
-    forwards: the app hands every request field on to an origin, as the proxy does. `X-` fields that no list names are then
+    forwards: the app hands every request on to an origin, with its fields, and its answers are the origin's, `Vary` included.
+        That `Vary`, and not the copy of the fields, then names the deciding fields. `X-` fields that no list names are
         credentials (docs/proxy.md).
 
     Raises ConfigurationError for a wrong argument. If the framework constructs it later, the app refuses to start with it.
@@ -120,6 +121,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             barred=quaestor.read_path.probation.barred,
             traffic=quaestor.telemetry.routes.of,
+            forwards=forwards,
         )
         self._quarantines = Quarantines(quaestor.read_path, self._routes)
         self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)

@@ -21,8 +21,9 @@ from quaestor.settings import Settings
 _NAME_IT = "export MONGO_URL='mongodb://HOST:27017/?replicaSet=rs0'"
 
 _WITHOUT_REDIS = (
-    "none: each app process caches for itself and follows MongoDB by itself, also with several workers. A process serves nothing "
-    "older than its own writes; another one may, for some milliseconds. With REDIS_URL they share entries, sketch and purges"
+    "none: each app process caches for itself and follows MongoDB by itself, also with several workers. The answer to a "
+    "request that wrote waits until its process serves nothing older, for {bound_ms} ms at most (read_your_writes_ms); "
+    "another process may serve the older answer for some milliseconds. With REDIS_URL they share entries, sketch and purges"
 )
 
 
@@ -76,7 +77,7 @@ def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagno
     found = machine.examined(settings)
     found += _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
     if settings.redis_url is None:
-        return [*found, ok("redis", _WITHOUT_REDIS)]
+        return [*found, ok("redis", _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms))]
     return found + shared_redis.examined(settings.redis_url, settings)
 
 

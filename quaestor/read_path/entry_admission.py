@@ -144,13 +144,14 @@ class EntryAdmission:
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
         barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
-        deciding = asked_fields.deciding(
-            run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body
-        )
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
-        if self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
+        explicit = self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN
+        deciding = asked_fields.deciding(
+            run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body, of_origin=explicit
+        )
+        if explicit:
             return await self._admit_explicit(answer, request, asked_ms=run.asked_ms, barred=barred, deciding=deciding)
         refused = self._refused(answer, reasons, policy, credentials=request.credentials)
         if refused is None and barred is not None:

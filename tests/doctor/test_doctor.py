@@ -65,12 +65,13 @@ def test_the_settings_without_their_default_are_named_with_their_source(mongo_ur
 
 
 def test_several_workers_need_no_redis(mongo_url: str) -> None:
-    """And the limit is said: read-your-writes holds within a process."""
+    """And the limits are said: read-your-writes holds within a process, and within its bound."""
     told = doctor("--mongo-url", mongo_url)
     assert told.level("redis") == "ok"
     sentence = told.one("redis")["sentence"]
     assert "also with several workers" in sentence
-    assert "older than its own writes; another one may" in sentence
+    assert "waits until its process serves nothing older, for 50 ms at most (read_your_writes_ms)" in sentence
+    assert "another process may serve the older answer for some milliseconds" in sentence
 
 
 def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
