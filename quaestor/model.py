@@ -176,6 +176,7 @@ class CapturedRead:
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
     digest: of everything that was returned, in order; None: not known.
+    asked: the query on a view that `query` stands for; None: it was asked as it is.
     """
 
     query: Query
@@ -185,6 +186,7 @@ class CapturedRead:
     primary: bool = True
     duration_ms: float = 0.0
     digest: bytes | None = None
+    asked: Query | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +230,7 @@ class Registration:
     contributors: read after the result, and told by registering once more under the same id; None: not known, so the images
         of each write have to tell. Images up to their version are judged without them: while the registration lives, none of
         those changed the result, so what the snapshot has is what the result was made of.
-    digest: see CapturedRead; the app keeps it, nodes are not told.
+    digest, asked: see CapturedRead; the app keeps them, nodes do not receive them.
     """
 
     id: str
@@ -242,6 +244,7 @@ class Registration:
     expires_at_ms: int
     contributors: Contributors | None = None
     digest: bytes | None = None
+    asked: Query | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +344,7 @@ class Invalidated:
     written_at_ms: when the database performed the write (ms since the epoch); when it was said, if there was none.
     source: who found out. A cell speaks for its own partitions only.
     exact: the query is exact, and the write was judged by it; otherwise more writes count than change the result.
+    certain: the write has changed the result; otherwise running the query again may show it as it was.
     """
 
     registration_ids: tuple[str, ...]
@@ -351,6 +355,7 @@ class Invalidated:
     written_at_ms: int
     source: InvalidationSource
     exact: bool = False
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

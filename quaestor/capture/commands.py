@@ -13,6 +13,7 @@ from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.constants import Constant, constants_of
 from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
 from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
+from quaestor.planning.plan import HINTED
 from quaestor.query import aggregation
 
 HARMLESS = frozenset(
@@ -46,6 +47,8 @@ _GOVERNING = frozenset({"autocommit", "readConcern", "hint"})
 _BY_INDEX = ("min", "max", "returnKey", "showRecordId")
 _ENDLESS = ("tailable", "awaitData", "oplogReplay", "allowPartialResults")
 _HOLDING_CONSTANTS = ("filter", "pipeline", "let", "projection", "distinct_key")
+_FIRST_BATCH = 101
+"""Records of a first batch whose size nobody names."""
 _RARE = frozenset({*_BY_INDEX, *_ENDLESS})
 """Options that most commands do not have: looked for all at once."""
 
@@ -116,6 +119,11 @@ def understand(
     return _refused(Uncacheable.UNREADABLE, f"command {name}")
 
 
+def _is_natural(hint: Any) -> bool:
+    """Whether a hint asks for the records as they are stored, so that no index leaves any out."""
+    return isinstance(hint, Mapping) and list(hint) == ["$natural"]
+
+
 def _refused(reason: Uncacheable, detail: str) -> Understood:
     return Understood(reasons=(Reason(reason, detail),), description=detail)
 
@@ -167,8 +175,8 @@ class _Reader:
             concern = command.get("readConcern")
             if concern and (concern.get("level") == "snapshot" or "atClusterTime" in concern):
                 self.refuse(Uncacheable.SNAPSHOT, f"{self.kind} on {self.namespace} reads a snapshot")
-            if command.get("hint"):
-                self.widen("hint: a sparse or partial index would leave records out")
+            if command.get("hint") and not _is_natural(command["hint"]):
+                self.widen(HINTED)
         for option in command.keys() - _OPTIONS[self.kind]:
             self.refuse(Uncacheable.UNREADABLE, f"option {option} of {self.kind}")
 
@@ -215,18 +223,24 @@ def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) 
         filter=reader.document("filter") or {},
         sort=_sort(reader),
         skip=reader.number("skip"),
-        limit=reader.number("limit"),
+        limit=_most(reader),
         projection=projection,
         let=reader.document("let"),
         keeps_records=not command.get("returnKey") and aggregation.whole_id(projection),
     )
 
 
+def _most(reader: _Reader) -> int:
+    """The number of records at which a find ends: the first batch of one that has no other is its limit too."""
+    limit = reader.number("limit")
+    if not reader.command.get("singleBatch"):
+        return limit
+    batch = reader.number("batchSize") or _FIRST_BATCH
+    return min(limit, batch) if limit else batch
+
+
 def _sort(reader: _Reader) -> SortSpec:
-    sort = reader.document("sort") or {}
-    if "$natural" in sort:
-        reader.widen("$natural: the order of storage")
-    return tuple(sort.items())
+    return tuple((reader.document("sort") or {}).items())
 
 
 def _count(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:

@@ -161,7 +161,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
     def _digest(self, query: Query) -> ResultDigest | None:
         """Digest of a result that may be compared with a later one; None: it is not."""
         wanted = may_be_compared(query) or (query.namespace in self._compared and query.widened is None)
-        return ResultDigest() if wanted and loses_nothing(_codec_options()) else None
+        return ResultDigest(query) if wanted and loses_nothing(_codec_options()) else None
 
 
 def _started_without_recorder(event: CommandStartedEvent) -> None:

@@ -47,7 +47,7 @@ class Rereader:
         """Run a query to its end. Raises DatabaseError."""
         begun_s = time.perf_counter()
         database, _, collection = query.namespace.partition(".")
-        digest = ResultDigest()
+        digest = ResultDigest(query)
         try:
             with pymongo.timeout(self._timeout_ms / 1000):
                 # A command takes the driver's default options unless it is given the client's.

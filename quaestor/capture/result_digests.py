@@ -16,6 +16,7 @@ from bson.raw_bson import RawBSONDocument
 
 from quaestor.model import Operation, Query
 from quaestor.planning.projected import shown_by
+from quaestor.query.aggregation import projects
 from quaestor.query.encoding import OPTIONS
 
 MOST_BYTES: Final = 1024 * 1024
@@ -25,12 +26,17 @@ _BYTES: Final = 16
 
 
 class ResultDigest:
-    """Digest of one result, fed batch by batch. It gives up on what is too large, or on a value that BSON alone cannot say."""
+    """Digest of one result, fed batch by batch. A result that is too large has none, nor has a value that BSON alone cannot say.
 
-    __slots__ = ("_hash", "_left")
+    query: a number is counted by whatever command, and the values of a distinct have no order. A view and its collection share no
+        digest: an index may show other values of the collection.
+    """
 
-    def __init__(self) -> None:
-        self._hash = blake2b(digest_size=_BYTES)
+    __slots__ = ("_hash", "_left", "_operation")
+
+    def __init__(self, query: Query) -> None:
+        self._operation = query.operation
+        self._hash = blake2b(query.namespace.encode(), digest_size=_BYTES)
         self._left = MOST_BYTES
 
     def add(self, reply: Mapping[str, Any]) -> None:
@@ -38,12 +44,8 @@ class ResultDigest:
         if self._left < 0:
             return
         try:
-            for document in _content(reply):
-                raw = (
-                    document.raw
-                    if isinstance(document, RawBSONDocument)
-                    else bson.encode(document, codec_options=OPTIONS)
-                )
+            for document in _content(reply, self._operation):
+                raw = _raw(document)
                 self._left -= len(raw)
                 if self._left < 0:
                     return
@@ -56,22 +58,47 @@ class ResultDigest:
         return None if self._left < 0 else self._hash.digest()
 
 
-def _content(reply: Mapping[str, Any]) -> Iterable[Any]:
+def _raw(document: Any) -> bytes:
+    if isinstance(document, bytes):
+        return document
+    return (
+        bytes(document.raw) if isinstance(document, RawBSONDocument) else bson.encode(document, codec_options=OPTIONS)
+    )
+
+
+def _content(reply: Mapping[str, Any], operation: Operation) -> Iterable[Any]:
     cursor = reply.get("cursor")
+    batch: Iterable[Any] = ()
     if cursor is not None:
-        batch: Iterable[Any] = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
-        return batch
-    return ({name: reply[name] for name in ("n", "values") if name in reply},)
+        batch = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
+    if operation is Operation.COUNT:
+        counted = [reply] if cursor is None else list(batch)
+        return ({"n": int(counted[0]["n"]) if counted else 0},)
+    if operation is Operation.DISTINCT and cursor is None:
+        return sorted(bson.encode({"": value}, codec_options=OPTIONS) for value in reply["values"])
+    return batch
 
 
 def may_be_compared(query: Query) -> bool:
-    """Whether the result of a query may be read again, to be compared: one that is likely to be judged by more writes than change
-    it, and that is known with all its options."""
+    """Whether the result of a query may be read again, to be compared.
+
+    True if more writes are likely to count than change it, and all options of the query are known. Such finds skip records, show
+    some of many in no order, or hide the `_id`. Their reply leaves open which record a write adds or removes. A filter that names
+    `_id`s does not.
+    """
     if query.widened is not None:
         return False
-    if query.operation is Operation.AGGREGATE or query.collation is not None or query.let is not None:
+    if query.operation is not Operation.FIND or query.collation is not None or query.let is not None:
+        return True
+    leaves_open = query.skip or (query.limit and not sorts(query)) or not projects(query.projection, "_id")
+    if leaves_open and "_id" not in query.filter:
         return True
     return bool(query.projection) and shown_by(query) is None
+
+
+def sorts(query: Query) -> bool:
+    """Whether a find has an order that its records decide."""
+    return bool(query.sort) and [path for path, _ in query.sort] != ["$natural"]
 
 
 def loses_nothing(options: CodecOptions[Any] | None) -> bool:

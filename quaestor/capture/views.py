@@ -13,6 +13,7 @@ from typing import Any, Final
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.model import CapturedRead, Document, Operation, Query, Reason, Uncacheable
+from quaestor.planning.pipeline_shape import filter_behind
 from quaestor.query import aggregation
 
 _MAX_DEPTH = 20
@@ -115,12 +116,10 @@ class _Resolver:
         namespace = read.query.namespace
         chain = self._chain(namespace, read)
         query = _with_collation(read.query, self.lookup(namespace))
-        ids, last = read.ids, read.last
         if chain.base != namespace:
             query = _onto(query, chain)
-            if query.operation is not Operation.FIND:
-                ids = last = None
-        self.reads.append(replace(read, query=query, ids=ids, last=last))
+            read = replace(read, asked=read.query)
+        self.reads.append(replace(read, query=query))
         for source in _sources(query.pipeline, namespace):
             self._foreign(source, read, named=True)
 
@@ -189,8 +188,14 @@ def _with_collation(query: Query, definition: Definition | None) -> Query:
 def _onto(query: Query, chain: _Chain) -> Query:
     """The query on the view as a query on the collection below it.
 
-    Through a view that only filters, a record is a record: the conditions are joined. Otherwise it becomes an aggregate.
+    Through a view that only filters, a record is a record: the conditions are joined. A count or a distinct stays one on a view
+    that also sorts and shows fields. Other queries become aggregates.
     """
+    if query.operation in (Operation.COUNT, Operation.DISTINCT) and query.let is None:
+        shown = () if query.distinct_key is None else (query.distinct_key,)
+        condition = filter_behind(chain.pipeline, query.filter, shown)
+        if condition is not None:
+            return replace(query, namespace=chain.base, filter=condition)
     conditions = [stage["$match"] for stage in chain.pipeline if list(stage) == ["$match"]]
     if len(conditions) == len(chain.pipeline) and query.operation is not Operation.AGGREGATE:
         return replace(query, namespace=chain.base, filter=aggregation.all_of([*conditions, query.filter]))

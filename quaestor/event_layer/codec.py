@@ -285,6 +285,8 @@ def encode_notification(notification: Notification) -> bytes:
             }  # fmt: skip
             if notification.exact:
                 fields["x"] = True
+            if notification.certain:
+                fields["sure"] = True
             if isinstance(notification.source, OutsideGrid):
                 fields["src"] = notification.source.value
         case Heartbeat():
@@ -332,6 +334,7 @@ def _notification(fields: Fields) -> Notification:
                 written_at_ms=int(fields["w"]),
                 source=OutsideGrid(fields["src"]) if "src" in fields else cell,
                 exact=bool(fields.get("x", False)),
+                certain=bool(fields.get("sure", False)),
             )
     return Heartbeat(
         cell=cell,

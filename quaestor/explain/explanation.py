@@ -196,7 +196,7 @@ def explain(
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
         kept=describe_contributors(plan),
-        remark="; ".join(_remarks(plan, images, indexes_known)) or None,
+        remark="; ".join(_remarks(query, plan, images, indexes_known)) or None,
     )
 
 
@@ -209,8 +209,8 @@ def _window(plan: QueryPlan) -> str:
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
-def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
-    if plan.match == "widened" and may_be_compared(plan.query):
+def _remarks(query: Query, plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
+    if may_be_compared(query) and (plan.match == "widened" or plan.at_most is None):
         yield _RECHECKED
     if plan.predicate is None:
         if searches(plan.query) and plan.query.text_index is None:

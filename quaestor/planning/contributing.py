@@ -8,13 +8,16 @@ it is made of. Before-images say it of single writes only, and MongoDB records t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import bson
 
 from quaestor.model import Contributors, Document, Operation, Query, Registration, Version
 from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import QueryPlan, Result, Window
 from quaestor.planning.rules import rules_of
 from quaestor.query.aggregation import projects
+from quaestor.query.encoding import OPTIONS
 
 _ID: dict[str, int] = {"_id": 1}
 _MOST_DIGESTED: Final = 200
@@ -71,8 +74,10 @@ def contributors_of(
         return Contributors(version=version, records=tuple(records[:most]), complete=complete)
     if not complete:
         return None
-    shown = records[plan.query.skip :]
     members = registration.members
+    if unplaced(plan):
+        return _matching(plan, registration, records, version=version)
+    shown = records[plan.query.skip :]
     if members is not None and [record["_id"] for record in shown] != list(members):
         return None
     ordered = members is not None or any(path == "_id" for path, _ in plan.query.sort)
@@ -88,6 +93,28 @@ def contributors_of(
         rules = rules_of(plan)
         digests = tuple(member_digest(rules, record) for record in records)
     return Contributors(version=version, records=reduced, complete=True, digests=digests, placed=placed)
+
+
+def unplaced(plan: QueryPlan) -> bool:
+    """Whether records are skipped in no order: which of them, nothing tells."""
+    return plan.window is Window.OFFSET and not plan.query.sort
+
+
+def _matching(
+    plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version
+) -> Contributors | None:
+    """All records that match, of which a window without an order shows some."""
+    keys = {_bytes(record["_id"]) for record in records}
+    shown = {_bytes(member) for member in registration.members or ()}
+    behind = max(0, len(records) - plan.query.skip)
+    expected = min(behind, plan.query.limit) if plan.query.limit else behind
+    if len(shown) != expected or not shown <= keys:
+        return None
+    return Contributors(version=version, records=tuple(records), complete=True)
+
+
+def _bytes(key: Any) -> bytes:
+    return bson.encode({"": key}, codec_options=OPTIONS)
 
 
 def describe_contributors(plan: QueryPlan) -> str | None:
@@ -106,8 +133,10 @@ def describe_contributors(plan: QueryPlan) -> str | None:
         return "ids of the records counted, unless the collection records pre-images"
     if plan.result is Result.VALUES:
         return "ids of the records that hold the values, and which"
-    if plan.window is Window.OFFSET and any(path == "_id" for path, _ in query.sort):
+    if plan.window is Window.OFFSET and query.sort:
         return "ids of the records skipped, and where the page begins and ends"
+    if unplaced(plan):
+        return "ids of the matching records, and digests of what the filter reads of them"
     if _digestible(plan) and (plan.window is Window.NONE or any(path == "_id" for path, _ in query.sort)):
         digests = "digests of what is shown of each record, unless the collection records pre-images"
         return f"{digests}, and where each stands" if _hides_order(plan) else digests
@@ -150,8 +179,10 @@ def _window(plan: QueryPlan, registration: Registration, *, images: bool, most: 
         return None
     if not _repeatable(plan, registration):
         return None
-    limit = query.skip + query.limit if query.limit and plan.window is not Window.UNORDERED else most + 1
+    windowed = query.limit and plan.window is not Window.UNORDERED and not unplaced(plan)
+    limit = query.skip + query.limit if windowed else most + 1
     paths = [path for path, _ in query.sort] + [*(plan.fields.shown if digested else ())]
+    paths += plan.placing.shown if unplaced(plan) else ()
     fields = dict.fromkeys((path.split(".", 1)[0] for path in paths), 1)
     return None if limit > most + 1 else _find(plan, limit=limit, projection=_ID | fields)
 
@@ -171,7 +202,9 @@ def _repeatable(plan: QueryPlan, registration: Registration) -> bool:
         return True
     if plan.window is Window.UNORDERED:
         return registration.members is None  # whoever matches may be one
-    return plan.window is Window.BOUNDARY and registration.members is not None  # the same ones, or it tells nothing
+    if unplaced(plan) and plan.placing.hidden is not None:
+        return False
+    return registration.members is not None  # the same ones, or it tells nothing
 
 
 def _full(plan: QueryPlan, registration: Registration) -> bool:

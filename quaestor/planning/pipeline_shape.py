@@ -40,25 +40,99 @@ class PipelineShape:
     @staticmethod
     def of(query: Query) -> PipelineShape:
         """The shape of this query's pipeline. Never raises: what mongod would refuse is no find. O(stages)."""
-        rest = list(query.pipeline)
+        stages = _filtered_early(query.pipeline)
+        rest = list(stages)
         filters: list[Document] = []
         while rest and list(rest[0]) == ["$match"] and isinstance(rest[0]["$match"], Mapping):
             filters.append(rest.pop(0)["$match"])
         names = [list(stage) for stage in rest]
         filters += _hoisted(rest)
-        as_find, shaping = _as_find(query)
+        as_find, shaping = _as_find(query, stages)
         return PipelineShape(
             leading=aggregation.all_of(filters) if filters else None,
             rest=tuple(rest),
             as_find=as_find,
             shaping=shaping,
-            counts=names[-1:] == [["$count"]] and all(name == ["$sort"] for name in names[:-1]),
+            counts=bool(names) and _counts(rest[-1]) and all(map(_keeps_number, rest[:-1])),
         )
 
 
-def _as_find(query: Query) -> tuple[Query | None, tuple[Document, ...]]:
+def filter_behind(stages: Sequence[Document], condition: Document, paths: Iterable[str] = ()) -> Document | None:
+    """The filter of a collection's records that equals a filter behind these stages.
+
+    None if the stages do more than filter, sort and show fields, or do not show what the filter reads.
+
+    paths: they have to be shown as well.
+    """
     try:
-        rows = aggregation.as_rows(query.pipeline)
+        early = _filtered_early([*stages, {"$match": condition}])
+        filters = [stage["$match"] for stage in early if list(stage) == ["$match"]]
+        rest = [stage for stage in early if list(stage) != ["$match"]]
+        if early[len(filters) :] != rest or not all(map(_keeps_number, rest)):
+            return None
+        dressing = [stage for stage in rest if list(stage) != ["$sort"]]
+        if not all(aggregation.shows(dressing, path) for path in paths):
+            return None
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+    return aggregation.all_of(filters)
+
+
+def _filtered_early(stages: Sequence[Document]) -> list[Document]:
+    """Stages of the same result in which filters come before what sorts, or leaves alone what the filters read. Never raises."""
+    filters: list[Document] = []
+    rest: list[Document] = []
+    try:
+        for position, stage in enumerate(stages):
+            ((name, operand),) = stage.items()
+            if name == "$match" and (not rest or _passes(operand, rest)):
+                filters.append(stage)
+            elif name == "$sort" or name in _DRESSING:
+                rest.append(stage)
+            else:
+                return [*filters, *rest, *stages[position:]]
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return list(stages)
+    return [*filters, *rest]
+
+
+def _passes(condition: Document, stages: Sequence[Document]) -> bool:
+    """Whether a filter lets through the same records before these stages."""
+    dressing = [stage for stage in stages if list(stage) != ["$sort"]]
+    paths = _paths(condition)
+    return not condition or (bool(paths) and all(aggregation.shows(dressing, path) for path in paths))
+
+
+def _counts(stage: Document) -> bool:
+    """Whether a stage tells of its records only how many there are."""
+    if list(stage) == ["$count"]:
+        return True
+    group = stage.get("$group")
+    if not isinstance(group, Mapping) or len(group) < 2 or not _constant(group.get("_id")):
+        return False
+    sums = [value for name, value in group.items() if name != "_id"]
+    return all(isinstance(value, Mapping) and list(value) == ["$sum"] and _number(value["$sum"]) for value in sums)
+
+
+def _constant(value: Any) -> bool:
+    return value is None or _number(value) or (isinstance(value, str) and not value.startswith("$"))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _keeps_number(stage: Document) -> bool:
+    """Whether a stage leaves as many records as there were, and can fail on none of them."""
+    ((name, operand),) = stage.items()
+    if name == "$project":
+        return isinstance(operand, Mapping) and all(isinstance(value, bool | int | float) for value in operand.values())
+    return name in ("$sort", "$unset")
+
+
+def _as_find(query: Query, stages: Sequence[Document]) -> tuple[Query | None, tuple[Document, ...]]:
+    try:
+        rows = aggregation.as_rows(stages)
         if rows is None or not isinstance(rows.filter, Mapping):
             return None, ()
         sort = tuple(rows.sort.items())

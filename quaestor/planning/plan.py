@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-import bson
-from xxhash import xxh128_hexdigest
-
-from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
+from quaestor.errors import UnsupportedQueryError
 from quaestor.model import Document, Operation, Query
 from quaestor.planning.access_entries import Access, describe_choice, most_by_id
 from quaestor.planning.access_paths import access_paths
 from quaestor.planning.collation import compares_strings, without_order_of_strings
+from quaestor.planning.command_variables import with_constants
 from quaestor.planning.filter_fields import searched_paths
 from quaestor.planning.foreign_reads import ForeignRead, foreign_reads
 from quaestor.planning.hidden_types import hidden_type
-from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
+from quaestor.planning.index_order import NOTHING, also, leaves_order_open, may_find_by, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
 from quaestor.planning.projected import decided_by_paths, shown_by
+from quaestor.planning.query_identity import essence_of, query_id_of
 from quaestor.planning.relevant_fields import (
     ALL,
     Fields,
@@ -40,7 +39,6 @@ from quaestor.query.aggregation import projects, shows
 from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
-from quaestor.query.encoding import OPTIONS
 from quaestor.query.geo.near import near_of
 from quaestor.query.ranking import Rank, rank_key
 from quaestor.query.sorting import parse_sort
@@ -49,6 +47,7 @@ from quaestor.query.text.operator import search_of, with_text_index
 _BY_SCORE: Final = {"$meta": "textScore"}
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
 TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
+HINTED: Final = "hint: a sparse or partial index would leave records out"
 JOINED: Final = "joined: of the other records that it brings in it is not known which count"
 NOT_EVALUATED: Final = "shows what is not evaluated: any change of what it is made of counts"
 
@@ -166,9 +165,11 @@ def plan_query(query: Query) -> QueryPlan:
     if shape is not None and shape.as_find is not None:
         query = shape.as_find
     by_score = query.text_index is not None and [direction for _, direction in query.sort] == [_BY_SCORE]
-    query = _without_rank(query)
+    natural = [path for path, _ in query.sort] == ["$natural"]
+    query = with_constants(_without_rank(query if not natural else replace(query, sort=())))
     foreign = foreign_reads(query)
-    reason = query.widened
+    hinted = query.widened == HINTED
+    reason = None if hinted else query.widened
     collated = None if reason else _collated(query)
     condition: Document | None = None
     predicate: CompiledQuery | None = None
@@ -198,20 +199,28 @@ def plan_query(query: Query) -> QueryPlan:
         query = replace(query, sort=())  # one record stands first in any order
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering), at_most=at_most)
-    fields = ALL if root is None else _fields(query, shape, root)
-    placing = ALL if root is None else fields_that_place(query, root)
+    whole = root is None or hinted  # which records a partial index holds, any of their fields may decide
+    fields = ALL if root is None or whole else _fields(query, shape, root)
+    placing = ALL if root is None or whole else fields_that_place(query, root)
     result = _result(query, shape)
-    whole = root is None or collated is not None
-    order_shows = (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1)) and leaves_order_open(
-        query, None if shape is None or shape.as_find is not None else shape.rest
+    whole = whole or collated is not None
+    stays_put = natural or _in_order_of_storage(query, placing, ordered=bool(ordering))
+    order_shows = (
+        not natural
+        and (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1))
+        and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
     )
-    order_open = order_shows and (
-        fields != ALL
-        or (window in (Window.OFFSET, Window.UNORDERED) and placing != ALL)
-        or (not whole and _visible(query, shape, fields, ordered=True) != ALL)
+    order_open = (
+        order_shows
+        and not hinted
+        and (
+            fields != ALL
+            or (window in (Window.OFFSET, Window.UNORDERED) and placing != ALL)
+            or (not whole and _visible(query, shape, fields, ordered=True, stays_put=stays_put) != ALL)
+        )
     )
     found_by: Fields | None = None
-    if root is None or foreign or near_of(root) is not None or search_of(root) is not None:
+    if root is None or hinted or foreign or near_of(root) is not None or search_of(root) is not None:
         found_by = ALL
     elif order_shows or result is Result.VALUES or (collated and result is not Result.COUNT and at_most != 1):
         found_by = placing if result is Result.RECORDS else fields
@@ -221,7 +230,9 @@ def plan_query(query: Query) -> QueryPlan:
         tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields, filtered)
     shaping = () if shape is None else shape.shaping
     shown = shown_by(query, shaping) if result is Result.RECORDS and reason is None else b""
-    by_predicate = reason is None
+    by_predicate = reason is None and not hinted
+    if hinted:
+        reason = reason or HINTED
     if reason is None and (foreign or shown is None):
         reason = JOINED if foreign else NOT_EVALUATED
     return QueryPlan(
@@ -236,7 +247,9 @@ def plan_query(query: Query) -> QueryPlan:
         result=result,
         access=access,
         fields=also(fields, tied),
-        visible=also(fields if whole else _visible(query, shape, fields, ordered=not order_open), tied),
+        visible=also(
+            fields if whole else _visible(query, shape, fields, ordered=not order_open, stays_put=stays_put), tied
+        ),
         placing=also(placing, tied),
         order_open=order_open,
         tied=tied,
@@ -281,8 +294,6 @@ def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | No
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
     if shape is None or shape.as_find is not None:
-        if any(path == "$natural" for path, _ in query.sort):
-            raise UnsupportedQueryError("$natural: the order of storage")
         parse_sort(query.sort)
         return query.filter, None
     if shape.counts:
@@ -322,15 +333,23 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
     return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
 
 
-def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, ordered: bool) -> Fields:
+def _in_order_of_storage(query: Query, placing: Fields, *, ordered: bool) -> bool:
+    """Whether no index finds the records of a query without a sort, so that they come as they are stored."""
+    if query.sort or ordered or query.text_index is not None:
+        return False
+    return not may_find_by((key[0] for key in query.index_keys), placing)
+
+
+def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, ordered: bool, stays_put: bool) -> Fields:
     """The fields that show of a record that stays: those that a find with a sort shows, or that a pipeline reads behind its
     leading filter. Where the order is open, what the filter reads may decide it (`$near`, an index).
 
     ordered: the order in which records are found cannot show.
+    stays_put: it is that of storage, which no update changes.
     """
     if shape is None:
-        return fields_that_show(query) if query.sort and not positional(query) else fields
-    if shape.as_find is not None and query.sort and query.projection:
+        return fields_that_show(query) if (query.sort or stays_put) and not positional(query) else fields
+    if shape.as_find is not None and (query.sort or stays_put) and query.projection:
         shown = fields_that_show(query)
         return fields if shown == ALL else shown
     if shape.as_find is not None or not ordered or _result(query, shape) is not Result.OPAQUE:
@@ -348,44 +367,6 @@ def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:
     return () if search is None or not by_score else tuple(sorted(searched_paths(search.index) or ()))
 
 
-def _plain_sort(query: Query) -> list[list[Any]]:
-    try:
-        return [[path, direction] for path, direction in parse_sort(query.sort)]
-    except QueryError:
-        return [[path, direction] for path, direction in query.sort]
-
-
-def essence_of(query: Query, *, collated: bool = False) -> Document:
-    """The essence of a query: all that tells it from others, with its filter as it was written."""
-    essence = {
-        "namespace": query.namespace,
-        "operation": query.operation.value,
-        "filter": query.filter,
-        "sort": _plain_sort(query),
-        "skip": query.skip,
-        "limit": query.limit,
-        "projection": query.projection or None,
-        "pipeline": list(query.pipeline),
-        "distinct_key": query.distinct_key,
-        "collation": query.collation if collated else None,
-        "let": query.let,
-        "widened": query.widened,
-    }
-    if query.text_index is not None:
-        essence["text_index"] = query.text_index
-    if query.index_keys:
-        essence["index_keys"] = [list(key) for key in query.index_keys]
-    return essence
-
-
-def query_id_of(query: Query, essence: Document) -> str:
-    """The id of a query. Raises MalformedQueryError if BSON cannot hold it."""
-    try:
-        return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
-    except (bson.errors.BSONError, OverflowError) as error:
-        raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
-
-
 def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     essence = essence_of(query, collated=_collated(query) is not None)
     if predicate is not None and not query.pipeline:
@@ -393,4 +374,4 @@ def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     return query_id_of(query, essence)
 
 
-__all__ = ["QueryPlan", "Result", "Window", "essence_of", "plan_query", "query_id_of"]
+__all__ = ["QueryPlan", "Result", "Window", "plan_query"]

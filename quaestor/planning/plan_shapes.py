@@ -20,7 +20,8 @@ from bson import ObjectId
 
 from quaestor.model import Document, Operation, Query, SortSpec
 from quaestor.planning.access_paths import access_paths
-from quaestor.planning.plan import QueryPlan, essence_of, query_id_of
+from quaestor.planning.plan import QueryPlan
+from quaestor.planning.query_identity import essence_of, query_id_of
 from quaestor.query.ast import Conjunction, Predicate
 from quaestor.query.compile import compile_node
 from quaestor.query.compiled import CompiledQuery

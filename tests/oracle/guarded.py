@@ -16,7 +16,7 @@ from quaestor.invalidation.ingest.change_events import STAGES, after_images
 from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
 from quaestor.invalidation.registry.contributor_reads import with_contributors
-from quaestor.invalidation.registry.registration_building import dependencies, registration
+from quaestor.invalidation.registry.registration_building import Dependency, dependencies, registration
 from quaestor.model import (
     AfterImage,
     CapturedRead,
@@ -44,7 +44,7 @@ _FOREVER_MS = 10**9
 
 def answer(records: Records, query: Query) -> tuple[Document, ...]:
     """What the database says now."""
-    options: dict[str, Any] = {"collation": query.collation}
+    options: dict[str, Any] = {"collation": query.collation} | ({"let": query.let} if query.let else {})
     if query.operation is Operation.COUNT:
         options |= {"skip": query.skip} | ({"limit": query.limit} if query.limit else {})
         return ({"n": records.count_documents(query.filter, **options)},)
@@ -135,6 +135,10 @@ class Guard:
         dependency = dependencies([read])[0]
         if dependency.plan.result is not Result.RECORDS:
             dependency = dependencies([CapturedRead(query=query, read_at=read_at, ids=None)])[0]
+        return self.register_read(dependency, contributors=contributors)
+
+    def register_read(self, dependency: Dependency, *, contributors: bool = True) -> tuple[str, Sequence[Outcome]]:
+        """The registration's id for one captured read, and the outcome; see `register`."""
         self._registered += 1
         registered = registration(
             dependency,

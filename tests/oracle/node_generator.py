@@ -83,7 +83,7 @@ def condition(rng: random.Random) -> dict[str, Any]:
 def cached(rng: random.Random, namespace: str) -> Cached:
     """A query as capture would tell it."""
     kinds: list[Callable[[random.Random, str], Cached]] = [_find] * 6 + [_pipeline] * 3 + [_values, _nearest, _text]
-    return rng.choice([*kinds, _collated])(rng, namespace)
+    return rng.choice([*kinds, _collated, _as_stored, _with_variables])(rng, namespace)
 
 
 _PROJECTIONS: Final[tuple[Document, ...]] = (
@@ -137,6 +137,36 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and known))),
         hides_order=not shows_order,
     )
+
+
+def _as_stored(rng: random.Random, namespace: str) -> Cached:
+    """In the order of storage, of which no update moves a record."""
+    projection = rng.choice([None, {"name": 1}, {"views": 0}])
+    query = Query(
+        namespace=namespace,
+        operation=Operation.FIND,
+        filter=condition(rng),
+        sort=(("$natural", rng.choice([1, -1])),),
+        skip=rng.choice([0, 0, 2, 15]),
+        limit=rng.choice([0, 0, 1, 5]),
+        projection=projection,
+    )
+    everything = not query.skip and not query.limit
+    return Cached(query=query, exact=everything, settled=bool(projection is None and query.limit and not query.skip))
+
+
+def _with_variables(rng: random.Random, namespace: str) -> Cached:
+    """With variables of the command, constants or not."""
+    let = {"x": rng.choice([3, 5, {"$add": [1, 2]}]), "y": rng.choice(["ann", "bob"])}
+    where = rng.choice(
+        [
+            {"$expr": {"$gt": ["$a", "$$x"]}},
+            {"a": {"$lt": 6}, "$expr": {"$and": [{"$gte": ["$a", "$$x"]}, {"$ne": ["$name", "$$y"]}]}},
+            {"$or": [{"a": 1}, {"$expr": {"$eq": ["$name", "$$y"]}}]},
+        ]
+    )
+    query = Query(namespace=namespace, operation=Operation.FIND, filter=where, sort=(("_id", 1),), let=let)
+    return Cached(query=query)
 
 
 def _values(rng: random.Random, namespace: str) -> Cached:

@@ -225,6 +225,10 @@ NOTIFICATIONS: list[Notification] = [
         cell=CELL, shape=GridShape(query_partitions=2, write_partitions=3), at_ms=2**41, fresh_as_of_ms=2**41 - 1,
         watermark=VERSION, registrations=10**6, writes=2**40,
     ),
+    Invalidated(
+        registration_ids=("a:1",), query_id="q", match_type=MatchType.REMOVE, version=VERSION, key=1, written_at_ms=5,
+        source=CELL, exact=True, certain=True,
+    ),
 ]  # fmt: skip
 
 

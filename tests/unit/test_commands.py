@@ -145,7 +145,6 @@ def test_stages_in_another_order_than_a_find_has_stay_a_pipeline(stages: list[di
         {"find": "c", "min": {"a": 1}, "max": {"a": 3}, "hint": {"a": 1}},
         {"find": "c", "returnKey": True},
         {"find": "c", "showRecordId": True},
-        {"find": "c", "sort": {"$natural": -1}},
         {"find": "c", "filter": {"_id": uuid.uuid4()}},
         {"find": "c", "filter": {"price": decimal.Decimal(1)}},
     ],

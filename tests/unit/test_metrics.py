@@ -119,8 +119,8 @@ def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric()
         ({"filter": {"name": {"$regex": "(*COMMIT)x"}}}, "regular-expression"),
         ({"filter": {"$text": {"$search": "x"}}}, "text"),
         ({"operation": Operation.AGGREGATE, "filter": {}, "pipeline": ({"$match": {"a": 1}}, {"$facet": {}})}, "leading-match"),
-        ({"filter": {"a": 1}, "sort": (("$natural", 1),)}, "sort"),
-        ({"filter": {"a": 1}, "let": {"x": 1}}, "variables"),
+        ({"filter": {"a": 1}, "sort": (("score", {"$meta": "textScore"}),)}, "sort"),
+        ({"filter": {"a": 1}, "let": {"x": "$b"}}, "variables"),
         ({"filter": {"a": 1}, "projection": {"a.$": 1}}, "projection"),
         ({"filter": {}, "operation": Operation.AGGREGATE, "pipeline": ({"$lookup": {
             "from": "makers", "localField": "m", "foreignField": "_id", "as": "o"}},)}, "join"),

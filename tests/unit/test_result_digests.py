@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, TypeDecoder, TypeRegistry
@@ -12,9 +13,11 @@ from bson.int64 import Int64
 from quaestor.capture.result_digests import MOST_BYTES, ResultDigest, loses_nothing, may_be_compared
 from quaestor.model import Operation, Query
 
+FOUND = Query(namespace="d.c", operation=Operation.FIND, filter={"a": 1})
+
 
 def digest(*batches: list[Any]) -> bytes | None:
-    made = ResultDigest()
+    made = ResultDigest(FOUND)
     for number, batch in enumerate(batches):
         made.add({"cursor": {"id": 0, ("nextBatch" if number else "firstBatch"): batch}})
     return made.value()
@@ -31,14 +34,34 @@ def test_batches_do_not_matter_and_everything_else_does() -> None:
     assert len({digest(rows), *map(digest, others)}) == len(others) + 1
 
 
-def test_counts_and_values_have_digests_too() -> None:
-    found = set()
-    for reply in ({"n": 1, "ok": 1.0}, {"n": 2, "ok": 1.0}, {"values": [1, 2]}, {"values": [2, 1]}):
-        made = ResultDigest()
-        made.add(reply)
-        found.add(made.value())
-    assert len(found) == 4
-    assert None not in found
+def of_reply(operation: Operation, reply: dict[str, Any], namespace: str = "d.c") -> bytes | None:
+    made = ResultDigest(Query(namespace=namespace, operation=operation, filter={}))
+    made.add(reply)
+    return made.value()
+
+
+def test_a_number_is_the_same_by_whatever_command_it_was_counted() -> None:
+    counted = [
+        of_reply(Operation.COUNT, reply)
+        for reply in ({"n": 0}, {"n": 1}, {"n": 2}, {"cursor": {"id": 0, "firstBatch": [{"_id": 1, "n": 2}]}},
+                      {"cursor": {"id": 0, "firstBatch": []}})
+    ]  # fmt: skip
+    assert counted[2] == counted[3]
+    assert counted[0] == counted[4]
+    assert len(set(counted)) == 3
+    assert None not in counted
+
+
+def test_the_values_of_a_distinct_have_no_order() -> None:
+    values = [of_reply(Operation.DISTINCT, {"values": values}) for values in ([1, "a"], ["a", 1], [1], [1.0, "a"])]
+    assert values[0] == values[1]
+    assert len(set(values)) == 3
+
+
+def test_a_view_shares_no_digest_with_its_collection() -> None:
+    """An index may show other values of the collection than the view's pipeline finds."""
+    reply = {"values": [1]}
+    assert of_reply(Operation.DISTINCT, reply) != of_reply(Operation.DISTINCT, reply, "d.view")
 
 
 def test_what_is_too_large_or_of_a_type_of_the_clients_own_has_none() -> None:
@@ -58,6 +81,17 @@ def test_a_client_that_decodes_by_rules_of_its_own_may_show_two_values_as_one() 
     assert loses_nothing(DEFAULT_CODEC_OPTIONS)
     assert not loses_nothing(CodecOptions(type_registry=TypeRegistry([Plain()])))
     assert not loses_nothing(None)
+
+
+def test_a_find_that_leaves_open_what_a_write_changes_is_compared() -> None:
+    """It skips, shows some of many in no order, or hides the `_id`."""
+    more = [
+        {"skip": 5, "sort": (("_id", 1),)}, {"limit": 5}, {"limit": 5, "sort": (("$natural", -1),)}, {"projection": {"_id": 0}},
+        {"operation": Operation.COUNT}, {"operation": Operation.DISTINCT, "distinct_key": "a"},
+    ]  # fmt: skip
+    assert all(may_be_compared(replace(FOUND, **options)) for options in more)
+    plain = [{"limit": 5, "sort": (("a", 1),)}, {"filter": {"_id": 1}, "limit": 1}, {}]
+    assert not any(may_be_compared(replace(FOUND, **options)) for options in plain)
 
 
 def test_ordinary_finds_pay_nothing() -> None:

@@ -184,7 +184,8 @@ class Rechecking:
         if not registrations or self._reader is None:
             return []
         since = self._registrations.watermark()
-        query = next(iter(registrations.values())).query
+        first = next(iter(registrations.values()))
+        query = first.asked or first.query
         reread = await anyio.to_thread.run_sync(self._reader.read, query, limiter=self._limiter, abandon_on_cancel=True)
         same = [
             name for name, one in registrations.items() if reread.digest is not None and one.digest == reread.digest

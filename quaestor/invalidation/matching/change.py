@@ -13,7 +13,7 @@ from typing import Any
 import bson
 
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept, Page, Shown
+from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept, Page, Shown, Unplaced
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, Document, MatchType, WriteKind
@@ -65,13 +65,14 @@ def _widened(
 ) -> MatchType | None:
     """The change of a result whose predicate lets through more than belongs to it.
 
-    What it does not let through is no part of the result; members, where they are known, tell who was. They are the records
-    of a find, so who was none and stands where it stood is none unless others make room for it.
+    The result holds no other record. Known members are the records of a find. A record that is no member and stands where it
+    stood becomes one only if a member leaves, which ends the result.
     """
     if live.members is not None and rules.window is not Window.OFFSET:
         if member:
             return _member(live, rules, image, after)
-        stays = not after or (rules.window is Window.NONE and _placed_as_before(rules, image))
+        placed = rules.window in (Window.NONE, Window.BOUNDARY) or rules.keeps_place
+        stays = not after or (placed and _placed_as_before(rules, image))
         return None if stays else MatchType.MATCH
     if before and after and _still_matching(rules, image) is None:
         return None
@@ -86,12 +87,16 @@ def _contributed_to(
         return kept.change(identity, after)
     if isinstance(kept, Holders | Inputs):
         return kept.change(identity, image.after if after else None)
+    rules = live.query.rules
     if isinstance(kept, Page) and identity in kept.skipped:
+        if after and _outside_still(rules, image):
+            return None
         stays = kept.still_skips(image.after if after else None)
         return None if stays else MatchType.CHANGE_INDEX if after else MatchType.REMOVE
-    rules = live.query.rules
+    if isinstance(kept, Unplaced) and not kept.shows(identity):
+        return kept.others.change(identity, image.after if after else None)
     if member:
-        shown = kept.shown if isinstance(kept, Page) else kept
+        shown = kept if isinstance(kept, Shown) else kept.shown
         record = image.after if after else None
         if shown is not None and record is not None and _stays(shown, rules, image, record, identity):
             return None
@@ -120,10 +125,11 @@ def _looks_same(rules: Rules, image: AfterImage) -> bool:
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
-    """Whether a record that is no member stands where it stood, and so outside of the window. Among equals in a sort the
-    database may choose others each time.
+    """Whether a record that is no member stands where it stood, and so outside of the window.
+
+    Among equals in a sort the database may choose others each time, but not because of such a write.
     """
-    return rules.keeps_place and _placed_as_before(rules, image)
+    return (rules.keeps_place or bool(rules.sort)) and _placed_as_before(rules, image)
 
 
 def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
@@ -145,7 +151,7 @@ def _member(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool
 
 def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     """The change of a record that matched and matches: does it look the same, does it stand in the same place?"""
-    if rules.sort and image.changed is not None and _only_filtered_by(rules, image.changed):
+    if rules.by_predicate and image.changed is not None and _only_filtered_by(rules, image.changed):
         return None
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
@@ -221,18 +227,16 @@ def _behind_offset(
     """The change of a window after an offset, which also moves when records before it come or go."""
     if member:
         return _member(live, rules, image, after)
+    if (live.empty or rules.sort or rules.keeps_place) and _placed_as_before(rules, image):
+        return None  # it stands where it stood, outside of the window
     if live.empty:
         # Fewer records match than are skipped: only more of them could show.
         return MatchType.ADD if after and before is not True else None
-    if (rules.sort or rules.keeps_place) and image.changed is not None and rules.placing.untouched(image.changed):
-        return None  # it stands where it stood, outside of the window
     if before is None:
         return MatchType.MATCH
     if _beyond_both(live, rules, image, after, before):
         return None
     if before and after:
-        if _outside_still(rules, image):
-            return None
         if image.before is not None and image.after is not None and image.after_exact:
             sort = rules.sort
             stands = rules.tied.same(image.before, image.after)

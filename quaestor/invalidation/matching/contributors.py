@@ -195,7 +195,33 @@ class Page:
         return record is not None and bool(sort_key(record, self._sort) < self._first)
 
 
-Kept = Counted | Holders | Inputs | Page | Shown
+class Unplaced:
+    """Records that match, of which a window without an order skips some and shows some.
+
+    Which of them it skips is not known. Nothing changes while each of the others matches and stands where it stood.
+
+    others: the records that are not shown, with digests of what places them.
+    shown: the members.
+    """
+
+    __slots__ = ("_members", "others", "shown")
+
+    def __init__(self, members: Iterable[int], others: Inputs, shown: Shown | None = None) -> None:
+        self._members = frozenset(members)
+        self.others = others
+        self.shown = shown
+
+    def shows(self, identity: int) -> bool:
+        """Whether the window shows a record."""
+        return identity in self._members
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost, beside that of members."""
+        return self.others.bytes + (0 if self.shown is None else self.shown.bytes)
+
+
+Kept = Counted | Holders | Inputs | Page | Shown | Unplaced
 
 
 class Supplied:
@@ -221,13 +247,15 @@ def supplied(
     *,
     cells: int,
     follows: bool = True,
+    members: tuple[int, ...] | None = None,
 ) -> Supplied | None:
     """Rules that contributors supply; None if they do not tell enough.
 
     query: as planned.
     hashes: of the records, in order; None for those of other write partitions.
     cells: write partitions, which share what is spare.
-    follows: every write to them since then is told as well.
+    follows: the cell receives every write to them since then.
+    members: hashes of the result's members, where it shows them.
     """
     own = tuple(identity for identity in hashes if identity is not None)
     if not rules.by_predicate:
@@ -242,14 +270,30 @@ def supplied(
     records = contributors.records
     full = bool(query.limit) and len(records) >= query.skip + query.limit
     boundary = sort_key(records[-1], rules.sort) if full and rules.sort else None
+    if rules.window is Window.OFFSET and len(records) <= query.skip:
+        return Supplied(None, kept=Counted(own, full=False, spare=(query.skip - len(records)) // cells))
+    if rules.window is Window.OFFSET and not rules.sort:
+        return _unplaced(contributors, rules, hashes, members)
     places = _places(contributors, rules, query, hashes, full=full) if follows else None
     shown = _shown(contributors, hashes, places)
     if rules.window is not Window.OFFSET:
         return Supplied(own, boundary, shown)
-    if len(records) <= query.skip:
-        return Supplied(None, kept=Counted(own, full=False, spare=(query.skip - len(records)) // cells))
     skipped = [identity for identity in hashes[: query.skip] if identity is not None]
     return Supplied(own, boundary, Page(skipped, sort_key(records[query.skip], rules.sort), rules.sort, shown))
+
+
+def _unplaced(
+    contributors: Contributors, rules: Rules, hashes: Sequence[int | None], members: tuple[int, ...] | None
+) -> Supplied | None:
+    if members is None:
+        return None
+    placing = {
+        identity: seen_digest(rules.placing, record)
+        for record, identity in zip(contributors.records, hashes, strict=True)
+        if identity is not None and identity not in members
+    }
+    kept = Unplaced(members, Inputs(placing, rules.placing), _shown(contributors, hashes, None))
+    return Supplied((*members, *placing), kept=kept)
 
 
 def _places(

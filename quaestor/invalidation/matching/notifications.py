@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quaestor.invalidation.matching.certainty import is_certain
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.namespace import Changes
 from quaestor.model import AfterImage, Cell, Invalidated, MatchType, WriteKind
@@ -13,15 +14,16 @@ _NOT_JUDGED = (WriteKind.COLLECTION, WriteKind.GAP)
 
 
 def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Invalidated]:
-    """The notifications of one event: one for each query and match type.
+    """The notifications of one event: one for each query, match type and certainty.
 
     changes: the registrations whose results it changes, each with how.
     """
     judged_by_query = image.kind not in _NOT_JUDGED
-    grouped: dict[tuple[str, MatchType, bool], list[str]] = {}
+    grouped: dict[tuple[str, MatchType, bool, bool], list[str]] = {}
     for live, change in changes.items():
         exact = judged_by_query and live.query.rules.exact
-        grouped.setdefault((live.query.query_id, change, exact), []).append(live.id)
+        certain = exact and is_certain(live, image, change)
+        grouped.setdefault((live.query.query_id, change, exact, certain), []).append(live.id)
     return [
         Invalidated(
             registration_ids=tuple(ids),
@@ -32,8 +34,9 @@ def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Inval
             written_at_ms=image.wall_ms,
             source=cell,
             exact=exact,
+            certain=certain,
         )
-        for (query_id, change, exact), ids in grouped.items()
+        for (query_id, change, exact, certain), ids in grouped.items()
     ]
 
 

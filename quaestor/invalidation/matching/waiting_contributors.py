@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from quaestor.invalidation.matching.contributors import Inputs, Page, Shown, Supplied, supplied
+from quaestor.invalidation.matching.contributors import Inputs, Page, Shown, Supplied, Unplaced, supplied
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.model import GridShape, Registration, Version
@@ -38,10 +38,12 @@ class WaitingContributors:
         hashes = self._hashes.contributing(registration)
         # Taken over: who came and went, or moved, in between without changing the result is not known.
         follows = known.version >= live.since
-        found = supplied(known, live.query.rules, query, hashes, cells=self._cells, follows=follows)
+        found = supplied(
+            known, live.query.rules, query, hashes, cells=self._cells, follows=follows, members=live.members
+        )
         if found is None:
             return None
-        if not follows and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown):
+        if not follows and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown | Unplaced):
             return None
         self._known[live.id] = found
         heappush(self._by_version, (known.version, live.id))

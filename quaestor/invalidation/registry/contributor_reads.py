@@ -1,15 +1,13 @@
 """Reading of the records that contribute to registered results, in the background: no answer waits for it.
 
-Soon after a registration its contributors are read from one snapshot, and told to the cells under the same id. Whatever fails
+Soon after a registration its contributors are read from one snapshot, and sent to the cells under the same id. Whatever fails
 leaves the registration as it is: guarded, by what the images of each write tell.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +15,8 @@ from quaestor.clock import Clock
 from quaestor.errors import DatabaseError, QueryError
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.contributor_pauses import ContributorPauses
+from quaestor.invalidation.registry.due_registrations import DueRegistrations
 from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.query_sender import QuerySender
 from quaestor.invalidation.registry.registration_ids import in_round
@@ -29,8 +29,6 @@ from quaestor.planning.plan_cache import plan_of
 from quaestor.realtime.snapshots import Snapshots
 from quaestor.settings import Settings
 
-_PAUSE_MS: Final = 100
-"""How long a registration is left alone: by then its answer has been sent, and one that dies at once costs no read."""
 _MOST_WAITING: Final = 1_000
 _LARGEST: Final = 256 * 1024
 """Bytes of a registration with its contributors that is sent."""
@@ -80,33 +78,30 @@ class ContributorReads:
         self._telemetry = telemetry
         self._clock = clock
         self._most = settings.grid.max_contributors
-        self._queue: queue.Queue[tuple[int, Registration] | None] = queue.Queue(_MOST_WAITING)
+        self._waiting = DueRegistrations(clock, most=_MOST_WAITING)
+        self._pauses = ContributorPauses()
 
-    def want(self, registrations: Sequence[Registration]) -> None:
-        """Read the contributors of these soon. When too many wait, it is not done."""
+    def want(self, registrations: Sequence[Registration], *, renewed: bool = False) -> None:
+        """Read the contributors of these soon. When too many wait, it is not done.
+
+        renewed: their results were read again after a write, and were the same.
+        """
         for registration in registrations if self._most else ():
             plan = plan_of(registration.query)
             if contributing(plan, registration, images=False, most=self._most) is not None:
-                try:
-                    self._queue.put_nowait((self._clock() + _PAUSE_MS, registration))
-                except queue.Full:
+                pause_ms = self._pauses.of(registration, renewed=renewed)
+                if not self._waiting.put(registration, due_ms=self._clock() + pause_ms):
                     return
 
     def run(self, snapshots: Snapshots, stop: threading.Event) -> None:
         """Read what is wanted, until `stop` is set. One at a time, so the database has no more than that to do for it."""
-        while not stop.is_set():
-            waiting = self._queue.get()
-            if waiting is None:  # woken by `end`, perhaps of the life before this one
-                continue
-            due_ms, registration = waiting
-            stop.wait(max(0, due_ms - self._clock()) / 1000)
+        while (registration := self._waiting.take(stop)) is not None:
             if self._needed(registration):
                 self._read(registration, snapshots)
 
     def end(self) -> None:
         """Wake the thread, after `stop` was set: it may wait for a registration."""
-        with suppress(queue.Full):  # then it does not wait
-            self._queue.put_nowait(None)
+        self._waiting.wake()
 
     def _needed(self, registration: Registration) -> bool:
         return self._shared.is_current(registration.id) and not self._validity.any_dead([in_round(registration.id, 0)])
@@ -123,5 +118,6 @@ class ContributorReads:
         shape = self._view.shape
         if payload is None or shape is None or len(payload) > _LARGEST or not self._needed(registration):
             return
+        self._pauses.read(registration)
         partition = query_partition(registration.query_id, shape.query_partitions)
         self._sender.send(streams.queries(self._settings.deployment, partition, shape.generation), payload)

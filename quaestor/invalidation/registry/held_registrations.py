@@ -121,7 +121,7 @@ class HeldRegistrations:
     def _hold(self, name: str, number: int, told: Invalidated) -> bool:
         hold = self._held.get(name)
         written = told.key is not None and told.match_type is not MatchType.EVICTED
-        if not written or (hold is None and name in self._validity.dead):
+        if not written or told.certain or (hold is None and name in self._validity.dead):
             return False
         own = name.startswith(self._origin)
         if own and (self.rechecker is None or not self._wanted(name, told.query_id)):

@@ -15,8 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MOST_PER_SECOND: Final = 5
+MOST_PER_SECOND: Final = 50
 """Rechecks of one query in a second: under a burst of writes its results are evicted, and registered by the next miss."""
+_MOST_MS_PER_SECOND: Final = 100
+"""Time that they take together."""
+_LEAST_PER_SECOND: Final = 5
+"""Rechecks of one query in a second that may take longer."""
 MOST_WAITING: Final = 64
 """Queries of one process that wait to be run again, or are."""
 _TRIED_ONE_IN: Final = 8
@@ -93,7 +97,8 @@ class RecheckRule:
         learnt.counted = 0
         if learnt.second != now_ms // 1_000:
             learnt.second, learnt.begun = now_ms // 1_000, 0
-        if waiting >= MOST_WAITING or learnt.begun >= MOST_PER_SECOND:
+        affordable = max(_LEAST_PER_SECOND, _MOST_MS_PER_SECOND / max(learnt.query_ms, 0.001))
+        if waiting >= MOST_WAITING or learnt.begun >= min(MOST_PER_SECOND, affordable):
             return False
         if not self._always and not self.pays(query_id) and learnt.changes % _TRIED_ONE_IN:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
+from quaestor.capture.result_digests import may_be_compared
 from quaestor.capture.views import is_definition
 from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
@@ -31,7 +32,7 @@ class Registrar:
 
     origin: of this process; its registrations' ids begin with it.
     resolver: None: reads are taken as they are.
-    compare: told of views whose results are worth a digest (CapturedRead.digest).
+    compare: receives the views whose results are worth a digest (CapturedRead.digest).
     """
 
     def __init__(
@@ -118,8 +119,8 @@ class Registrar:
                 self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
 
     def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
-        """Have digests taken of the views among what was read, if they are widened: the next answers can be rechecked."""
-        if self._rechecks and any(one.plan.match == "widened" and one.read.digest is None for one in found):
+        """Have digests taken of the views among what was read, if these are of use: the next answers can be rechecked."""
+        if self._rechecks and any(one.read.digest is None and may_be_compared(one.query) for one in found):
             collections = {one.query.namespace for one in found if not is_definition(one.query)}
             views = {read.query.namespace for read in reads} - collections
             if views:

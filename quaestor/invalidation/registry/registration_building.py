@@ -74,11 +74,13 @@ class Guard:
 
 
 def recheckable(dependency: Dependency) -> bool:
-    """Whether a result can be read again and compared when a write may have changed it, and whether that could be of use: more
-    writes count than change it, all of the query and of the result is known, and there is not too much to keep."""
+    """Whether a result can be read again and compared when a write may have changed it.
+
+    All of the query and of the result has to be known. Only results whose comparison may be of use have digests.
+    """
     read = dependency.read
     known = read.digest is not None and read.query.widened is None and read.primary
-    return known and dependency.plan.match == "widened" and len(read.ids or ()) <= _MOST_KEPT
+    return known and len(read.ids or ()) <= _MOST_KEPT
 
 
 def guarding(
@@ -148,6 +150,7 @@ def registration(
         last=None if members is None else _last(dependency.plan, len(members), read.last),
         expires_at_ms=expires_at_ms,
         digest=read.digest if round_of(registration_id) is not None else None,
+        asked=read.asked,
     )
 
 

@@ -187,7 +187,7 @@ class Registry:
         if registrations:
             await self._activations.activate(registrations, shape, renewed=True)
         renewed = [one for one in registrations if self._shared.is_current(one.id)]
-        self._contributor_reads.want(renewed)
+        self._contributor_reads.want(renewed, renewed=True)
         return renewed
 
     def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:

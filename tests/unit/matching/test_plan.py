@@ -10,6 +10,7 @@ import pytest
 from quaestor.errors import MalformedQueryError
 from quaestor.model import Document, Query
 from quaestor.planning.plan import (
+    HINTED,
     JOINED,
     NOT_EVALUATED,
     TO_COLLECTION,
@@ -134,7 +135,15 @@ def test_ids_are_the_same_in_every_process() -> None:
         (aggregate(MATCH, {"$project": {"b": 1, "x": "$y"}}, {"$sort": {"b": 1}}, {"$limit": 9}), "exact", None),
         (aggregate(MATCH, {"$set": {"x": 1}}, {"$limit": 3}, {"$unset": "y"}), "exact", None),
         (aggregate(MATCH, {"$set": {"b": 1}}, {"$sort": {"b": 1}}, {"$limit": 9}), "widened", TO_LEADING_MATCH),
-        (aggregate(MATCH, {"$set": {"b": 1}}, MATCH), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$set": {"b": 1}}, MATCH), "exact", None),
+        (aggregate(MATCH, {"$set": {"a": 1}}, MATCH), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$limit": 3}, MATCH), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$project": {"a": 1}}, MATCH, {"$group": {"_id": None, "n": {"$sum": 1}}}), "exact", None),
+        (aggregate(MATCH, {"$set": {"b": {"$add": ["$c", 1]}}}, {"$count": "n"}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$group": {"_id": None, "n": {"$sum": "$b"}}}), "widened", TO_LEADING_MATCH),
+        (find({"a": 1}, sort=(("$natural", -1),), limit=3), "exact", None),
+        (find({"a": 1}, widened=HINTED), "widened", HINTED),
+        (find({"$expr": {"$eq": ["$a", "$$x"]}}, let={"x": 1}), "exact", None),
         (aggregate(MATCH, {"$limit": 3}, {"$sort": {"b": 1}}), "widened", TO_LEADING_MATCH),
         (aggregate(MATCH, {"$limit": 3}, {"$skip": 3}), "widened", TO_LEADING_MATCH),
         (aggregate(MATCH, {"$set": {"_id": 1}}), "widened", TO_LEADING_MATCH),
@@ -178,8 +187,11 @@ def test_what_is_widened_by_what_it_shows_is_still_judged_by_what_it_matches(que
         find({"$where": "true"}),
         find({"$text": {"$search": "x"}}),
         find({"a": 1}, sort=(("score", {"$meta": "textScore"}),)),
-        find({"a": 1}, sort=(("$natural", 1),)),
-        find({"$expr": {"$eq": ["$a", "$$x"]}}, let={"x": 1}),
+        find({"$expr": {"$eq": ["$a", "$$x.y"]}}, let={"x": 1}),
+        find({"$expr": {"$eq": ["$a", "$$x"]}}, let={"x": {"$add": [1, 2]}}),
+        find({"$expr": {"$eq": ["$a", "$$x"]}}, let={"x": "$b"}),
+        find({"$expr": {"$let": {"vars": {"x": 2}, "in": {"$eq": ["$a", "$$x"]}}}}, let={"x": 1}),
+        find({"a": 1}, projection={"b": "$$x"}, let={"x": 1}),
     ],
 )
 def test_what_is_not_supported_is_widened_to_the_collection_with_a_reason(query: Any) -> None:

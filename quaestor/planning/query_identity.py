@@ -1,0 +1,51 @@
+"""Identity of a query: equal for equal queries, however they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+from xxhash import xxh128_hexdigest
+
+from quaestor.errors import MalformedQueryError, QueryError
+from quaestor.model import Document, Query
+from quaestor.query.encoding import OPTIONS
+from quaestor.query.sorting import parse_sort
+
+
+def _plain_sort(query: Query) -> list[list[Any]]:
+    try:
+        return [[path, direction] for path, direction in parse_sort(query.sort)]
+    except QueryError:
+        return [[path, direction] for path, direction in query.sort]
+
+
+def essence_of(query: Query, *, collated: bool = False) -> Document:
+    """The essence of a query: all that tells it from others, with its filter as it was written."""
+    essence = {
+        "namespace": query.namespace,
+        "operation": query.operation.value,
+        "filter": query.filter,
+        "sort": _plain_sort(query),
+        "skip": query.skip,
+        "limit": query.limit,
+        "projection": query.projection or None,
+        "pipeline": list(query.pipeline),
+        "distinct_key": query.distinct_key,
+        "collation": query.collation if collated else None,
+        "let": query.let,
+        "widened": query.widened,
+    }
+    if query.text_index is not None:
+        essence["text_index"] = query.text_index
+    if query.index_keys:
+        essence["index_keys"] = [list(key) for key in query.index_keys]
+    return essence
+
+
+def query_id_of(query: Query, essence: Document) -> str:
+    """The id of a query. Raises MalformedQueryError if BSON cannot hold it."""
+    try:
+        return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
+    except (bson.errors.BSONError, OverflowError) as error:
+        raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
