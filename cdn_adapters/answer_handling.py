@@ -25,6 +25,7 @@ from quaestor.clock import Clock
 from quaestor.errors import CdnError, StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.runtime.supervision.supervisor import Errands
 from quaestor.tasks import ended
 
 TIER_SLACK_MS: Final = 500
@@ -77,7 +78,9 @@ class AnswerHandling:
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]],
         wake: Callable[[], None],
+        errands: Errands,
     ) -> None:
+        self._errands = errands
         self.state = "ok"
         self.open_targets = 0
         self._place = place
@@ -161,7 +164,7 @@ class AnswerHandling:
             self._count_answer("accepted")
             self._healthy()
             self.open_targets += len(targets)
-            task = asyncio.create_task(self._complete(connection, answer, len(targets), held, waits))
+            task = self._errands.start(self._complete(connection, answer, len(targets), held, waits))
             self._accepted.add(task)
             task.add_done_callback(self._accepted.discard)
             return Handled(self._options.limits.pause_ms / 1_000)

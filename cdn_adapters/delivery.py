@@ -16,6 +16,7 @@ from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 
 class Delivery:
@@ -79,7 +80,13 @@ class Delivery:
         return [] if self._sender is None else [self._sender]
 
     def begin(
-        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
+        self,
+        outbox: PurgeOutbox,
+        *,
+        telemetry: Telemetry,
+        repurge_after_ms: int,
+        below: Sequence[Sender] = (),
+        supervisor: Supervisor | None = None,
     ) -> None:
         """See QueuedCdn: from now on put() may be called.
 
@@ -95,6 +102,7 @@ class Delivery:
             telemetry=telemetry,
             observe=self._observe,
             below=below,
+            supervisor=supervisor,
         )
         self._sender.start()
 

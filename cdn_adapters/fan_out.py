@@ -16,6 +16,7 @@ from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.purge_ports import PurgeOutbox
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 _RETRY_S = 1.0
 
@@ -78,7 +79,13 @@ class FanOut:
         return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.senders]
 
     def begin(
-        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
+        self,
+        outbox: PurgeOutbox,
+        *,
+        telemetry: Telemetry,
+        repurge_after_ms: int,
+        below: Sequence[Sender] = (),
+        supervisor: Supervisor | None = None,
     ) -> None:
         """See QueuedCdn. Those that do not know the outbox are purged directly by put(): their purges die with the process.
 
@@ -86,7 +93,13 @@ class FanOut:
         """
         for adapter in self._adapters:
             if isinstance(adapter, Delivery | FanOut):
-                adapter.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, below=below)
+                adapter.begin(
+                    outbox,
+                    telemetry=telemetry,
+                    repurge_after_ms=repurge_after_ms,
+                    below=below,
+                    supervisor=supervisor,
+                )
 
     async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
         """See QueuedCdn."""

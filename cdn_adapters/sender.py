@@ -34,7 +34,7 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
-from quaestor.tasks import ended
+from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 
 
 class Sender:
@@ -56,14 +56,17 @@ class Sender:
         below: Sequence[Sender] = (),
         clock: Clock = system_clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.place = place
         self.queue = f"{place.name} {place.address}"
         self._outbox = outbox
         self._options = options or SenderOptions()
         self._telemetry = telemetry or Telemetry()
+        self._supervisor = supervisor or Supervisor(self._telemetry)
         self._clock = clock
         self._sleep = sleep
+        errands = self._supervisor.errands(f"purges-{place.name}")
         self._name = secrets.token_hex(6)
         self._count = 0
         self._own = OwnPurges(outbox, self.queue, token=self._token, lease_ms=self._options.lease_ms)
@@ -83,12 +86,14 @@ class Sender:
         self._handling = AnswerHandling(
             place, outbox, self.queue, own=self._own, pace=self._pace, waits=self._waits, options=self._options,
             telemetry=self._telemetry, observe=observe, below=below, clock=clock, sleep=sleep, wake=self._wake.set,
+            errands=errands,
         )  # fmt: skip
         self._side_by_side = SideBySide(
             place, outbox, self.queue, own=self._own, pace=self._pace, handling=self._handling, options=self._options,
             token=self._token, telemetry=self._telemetry, clock=clock, sleep=sleep, wake=self._wake,
+            errands=errands,
         )  # fmt: skip
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._tasks: tuple[KeptTask, ...] = ()
 
     @property
     def state(self) -> str:
@@ -99,14 +104,15 @@ class Sender:
     def start(self) -> None:
         """Begin to send, in the running event loop."""
         self._tasks = (
-            asyncio.create_task(self._run(), name=f"quaestor-purges-{self.queue}"),
-            asyncio.create_task(self._watch(), name=f"quaestor-purges-watch-{self.queue}"),
+            self._supervisor.keep(f"purges-{self.place.name}", self._run),
+            self._supervisor.keep(f"purge-watch-{self.place.name}", self._watch),
         )
 
     async def aclose(self) -> None:
         """End. What is open stays in the outbox."""
         tasks, self._tasks = self._tasks, ()
-        await ended(tasks)
+        for task in tasks:
+            await task.aclose()
         await self._handling.aclose()
         self._waits.end()
         if self._clock() < self._led_until_ms:
@@ -148,11 +154,15 @@ class Sender:
                         await self._deliver(connection)
             except StoreError as error:
                 self._telemetry.failure("store", "cdn.outbox_away", error)
-            except Exception as error:  # a mistake of ours, or of a provider's module: what was taken comes back
-                self._telemetry.failure("cdn", "cdn.sender_failed", repr(error))
-            with suppress(StoreError):
-                await self._handling.release(self._side_by_side.left())
+            except Exception:  # a mistake of ours, or of a provider's module: what was taken comes back
+                await self._put_back()
+                raise
+            await self._put_back()
             await self._sleep(self._handling.paused_s())
+
+    async def _put_back(self) -> None:
+        with suppress(StoreError):
+            await self._handling.release(self._side_by_side.left())
 
     async def _deliver(self, connection: Connection) -> None:
         """Send what is due to a place with rates, one request after the other, or wait for it."""

@@ -25,6 +25,7 @@ from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.runtime.supervision.supervisor import Errands
 from quaestor.tasks import Rests, ended
 
 _DUE_AT_ONCE: Final = 100
@@ -60,7 +61,9 @@ class SideBySide:
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]],
         wake: asyncio.Event,
+        errands: Errands,
     ) -> None:
+        self._errands = errands
         self._capabilities = place.capabilities
         self._outbox = outbox
         self._queue = queue
@@ -125,7 +128,7 @@ class SideBySide:
             self._ready.appendleft((request, due))
             return
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._send(connection, request, answered, due=due))
+        task = self._errands.start(self._send(connection, request, answered, due=due))
         self._sending[task] = request
         task.add_done_callback(self._ended)
         self._under_way += 1
@@ -152,7 +155,7 @@ class SideBySide:
         except StoreError as error:  # it comes back when its lease is over
             self._telemetry.failure("store", "cdn.outbox_away", error)
         except Exception as error:  # so does this
-            self._telemetry.failure("cdn", "cdn.sender_failed", repr(error))
+            self._errands.failed(error)
             self._mistaken = True
         if not again:
             self._taken.difference_update(request.held)
@@ -198,7 +201,7 @@ class SideBySide:
         count = min(self._free_targets, MOST_AT_ONCE if self._capabilities.gathers else _DUE_AT_ONCE)
         if late and count > 0 and self._looking is None and len(self._due) < _DUE_EACH and not self._mistaken:
             self._look_due_s = asyncio.get_running_loop().time() + self._look_pause_s
-            self._looking = asyncio.create_task(self._take_due(count))
+            self._looking = self._errands.start(self._take_due(count))
 
     async def _take_due(self, count: int) -> None:
         try:

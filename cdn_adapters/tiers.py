@@ -14,6 +14,7 @@ from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 
 class Tiers:
@@ -62,10 +63,23 @@ class Tiers:
         await self._shield.purge(tags=tags, urls=urls)
         await self._edge.purge(tags=tags, urls=urls)
 
-    def begin(self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int) -> None:
+    def begin(
+        self,
+        outbox: PurgeOutbox,
+        *,
+        telemetry: Telemetry,
+        repurge_after_ms: int,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         """See QueuedCdn."""
-        self._edge.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms)
-        self._shield.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, below=self._edge.senders)
+        self._edge.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, supervisor=supervisor)
+        self._shield.begin(
+            outbox,
+            telemetry=telemetry,
+            repurge_after_ms=repurge_after_ms,
+            below=self._edge.senders,
+            supervisor=supervisor,
+        )
 
     async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
         """See QueuedCdn. The edge's part is put in by the shield's sender; here it is put in once more only to be waited for."""

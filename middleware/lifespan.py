@@ -42,6 +42,7 @@ class Lifespan:
         self._on_start = on_start
         self._eases = eases
         self._starting: asyncio.Task[None] | None = None
+        self._errands = engine.read_path.supervisor.errands("start")
         self._retry_at_ms = 0
         self._stopped = False
         self._until_loop_ends: asyncio.Task[None] | None = None
@@ -86,7 +87,7 @@ class Lifespan:
         if self._starting is not None and self._starting.get_loop() is not asyncio.get_running_loop():
             self._starting = None  # its loop is gone, and it with it
         if self._starting is None and not self._stopped and now_ms >= self._retry_at_ms:
-            self._starting = asyncio.create_task(self._start_quietly())
+            self._starting = self._errands.start(self._start_quietly())
         if self._starting is not None:
             await asyncio.wait((self._starting,), timeout=PATIENCE_S)
 
@@ -103,7 +104,7 @@ class Lifespan:
         except Exception as error:
             self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
             if not isinstance(error, QuaestorError):
-                raise
+                raise  # counted and logged with its stack
             self._engine.telemetry.failure("engine", "middleware.start_failed", error)
         finally:
             self._starting = None

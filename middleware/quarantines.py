@@ -14,7 +14,6 @@ from quaestor.errors import StoreError
 from quaestor.middleware.routes import Plan, Routes
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.verification import Fingerprint
-from quaestor.tasks import ended
 
 _NAMES_AT_ONCE = 1_000
 
@@ -27,13 +26,13 @@ class Quarantines:
         self._probation = read_path.probation
         self._routes = routes
         self._releases: dict[Any, asyncio.TimerHandle] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = read_path.supervisor.errands("quarantines")
 
     async def stop(self) -> None:
         """End what is under way."""
         for timer in self._releases.values():
             timer.cancel()
-        await ended(self._under_way)
+        await self._under_way.aclose()
 
     async def diverged(
         self,
@@ -92,9 +91,7 @@ class Quarantines:
         )  # fmt: skip
         work = self._forget_route(keys)
         # In a context of its own: this one may be that of the request.
-        task = asyncio.create_task(work, name="quaestor-quarantine", context=contextvars.Context())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way.start(work, context=contextvars.Context())
 
     async def forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
         """Drop these entries here, and have every process hear that they are dead, as of a write."""

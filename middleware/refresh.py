@@ -9,7 +9,7 @@ from typing import Any
 
 from quaestor.middleware.interface import Message, Receive, Scope, Send
 from quaestor.observability.event_log import EventLog
-from quaestor.tasks import ended
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 AT_ONCE = 64
 """Refreshes under way in one process; further ones are left to the next request."""
@@ -46,9 +46,9 @@ class Refreshes:
     """The refreshes under way; one object per middleware. They belong to nobody's request: a client that leaves ends none, stop()
     ends all."""
 
-    def __init__(self, telemetry: EventLog) -> None:
+    def __init__(self, telemetry: EventLog, supervisor: Supervisor) -> None:
         self._telemetry = telemetry
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = supervisor.errands("refreshes")
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -60,15 +60,11 @@ class Refreshes:
         alone = asked_alone(scope)
         alone["headers"] = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_CLIENT]
         alone["method"] = "GET" if scope["method"] == "HEAD" else scope["method"]
-        task = asyncio.create_task(self._run(work, alone), name="quaestor-refresh")
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way.start(self._run(work, alone))
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that belongs to no request and ends with the middleware."""
-        task = asyncio.create_task(work, name="quaestor-publication", context=contextvars.Context())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way.start(work, context=contextvars.Context())
 
     async def _run(self, work: Work, scope: Scope) -> None:
         async def send(_: Message) -> None: ...
@@ -80,4 +76,4 @@ class Refreshes:
 
     async def stop(self) -> None:
         """End the refreshes under way."""
-        await ended(self._under_way)
+        await self._under_way.aclose()

@@ -37,6 +37,7 @@ class SketchSource:
         self._until_ms = 0
         self._made_s = 0.0
         self._making: asyncio.Task[None] | None = None
+        self._errands = engine.read_path.supervisor.errands("sketch-snapshots")
         self.state = SketchState()
 
     async def current(self, now_ms: int) -> SketchSnapshot | None:
@@ -48,7 +49,7 @@ class SketchSource:
             or monotonic() - self._made_s >= MICRO_CACHE_MS / 1_000
         ):
             if self._making is None or self._making.done() or self._making.get_loop() is not asyncio.get_running_loop():
-                self._making = asyncio.create_task(self._make())
+                self._making = self._errands.start(self._make())
             await asyncio.shield(self._making)
         return self._snapshot
 

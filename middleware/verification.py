@@ -35,7 +35,6 @@ from quaestor.read_path.verification import (
     fingerprint,
     reads_more,
 )
-from quaestor.tasks import ended
 
 MOST_UNDER_WAY = 64
 """Answers that are being verified, or wait for it, in one process."""
@@ -116,7 +115,7 @@ class Verifications:
         self._quarantines = quarantines
         self._on = read_path.settings.verification.enabled and read_path.settings.grid.enabled
         self._trials = 0
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = read_path.supervisor.errands("verifications")
 
     def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
         """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
@@ -170,16 +169,14 @@ class Verifications:
 
     async def stop(self) -> None:
         """End what is under way."""
-        await ended(self._under_way)
+        await self._under_way.aclose()
 
     def _begin(self, sample: Sample) -> None:
         if len(self._under_way) < MOST_UNDER_WAY:
             self._start(self._once(sample))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="quaestor-verification", context=contextvars.Context())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way.start(work, context=contextvars.Context())
 
     async def _once(self, sample: Sample) -> None:
         if await self._verify(sample) is not Finding.SAME:

@@ -13,22 +13,16 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
-
-from quaestor.capture.clients import WatchClient
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.model import Dependent, Query
 from quaestor.observability.hooks import FailureObserver, InvalidationObserver, ReadObserver
 from quaestor.ports import CdnAdapter, LifetimeEstimator
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
-from quaestor.runtime import services
+from quaestor.runtime.lifecycle import Lifecycle
 from quaestor.runtime.parts import build_parts
-from quaestor.runtime.services import Stop
-from quaestor.runtime.settling import Settling
-from quaestor.runtime.watching import Watching
+from quaestor.runtime.supervision.service import ServiceReport
 from quaestor.settings import Settings, settings_in, switched
 
 if TYPE_CHECKING:
@@ -69,11 +63,7 @@ class Quaestor:
         self.read_path = parts.read_path
         self.sketch = parts.storage.sketch
         self.subscriptions = parts.subscriptions
-        self._stops: list[Stop] = []
-        self._watched: WatchClient | None = None
-        self._manual: ManualInvalidation | None = None
-        self._watching = Watching(parts, self._watch)
-        self._settling = Settling(parts)
+        self._life = Lifecycle(parts)
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Quaestor:
@@ -156,9 +146,10 @@ class Quaestor:
         """
         if not self.settings.enabled:
             return
-        if self._manual is None:
+        manual = self._life.manual
+        if manual is None:
             raise ConfigurationError("nothing can be invalidated before start(), or without a MongoDB that is watched")
-        await self._manual.invalidate(tags=tags, urls=urls, collections=collections)
+        await manual.invalidate(tags=tags, urls=urls, collections=collections)
 
     async def settled(self, *, within_s: float = 10.0) -> None:
         """Wait until every write that MongoDB acknowledged before the call has taken effect in this process.
@@ -169,14 +160,14 @@ class Quaestor:
         Raises DependencyError if the writes have not taken effect within so many seconds, DatabaseError if MongoDB does not
         answer, ConfigurationError if the event loop of the start does not run any more.
         """
-        await self._settling.settled(within_s=within_s)
+        await self._life.settling.settled(within_s=within_s)
 
     def settled_sync(self, *, within_s: float = 10.0) -> None:
         """Wait as `settled` does, in a thread without an event loop: in a test with `with TestClient(app) as client:`.
 
         Raises what `settled` raises, and ConfigurationError where the event loop of the start runs in this thread.
         """
-        self._settling.settled_sync(within_s=within_s)
+        self._life.settling.settled_sync(within_s=within_s)
 
     async def start(self) -> None:
         """Start the background work, also after a stop.
@@ -189,56 +180,23 @@ class Quaestor:
         if not self.settings.enabled:
             self.telemetry.event("quaestor.turned_off")
             return
-        if self._stops:  # it runs: the application has started it before the middleware does
+        if self._life.runs:  # the application has started it before the middleware does
             return
         # Tests set the variable when the application is imported already.
         self.read_path.seen_constants.searching = switched(self.settings, os.environ).lifetimes.clock_parts
-        self._settling.begin()
-        self.parts.storage.layer.reopen()
         self._report_ignored_variables()
-        for service in (
-            *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
-            *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
-        ):
-            self._stops.append(await service(self.parts))
-        if not self.settings.grid.enabled:
-            self.telemetry.event("quaestor.started", mode="without a grid")
-            return
-        await self._watching.start()
-        self.telemetry.event("quaestor.started", mode="shared" if self.redis is not None else "embedded")
-
-    async def _watch(self, client: WatchClient) -> None:
-        """Begin what needs a database."""
-        self._watched = client
-        self._settling.watch(client)
-        self._manual = services.manual_invalidation(self.parts, client)
-        for watching in (
-            *(services.embedded_grid, services.elected_grid, services.catalog_polling),
-            *(services.contributor_reading, services.rechecking, services.unreported_writing),
-        ):
-            self._stops.append(await watching(self.parts, client))
-        self.telemetry.event("quaestor.watching")
+        await self._life.start()
+        mode = "shared" if self.redis is not None else "embedded"
+        self.telemetry.event("quaestor.started", mode=mode if self.settings.grid.enabled else "without a grid")
 
     async def stop(self) -> None:
         """Stop the background work and close what was opened. start() begins again, with nothing cached in this process.
 
-        CDN adapters and a dashboard are closed for good.
+        Everything is closed, whatever raises, within 20 s: a part that does not end is counted, logged and left behind. CDN
+        adapters and a dashboard are closed for good.
         """
-        parts = self.parts
-        self._settling.end()
-        await self._watching.stop()
-        if self._manual is not None:
-            self._manual.close()
-            self._manual = None
-        await anyio.to_thread.run_sync(parts.subscriptions.stop)
-        while self._stops:
-            await self._stops.pop()()
-        await parts.read_path.coalescing.settle()
-        for adapter in parts.effects.cdn:
-            await adapter.aclose()
-        parts.storage.layer.close()
-        if parts.storage.redis is not None:
-            await parts.storage.redis.aclose()
-        if self._watched is not None:
-            await anyio.to_thread.run_sync(self._watched.close)
-            self._watched = None
+        await self._life.stop()
+
+    def services(self) -> list[ServiceReport]:
+        """Reports on the background services of this process: their states, failures and last errors."""
+        return self.parts.supervisor.reports()

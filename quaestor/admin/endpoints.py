@@ -113,6 +113,7 @@ class Endpoints:
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
             "warnings": list(quaestor.telemetry.lasting),
+            "services": [asdict(report) for report in quaestor.services()],
             "quarantined": [
                 {"route": one.route, "reason": one.reason, "differs": list(one.differs), "until_ms": one.until_ms}
                 for one in quaestor.read_path.probation.quarantines

@@ -26,6 +26,11 @@ def text(status: Mapping[str, Any]) -> str:
         *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
+    lines.extend(
+        (f"service {one['state']}", f"{one['name']}: {_number(one['failures'])} failures, the last one: {one['error']}")
+        for one in status.get("services", ())
+        if one["failures"]
+    )
     lines.extend(("not cached", f"{one['route']}: " + _why_barred(one)) for one in status.get("quarantined", ()))
     lines.extend(
         ("stored at the second request", f"{one['route']}: {one['used']:.1%} of its entries were used")

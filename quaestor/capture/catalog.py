@@ -91,6 +91,7 @@ class Catalog:
         self._indexes = IndexKeys(client)
         self._wire_version = 0
         self._used = False
+        self._interrupted = False
         self._lock = threading.RLock()
 
     def definition(self, namespace: str) -> Definition:
@@ -220,16 +221,30 @@ class Catalog:
             if changes:
                 self._on_indexes(changes)
 
-    async def run(self, on_error: Callable[[DatabaseError], None] = lambda error: None) -> None:
-        """Poll until cancelled, where a poll could find anything. Report an unreachable database to on_error and try again."""
+    async def run(
+        self,
+        on_error: Callable[[DatabaseError], None] = lambda error: None,
+        on_polled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Poll until cancelled, where a poll could find anything. Report an unreachable database to on_error and try again.
+
+        A poll that raised anything else is repeated first of all when this is called again.
+
+        on_polled: called after each pass that listed all databases.
+        """
         while True:
             await anyio.sleep(self._poll_ms / 1000)
-            if not self.is_poll_due:
+            if not (self._interrupted or self.is_poll_due):
+                on_polled()
                 continue
+            self._interrupted = True
             try:
                 await anyio.to_thread.run_sync(self.poll)
             except DatabaseError as error:
                 on_error(error)
+            else:
+                on_polled()
+            self._interrupted = False
 
     @property
     def is_poll_due(self) -> bool:

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import anyio.to_thread
@@ -22,7 +23,7 @@ from quaestor.dashboard.snapshot import composed
 from quaestor.dashboard.windows import EVERY_S as SAMPLED_EVERY_S
 from quaestor.errors import DependencyError, EventLayerError, StoreError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.tasks import ended
+from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 
 EVERY_S: Final = 1.0
 LOOKED_S: Final = 60.0
@@ -59,7 +60,9 @@ class LiveView:
         *,
         telemetry: Telemetry,
         clock: Clock,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self._reporter, self._shared, self._applying = reporter, shared, applying
         self._canaries = canaries
         self._telemetry, self._clock = telemetry, clock
@@ -68,22 +71,24 @@ class LiveView:
         self._whole: Body | None = None
         self._latest: Body | None = None
         self._made = asyncio.Event()
-        self._viewing: asyncio.Task[None] | None = None
-        self._telling: asyncio.Task[None] | None = None
-        self._sampling: asyncio.Task[None] | None = None
+        self._viewing: KeptTask | None = None
+        self._telling: KeptTask | None = None
+        self._sampling: KeptTask | None = None
         self._published: int | None = None
         self._canary: dict[str, Any] | None = None
 
     def begin(self) -> None:
         """Begin to sample this process's counters, and to tell other processes what it does, whenever somebody looks there."""
-        if self._reporter is not None and self._sampling is None:
-            self._sampling = asyncio.create_task(self._keep_sampling(self._reporter), name="quaestor-dashboard-samples")
-        if self._reporter is not None and self._shared is not None and self._telling is None:
-            self._telling = asyncio.create_task(self._keep_telling(), name="quaestor-dashboard-reports")
+        if self._reporter is not None and (self._sampling is None or self._sampling.done):
+            self._sampling = self._supervisor.keep("dashboard-samples", partial(self._keep_sampling, self._reporter))
+        if self._reporter is not None and self._shared is not None and (self._telling is None or self._telling.done):
+            self._telling = self._supervisor.keep("dashboard-reports", self._keep_telling)
 
     async def stop(self) -> None:
         """Stop it; the object is done then."""
-        await ended([task for task in (self._telling, self._viewing, self._sampling) if task is not None])
+        for kept in (self._telling, self._viewing, self._sampling):
+            if kept is not None:
+                await kept.aclose()
 
     async def look(self, *, latest: bool) -> Body:
         """The snapshot of this second. Raises StoreError if none could be made.
@@ -91,9 +96,9 @@ class LiveView:
         latest: only the last few points of the history.
         """
         self._looked_s = time.monotonic()
-        if self._viewing is None or self._viewing.done():
+        if self._viewing is None or self._viewing.done:
             self._made.clear()
-            self._viewing = asyncio.create_task(self._keep_viewing(), name="quaestor-dashboard")
+            self._viewing = self._supervisor.keep("dashboard", self._keep_viewing)
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._made.wait()

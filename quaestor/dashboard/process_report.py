@@ -12,6 +12,7 @@ from quaestor.dashboard.heaviest import HeaviestResults
 from quaestor.dashboard.windows import EVICTED, Windows
 from quaestor.observability.hooks import AnswerKept
 from quaestor.observability.readings import histogram, readings
+from quaestor.runtime.supervision.service import ServiceState
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.outcomes import Outcomes
 from quaestor.ttl.recording import TraceRecorder
@@ -79,9 +80,17 @@ class ProcessReporter:
             "outcomes": [[kind, one.given_ms, one.lived_ms, one.changed] for kind, one in outcomes],
             "judged": {} if chosen is None else chosen.judged(),
             "heaviest": self._heaviest.top(_HEAVIEST, self._why),
-            "warnings": list(telemetry.lasting)[:20],
+            "warnings": [*self._degraded(), *telemetry.lasting][:20],
             "quarantined": [f"{one.route} ({one.reason})" for one in quaestor.read_path.probation.quarantines][:20],
         }
+
+    def _degraded(self) -> list[str]:
+        """Services that fail again and again."""
+        return [
+            f"Service {report.sentence}."
+            for report in self._quaestor.services()
+            if report.state is ServiceState.DEGRADED
+        ]
 
     def _why(self, kept: AnswerKept) -> dict[str, float | str]:
         if self._chosen is None:

@@ -12,7 +12,7 @@ import anyio.to_thread
 from quaestor.app import Quaestor
 from quaestor.capture.clients import watch_client
 from quaestor.capture.listener import Capture
-from quaestor.doctor import cdn_check, database, machine, middleware_order, routes, shared_redis
+from quaestor.doctor import background, cdn_check, database, machine, middleware_order, routes, shared_redis
 from quaestor.doctor.diagnosis import Diagnosis, mend, ok
 from quaestor.doctor.hosted_app import layers, load_app, middleware_of, started
 from quaestor.errors import ConfigurationError
@@ -62,6 +62,8 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         if isinstance(engine, Quaestor):
             found += await cdn_check.diagnosed(engine)
         found += await routes.examined(middleware, hosted, examples)
+        if isinstance(engine, Quaestor):  # after the routes: what they need in the background has run
+            found += background.examined(engine.services())
         return Examined(settings=engine.settings, found=found)
 
 

@@ -14,6 +14,7 @@ from quaestor.observability.invalidation_metrics import InvalidationMetrics
 from quaestor.observability.purge_metrics import PurgeMetrics
 from quaestor.observability.request_metrics import RequestMetrics
 from quaestor.observability.route_traffic import RouteTraffic
+from quaestor.observability.service_metrics import ServiceMetrics
 from quaestor.observability.sketch_metrics import SketchMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
@@ -28,7 +29,7 @@ class Telemetry(EventLog):
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
-    requests, stores, sketch, invalidations, purging, grid, subscriptions, ttl, verification: metrics by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, ttl, verification, services: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -45,6 +46,7 @@ class Telemetry(EventLog):
         self.subscriptions = SubscriptionMetrics(self.families)
         self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
+        self.services = ServiceMetrics(self.families)
 
     def exposition(self) -> bytes:
         """All metrics in the Prometheus text format."""

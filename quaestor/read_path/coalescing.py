@@ -25,7 +25,9 @@ from typing import Any
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Leases, Turn
+from quaestor.runtime.supervision.supervisor import Errands, Supervisor
 from quaestor.store.memory import Resident
 
 UNCOALESCED_MS = 5_000
@@ -204,15 +206,16 @@ class RequestCoalescing:
     """The flights under way, by key, and what is remembered of keys. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
+    errands: the tasks that give leases back.
     """
 
-    def __init__(self, leases: Leases | None = None) -> None:
+    def __init__(self, leases: Leases | None = None, *, errands: Errands | None = None) -> None:
         self.leases = leases
+        self._errands = errands or Supervisor(Telemetry()).errands("coalescing")
         self._under_way: dict[str, Flight] = {}
         self._uncoalesced, self._store_backoff = _RecentKeys(), _RecentKeys()
         self._name = secrets.token_hex(8)
         self._attempts = count(1)
-        self._background: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -237,15 +240,11 @@ class RequestCoalescing:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that no request waits for."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._errands.start(work)
 
     async def settle(self) -> None:
         """Wait until every lease that is being given back has been given back. Before the shared store is closed."""
-        loop = asyncio.get_running_loop()
-        while mine := [task for task in self._background if task.get_loop() is loop]:
-            await asyncio.wait(mine)
+        await self._errands.finished()
 
     def uncoalesced(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""

@@ -29,6 +29,7 @@ from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
 from quaestor.read_path.verification_samples import Samples
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 
 DefinitionsLookup = Callable[[], Awaitable[None]]
@@ -57,14 +58,16 @@ class ReadPath:
         announce: Announce | None = None,
         capture: object | None = None,
         own_writes: OwnWritesBarrier | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self.supervisor = supervisor or Supervisor(telemetry)
         self.capture = capture
         self.clock = clock
         self.own_writes = own_writes or NoBarrier()
         self.settings = settings
         self.telemetry = telemetry
         self.store = store
-        self.coalescing = RequestCoalescing(leases)
+        self.coalescing = RequestCoalescing(leases, errands=self.supervisor.errands("coalescing"))
         self.early = EarlyRefresh(beta=settings.lifetimes.early_refresh)
         self.doorkeeper = Doorkeeper(least_share=settings.store.doorkeeper_share)
         self.probation = Probation(

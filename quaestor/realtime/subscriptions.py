@@ -41,6 +41,7 @@ from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.query_resolution import Resolver, require_maintainable, resolved
 from quaestor.realtime.replica import OutOfStepError, Replica
 from quaestor.realtime.stall_watch import StallWatch
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 _ASK_AGAIN_MS: Final = 1_000
@@ -64,7 +65,9 @@ class Subscriptions:
         telemetry: Telemetry,
         clock: Clock = system_clock,
         resolver: Resolver | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self._layer = layer
         self._shape = shape
         self._settings = settings
@@ -78,9 +81,9 @@ class Subscriptions:
         self._reader = PipelineReader(layer, {}, retention_ms=settings.grid.retention_ms)
         self._offsets = self._reader.positions
         self._reported: dict[str, ReportedProgress] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: KeptThread | None = None
         self._housekept_ms = 0
+        self._interrupted = False
         self._stall_watch = StallWatch(telemetry, bound_ms=settings.grid.staleness_bound_ms)
         self._placed: GridShape | None = None
         self._work = threading.Event()
@@ -125,10 +128,8 @@ class Subscriptions:
 
     def stop(self) -> None:
         """End all subscriptions, and the thread. Blocks until it has ended."""
-        self._stop.set()
-        self._work.set()
         if self._thread is not None:
-            self._thread.join(timeout=10)
+            self._thread.stop()
         with self._lock:
             self._thread = None
             self._offsets.clear()
@@ -236,12 +237,13 @@ class Subscriptions:
     def _ensure_running(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._stop.clear()
-                self._thread = threading.Thread(target=self._run, name="quaestor-subscriptions", daemon=True)
-                self._thread.start()
+                self._thread = self._supervisor.thread("subscriptions", self._run, wake=self._work.set)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def _run(self, stop: threading.Event) -> None:
+        if self._interrupted:  # some message may have been read and not taken
+            self._begin_anew()
+        while not stop.is_set():
+            self._interrupted = True
             try:
                 self._step()
             except EventLayerResetError as error:
@@ -249,13 +251,14 @@ class Subscriptions:
                 self._begin_anew()
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
-                self._stop.wait(_RECONNECT_S)
+                stop.wait(_RECONNECT_S)
             except Exception as error:  # one message that nobody understands must not end the only reader
                 self._telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
                 self._begin_anew()
-                self._stop.wait(_RECONNECT_S)
+                stop.wait(_RECONNECT_S)
             with self._lock:
                 self._stall_watch.look(self._subscriptions.values(), self._clock())
+            self._interrupted = False
 
     def _step(self) -> None:
         if not self._offsets or not self._subscriptions:

@@ -75,7 +75,7 @@ class MaintainedLists:
     def __init__(self, engine: MaintainingEngine) -> None:
         self.engine = engine
         self._followed: dict[str, _Followed] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._errands = engine.read_path.supervisor.errands("maintained-lists")
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -135,9 +135,7 @@ class MaintainedLists:
         if followed.task is not None:
             followed.task.cancel()
         if followed.result is not None:
-            task = asyncio.create_task(followed.result.cancel())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._errands.start(followed.result.cancel())
 
     def _follow(self, name: str, query: Query, now_ms: int) -> _Followed | None:
         followed = self._followed.get(name)
@@ -152,7 +150,7 @@ class MaintainedLists:
             return None
         followed = self._followed[name] = _Followed(used_ms=now_ms)
         with not_recording():
-            followed.task = asyncio.create_task(self._begin(followed, query))
+            followed.task = self._errands.start(self._begin(followed, query))
         return followed
 
     async def _begin(self, followed: _Followed, query: Query) -> None:

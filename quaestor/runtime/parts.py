@@ -30,6 +30,7 @@ from quaestor.observability.tracing import Tracing
 from quaestor.ports import EventLayer, LifetimeEstimator
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 from quaestor.storage import Storage, in_process
 from quaestor.store.memory import MemoryStore
@@ -49,6 +50,7 @@ class Parts:
     broadcast: tells every process what is invalid by name.
     rechecking: of queries, before what relies on them is evicted; None: it is off, or there is no grid.
     collection_events: tells the grid that whole collections have changed.
+    supervisor: of all background work.
     """
 
     settings: Settings
@@ -67,6 +69,7 @@ class Parts:
     effects: Effects
     rechecking: Rechecking | None
     subscriptions: Subscriptions
+    supervisor: Supervisor
 
 
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
@@ -75,6 +78,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     estimator: by default what the settings say, until other parameters are published.
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.observability.tracing))
+    supervisor = Supervisor(telemetry)
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
@@ -84,7 +88,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
         storage = in_redis(settings.redis_url, memory, settings, telemetry, events)
     estimator = _recorded(estimator or _estimator(settings), settings, clock)
-    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
+    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture, supervisor)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
     )
@@ -104,19 +108,20 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     alone = settings.redis_url is None and not settings.grid.enabled
     read_path = ReadPath(
         registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
-        settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases,
+        settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases, supervisor=supervisor,
         announce=None if alone else broadcast.announce, own_writes=own_writes, capture=capture,
     )  # fmt: skip
     effects = Effects(
         registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share, progress=progress,
         announce=None if alone else broadcast.announce, settings=settings, telemetry=telemetry, clock=clock,
+        supervisor=supervisor,
     )  # fmt: skip
     rechecking = None
     if isinstance(registry, Registry) and settings.grid.recheck != "off":
         rechecking = Rechecking(
             registrations=registry, broadcast=broadcast, progress=progress, alone=alone, settings=settings,
-            telemetry=telemetry,
+            telemetry=telemetry, supervisor=supervisor,
         )  # fmt: skip
         registry.recheck_by(rechecking)
     events.invalidated.subscribe(effects.notify)
@@ -145,7 +150,9 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
             telemetry=telemetry,
             clock=clock,
             resolver=LenientResolver(resolver),
+            supervisor=supervisor,
         ),
+        supervisor=supervisor,
     )
 
 
@@ -182,14 +189,15 @@ def _registry(
     events: GridEvents,
     resolver: LateResolver,
     capture: Capture,
+    supervisor: Supervisor,
 ) -> Registry | NullRegistry:
     if not settings.grid.enabled:
         return NullRegistry(
             layer, settings=settings, telemetry=telemetry, clock=clock,
-            on_invalidated=events.invalidated, on_reset=events.reset,
+            on_invalidated=events.invalidated, on_reset=events.reset, supervisor=supervisor,
         )  # fmt: skip
     return Registry(
         layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
         on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
-        compare=capture.compare,
+        compare=capture.compare, supervisor=supervisor,
     )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio.to_thread
 
@@ -19,12 +19,12 @@ from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
 from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
+from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.runtime.parts import Parts
-from quaestor.tasks import ended
 from quaestor.ttl.canary_watch import CanaryWatch
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.published import PublishedParameters
@@ -47,7 +47,9 @@ async def invalidating(parts: Parts) -> Stop:
 
 async def purging(parts: Parts) -> Stop:
     """Purges from the outbox to the CDNs."""
-    parts.effects.purging.begin(parts.storage.outbox, repurge_after_ms=parts.settings.cdn.repurge_after_ms)
+    parts.effects.purging.begin(
+        parts.storage.outbox, repurge_after_ms=parts.settings.cdn.repurge_after_ms, supervisor=parts.supervisor
+    )
     if parts.effects.cdn and not parts.storage.outbox.durable:
         parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
     return _nothing
@@ -67,13 +69,13 @@ async def canaries(parts: Parts) -> Stop:
         parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
         outbox=parts.storage.outbox, telemetry=parts.telemetry, clock=parts.clock,
     )  # fmt: skip
-    return _background(watching.run(parts.settings.cdn.cdn_canary_ms / 1_000), "quaestor-canaries")
+    return parts.supervisor.keep("purge-probes", partial(watching.run, parts.settings.cdn.cdn_canary_ms / 1_000)).aclose
 
 
 async def registering(parts: Parts) -> Stop:
     """Registrations with the grid, and its notifications."""
     parts.registry.start()
-    return partial(anyio.to_thread.run_sync, parts.registry.stop)
+    return partial(anyio.to_thread.run_sync, parts.registry.stop, abandon_on_cancel=True)
 
 
 async def housekeeping(parts: Parts) -> Stop:
@@ -90,7 +92,7 @@ async def housekeeping(parts: Parts) -> Stop:
                 verify()
             parts.telemetry.requests.count_hits()
 
-    return _background(keep_house(), "quaestor-housekeeping")
+    return parts.supervisor.keep("housekeeping", keep_house).aclose
 
 
 async def recording(parts: Parts) -> Stop:
@@ -110,7 +112,7 @@ async def recording(parts: Parts) -> Stop:
             await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
             await written(recorder.write)
 
-    stop = _background(keep_writing(), "quaestor-trace")
+    stop = parts.supervisor.keep("trace", keep_writing).aclose
 
     async def end() -> None:
         await stop()
@@ -163,7 +165,7 @@ async def tuning(parts: Parts) -> Stop:
                 await asyncio.sleep(_TUNED_EVERY_S)
 
     parts.read_path.lookup.served_to.append(served)
-    stop = _background(keep_tuned(), "quaestor-tuning")
+    stop = parts.supervisor.keep("tuning", keep_tuned).aclose
 
     async def end() -> None:
         parts.read_path.lookup.served_to.remove(served)
@@ -179,7 +181,7 @@ async def measuring(parts: Parts) -> Stop:
         return _nothing
     from quaestor.runtime.shared_services import measured
 
-    return _background(measured(parts, redis), "quaestor-measuring")
+    return parts.supervisor.keep("measuring", partial(measured, parts, redis)).aclose
 
 
 async def accounting(parts: Parts) -> Stop:
@@ -189,7 +191,7 @@ async def accounting(parts: Parts) -> Stop:
         return _nothing
     from quaestor.runtime.shared_services import keep_accounting
 
-    return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
+    return parts.supervisor.keep("accounting", partial(keep_accounting, budget, parts.telemetry)).aclose
 
 
 async def sketch_watching(parts: Parts) -> Stop:
@@ -197,8 +199,8 @@ async def sketch_watching(parts: Parts) -> Stop:
     settings, sketch, factors = parts.settings, parts.storage.sketch, parts.read_path.admission.factors
     if settings.lifetimes.client_ttl == "none" and not parts.effects.cdn:
         return _nothing
-    watching = keep_watching(sketch, factors, geometry_of(settings.sketch), parts.telemetry, parts.clock)
-    return _background(watching, "quaestor-sketch")
+    watch = partial(keep_watching, sketch, factors, geometry_of(settings.sketch), parts.telemetry, parts.clock)
+    return parts.supervisor.keep("sketch", watch).aclose
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
@@ -226,13 +228,20 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     poll_ms = min(POLL_MS, parts.settings.grid.staleness_bound_ms // 2)
     catalog = Catalog(client, on_changed=changed, on_indexes=indexed, poll_ms=poll_ms, clock=parts.clock)
     parts.read_path.definitions = partial(anyio.to_thread.run_sync, catalog.poll)
-    polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
+    trust = _Trust(parts.registry, "catalog")
+    poll = partial(catalog.run, failed, trust.confirmed)
+    polling = parts.supervisor.keep("catalog", poll, on_failure=trust.lost)
     if parts.settings.grid.pre_images != "enable":
         parts.resolver.connect(catalog)
-        return partial(ended, (polling,))
+        return polling.aclose
     parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
-    turning_on = asyncio.create_task(parts.pre_images.run(client, catalog), name="quaestor-pre-images")
-    return partial(ended, (polling, turning_on))
+    turning_on = parts.supervisor.keep("pre-images", partial(parts.pre_images.run, client, catalog))
+
+    async def end() -> None:
+        await turning_on.aclose()
+        await polling.aclose()
+
+    return end
 
 
 async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
@@ -250,24 +259,28 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(note, namespaces)
 
+    again = set[str]()
+    trust = _Trust(parts.registry, "unreported-writes")
+
     async def send() -> None:
-        again: frozenset[str] = frozenset()
         while True:
-            if not again:
+            if not (waiting or again):
+                trust.restored()
                 await wake.wait()
             wake.clear()
             new = frozenset(waiting)
-            waiting.clear()
             try:
                 await anyio.to_thread.run_sync(parts.collection_events.send, again | new)
-                again = new
             except EventLayerError as error:
                 parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
-                waiting.update(again | new)
+            else:  # only now: what this task raises before leaves them to the restart
+                waiting.difference_update(new)
+                again.clear()
+                again.update(new)
             await asyncio.sleep(_SENT_AGAIN_S)
 
     parts.capture.unreported.follow(reported)
-    stop = _background(send(), "quaestor-unreported")
+    stop = parts.supervisor.keep("unreported-writes", send, on_failure=trust.lost).aclose
 
     async def end() -> None:
         parts.capture.unreported.follow(None)
@@ -311,6 +324,7 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
         settings=parts.settings,
         telemetry=parts.telemetry,
         clock=parts.clock,
+        supervisor=parts.supervisor,
     )
     grid.start()
     if parts.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:
@@ -320,7 +334,7 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
         await parts.storage.sketch.saturate(
             parts.clock() + parts.settings.lifetimes.ttl_max_ms + COPY_SLACK_MS, earlier=True
         )
-    return partial(anyio.to_thread.run_sync, grid.stop)
+    return partial(anyio.to_thread.run_sync, grid.stop, abandon_on_cancel=True)
 
 
 def manual_invalidation(parts: Parts, client: WatchClient) -> ManualInvalidation:
@@ -331,11 +345,32 @@ def manual_invalidation(parts: Parts, client: WatchClient) -> ManualInvalidation
         collection_changed=parts.collection_events.send,
         stored=parts.storage.store.get,
         announce=parts.broadcast.announce,
+        supervisor=parts.supervisor,
     )
 
 
-def _background(work: Coroutine[Any, Any, None], name: str) -> Stop:
-    return partial(ended, (asyncio.create_task(work, name=name),))
+class _Trust:
+    """Trust in a service without which nobody learns of some changes. While the service is down nothing is served from cache."""
+
+    def __init__(self, registry: Registry | NullRegistry, name: str) -> None:
+        self._registry = registry
+        self._name = name
+        self._confirmations = 0
+
+    def lost(self, _error: BaseException) -> None:
+        """Serve nothing from cache."""
+        self._confirmations = 0
+        self._registry.withhold(self._name)
+
+    def confirmed(self) -> None:
+        """Note one complete pass. The first one finds what has changed meanwhile, and the second one repeats that."""
+        self._confirmations += 1
+        if self._confirmations == 2:
+            self.restored()
+
+    def restored(self) -> None:
+        """Serve again, as soon as the grid has proved itself."""
+        self._registry.release(self._name)
 
 
 async def _nothing() -> None:

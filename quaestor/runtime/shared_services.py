@@ -38,12 +38,12 @@ def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitab
     def grid(held: Callable[[], bool]) -> EmbeddedGrid:
         return EmbeddedGrid(
             client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
-            settings=settings, telemetry=parts.telemetry, clock=parts.clock,
+            settings=settings, telemetry=parts.telemetry, clock=parts.clock, supervisor=parts.supervisor,
         )  # fmt: skip
 
     election = Election(
         layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.grid.staleness_bound_ms,
-        telemetry=parts.telemetry, clock=parts.clock,
+        telemetry=parts.telemetry, clock=parts.clock, supervisor=parts.supervisor,
     )  # fmt: skip
     election.start()
-    return partial(anyio.to_thread.run_sync, election.stop)
+    return partial(anyio.to_thread.run_sync, election.stop, abandon_on_cancel=True)

@@ -10,7 +10,7 @@ from typing import Final
 from quaestor.capture.clients import WatchClient, watch_client
 from quaestor.errors import ConfigurationError
 from quaestor.runtime.parts import Parts
-from quaestor.tasks import ended
+from quaestor.runtime.supervision.supervisor import KeptTask
 
 _LOOK_EVERY_S: Final = 1.0
 """How often clients are looked for that were made, and have not spoken to a server yet."""
@@ -33,7 +33,7 @@ class Watching:
         self._complaints: set[str] = set()
         self._appeared = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     async def start(self) -> None:
         """Begin to watch if it is known what, or else as soon as it is. Never raises ConfigurationError: that is reported."""
@@ -45,12 +45,13 @@ class Watching:
         self._loop = asyncio.get_running_loop()
         self._clients.follow(self._tell)
         await self._look(last=False)
-        self._task = asyncio.create_task(self._keep_looking(), name="quaestor-watching")
+        self._task = self._parts.supervisor.keep("watching", self._keep_looking)
 
     async def stop(self) -> None:
         """Look for clients no longer: what has not begun will not begin."""
         self._clients.follow(None)
-        await ended((self._task,))
+        if self._task is not None:
+            await self._task.aclose()
 
     def _tell(self) -> None:
         """A client has appeared, in whatever thread."""
@@ -74,8 +75,8 @@ class Watching:
                 self._clients.look()
             if not self._begun and (self._clients.first is not None or last):
                 client = watch_client(self._parts.capture, self._parts.settings)
-                self._begun = True
                 await self._begin(client)
+                self._begun = True
         except ConfigurationError as error:
             self._complain("quaestor.not_watching", str(error))
         for sentence in self._clients.take_strangers():

@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.policy",
     ),
     ("quaestor.observability", "quaestor.query"),
+    ("quaestor.runtime.supervision",),
     ("quaestor.redis", "quaestor.planning"),
     ("quaestor.event_layer",),
     ("quaestor.incremental",),

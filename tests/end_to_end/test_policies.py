@@ -19,6 +19,8 @@ from quaestor.caching import Declaration, cached, header, per_user, private, pub
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 from quaestor.testing import servers
 from tests.hand_driven import HandEngine, TaggingCdn, reads
@@ -330,7 +332,9 @@ async def test_nothing_can_be_invalidated_before_the_start() -> None:
 async def test_a_database_that_cannot_be_written_to_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quaestor.invalidation.effects.manual._TIMEOUT_S", 0.2)
     with pymongo.MongoClient[Any](f"mongodb://127.0.0.1:{servers.free_port()}", connect=False) as client:
-        by_hand = ManualInvalidation(client, Settings(), collection_changed=lambda namespaces: None)
+        by_hand = ManualInvalidation(
+            client, Settings(), collection_changed=lambda namespaces: None, supervisor=Supervisor(Telemetry())
+        )
         with pytest.raises(DatabaseError, match=r"quaestor\.control.*call it again"):
             await by_hand.invalidate(tags=["a"])
 
@@ -340,7 +344,9 @@ async def test_a_collection_is_invalidated_at_once_and_once_more(monkeypatch: py
     monkeypatch.setattr("quaestor.invalidation.effects.manual.AGAIN_AFTER_S", 0.0)
     told: list[frozenset[str]] = []
     with pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False) as client:
-        by_hand = ManualInvalidation(client, Settings(), collection_changed=told.append)
+        by_hand = ManualInvalidation(
+            client, Settings(), collection_changed=told.append, supervisor=Supervisor(Telemetry())
+        )
         await by_hand.invalidate(collections=["shop.items", client.shop.stock])
         await eventually(lambda: len(told) == 2)
     assert told == [frozenset({"shop.items", "shop.stock"})] * 2

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 async def site(mongo_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     """A page that reads through a view on a view, in an application whose catalog never polls."""
 
-    async def never(self: Catalog, on_error: object = None) -> None:
+    async def never(self: Catalog, *_: object) -> None:
         await anyio.sleep_forever()
 
     monkeypatch.setattr(Catalog, "run", never)

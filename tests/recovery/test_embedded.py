@@ -119,7 +119,7 @@ def test_a_loop_that_dies_is_counted_and_started_again_without_losing_anything(
             client.drop_database(prefix)
     finally:
         grid.stop()
-    assert telemetry.families.registry.get_sample_value("quaestor_failures_total", {"part": "grid"}) == 1
+    assert telemetry.families.registry.get_sample_value("quaestor_service_failures_total", {"service": "cell"}) == 1
 
 
 def test_a_standalone_mongod_is_refused_with_the_remedy_and_does_not_stop_the_app(

@@ -198,7 +198,8 @@ async def test_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(0.02, over.set)  # after everything that was to be called before
     await over.wait()
-    assert not world.effects._background
+    assert not world.effects._errands
+    assert not world.effects._kept
     assert world.cdn.purged == []
     assert await world.index.claim(["me:1"], now_ms=world.now_ms)
 

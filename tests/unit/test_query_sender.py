@@ -39,6 +39,13 @@ def names(n: int) -> list[bytes]:
     return [str(i).encode() for i in range(n)]
 
 
+def ended() -> threading.Event:
+    """A stop that is set: what waits is sent, and nothing more."""
+    stop = threading.Event()
+    stop.set()
+    return stop
+
+
 def sent(layer: MemoryEventLayer) -> list[bytes]:
     return [entry.payload for entry in layer.read({STREAM: "0"}, count=1_000, block_ms=0)]
 
@@ -50,19 +57,21 @@ def test_what_nobody_waits_for_goes_with_what_is_sent_next(layer: CountedLayer) 
         sender.send_later(STREAM, one)
     sender.send(STREAM, b"now")
     sender.end()
-    sender.run()
+    sender.run(ended())
     assert layer.appends == [[b"now", *names(100)]]
 
 
 def test_what_nobody_waits_for_goes_by_itself_in_the_end(layer: CountedLayer) -> None:
     """All of it in order, in far fewer round trips than events, with nothing sent besides."""
     sender = QuerySender(layer, Telemetry())
-    thread = threading.Thread(target=sender.run)
+    stop = threading.Event()
+    thread = threading.Thread(target=sender.run, args=(stop,))
     thread.start()
     for one in names(1_000):
         sender.send_later(STREAM, one)
     while len(sent(layer)) < 1_000:
         layer.read({STREAM: layer.read({STREAM: "0"}, count=1_000, block_ms=1_000)[-1].offset}, count=1, block_ms=50)
+    stop.set()
     sender.end()
     thread.join()
     assert sent(layer) == names(1_000)
@@ -76,7 +85,7 @@ def test_what_is_sent_at_once_is_not_behind_what_waits(layer: CountedLayer) -> N
     sender.send_later(STREAM, b"its cancellation")
     sender.send(STREAM, b"another registration")
     sender.end()
-    sender.run()
+    sender.run(ended())
     assert sent(layer) == [b"registration", b"another registration", b"its cancellation"]
 
 
@@ -84,7 +93,7 @@ def test_the_end_leaves_nothing_behind(layer: CountedLayer) -> None:
     sender = QuerySender(layer, Telemetry())
     sender.send_later(STREAM, b"last")
     sender.end()
-    sender.run()
+    sender.run(ended())
     assert sent(layer) == [b"last"]
 
 
@@ -96,6 +105,6 @@ def test_in_a_process_of_its_own_only_what_somebody_waits_for_is_appended_by_the
     sender.send(STREAM, b"registration")
     assert sent(layer) == [b"registration"]
     sender.end()
-    sender.run()
+    sender.run(ended())
     assert sent(layer) == [b"registration", b"cancellation"]
     layer.close()

@@ -260,7 +260,7 @@ async def test_a_mistake_ends_the_connection_when_the_others_were_answered() -> 
         await eventually(lambda: "wrong" in api.open)
         api.answer("wrong")
         await wrong
-    assert api.telemetry.failures.labels("cdn")._value.get() == 1
+    assert api.telemetry.failures.labels("engine")._value.get() == 1
 
 
 async def test_a_connection_that_cannot_be_opened_is_tried_again() -> None:

@@ -9,6 +9,7 @@ import pytest
 from quaestor.middleware.interface import Receive, Scope, Send
 from quaestor.middleware.refresh import Refreshes
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.tasks import ended
 
 
@@ -24,7 +25,7 @@ async def test_who_stops_refreshes_can_be_cancelled() -> None:
             ending.set()
             await end.wait()
 
-    refreshes = Refreshes(Telemetry())
+    refreshes = Refreshes(Telemetry(), Supervisor(Telemetry()))
     refreshes.start({"type": "http", "method": "GET", "headers": []}, slow_to_end)
     await began.wait()
     stopping = asyncio.create_task(refreshes.stop())

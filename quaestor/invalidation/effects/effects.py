@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from quaestor.clock import Clock
@@ -45,9 +46,10 @@ from quaestor.ports import (
     SharedInvalidation,
 )
 from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 from quaestor.settings import Settings
 from quaestor.store.invalidation_steps import StepByStep
-from quaestor.tasks import Rests, ended
+from quaestor.tasks import Rests
 
 Answer = TypeVar("Answer")
 
@@ -103,7 +105,9 @@ class Effects:
         share: SharedInvalidation | None = None,
         progress: EffectsProgress | None = None,
         announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self._share = share or StepByStep(index=index, sketch=sketch, store=store)
         self._registrations = registrations
         self._store = store
@@ -117,14 +121,14 @@ class Effects:
         self.cdn: list[CdnAdapter] = []
         self.purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
         self.progress = progress or EffectsProgress()
-        self._settling = Settling(index, telemetry)
+        self._settling = Settling(index, telemetry, self._supervisor)
         self._waiting: dict[str, Cause] = {}
         self._draining = False
         self._rests = Rests(_LONGEST_REST_S)
         self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._background: set[asyncio.Task[Any]] = set()
-        self._runner: asyncio.Task[None] | None = None
+        self._errands = self._supervisor.errands("effects")
+        self._kept: set[KeptTask] = set()
 
     async def start(self) -> None:
         """Begin. What was notified before is nobody's here."""
@@ -132,13 +136,15 @@ class Effects:
         self._draining = False
         self.progress.begin_anew()
         self._loop = asyncio.get_running_loop()
-        self._runner = asyncio.create_task(self._reclaim(), name="quaestor-effects")
+        self._keep("reclaim", self._reclaim)
 
     async def stop(self) -> None:
         """End what is under way, and begin nothing more; what was claimed and not settled is taken over by another process."""
         self._loop = None
-        await ended((self._runner,))
-        await ended(self._background)
+        for kept in list(self._kept):
+            await kept.aclose()
+        self._kept.clear()
+        await self._errands.aclose()
         await self._settling.stop()
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
@@ -151,7 +157,7 @@ class Effects:
 
         earlier: but what this process hands out, see `CacheSketch.saturate`.
         """
-        self._submit(lambda _: self._spawn(self._start_over(why, earlier=earlier)))
+        self._submit(lambda _: self._keep("reset", partial(self._start_over, why, earlier=earlier)))
 
     def purge_again(self, dependent: Dependent) -> None:
         """Purge what died while it was being sent: a CDN may have stored it only after the purge."""
@@ -170,10 +176,12 @@ class Effects:
             act(loop)
 
     def _spawn(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        return self._errands.start(work)
+
+    def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work until it returns, whatever it raises."""
+        self._kept = {kept for kept in self._kept if not kept.done}
+        self._kept.add(self._supervisor.keep(name, work))
 
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         own: dict[str, Cause] = {}
@@ -209,7 +217,7 @@ class Effects:
         self._waiting.update(causes)
         if self._waiting and not self._draining:
             self._draining = True
-            self._spawn(self._drain())
+            self._keep("invalidations", self._drain)
 
     async def _reclaim(self) -> None:
         """Once a second: claims whose claimant has ended.
@@ -244,10 +252,12 @@ class Effects:
                 entries += max(1, len(causes[i].entries))
             try:
                 await self._invalidate(causes)
-            except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
-                self._telemetry.failure("effects", "effects.failed", repr(error))
-            self.progress.claimed(len(causes))
-            self._rests.worked(begun_s)
+            except Exception as error:  # the next batch does not wait for a restart; the claim is taken over later
+                self._supervisor.service("invalidations").errand_failed(error)
+            finally:
+                self.progress.claimed(len(causes))
+                self._rests.worked(begun_s)
+        self.progress.all_claimed()
         self._draining = False
 
     async def _invalidate(self, causes: Mapping[str, Cause]) -> None:
@@ -275,7 +285,11 @@ class Effects:
             left = [one.dependent for one in claimed if not one.evicted]
             outside = [one.dependent for one in claimed if one.outside_ms > 0]
             dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
-            self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
+            try:
+                self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
+            except BaseException:
+                gone()  # nobody finishes these: their claims are taken over later
+                raise
 
     def _tell_taken_over(self, foreign: Sequence[str]) -> None:
         """Tell everybody that these are dead, whose effects the process that made them has not begun. It may live, and have

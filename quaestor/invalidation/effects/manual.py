@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
@@ -27,6 +28,7 @@ from quaestor.namespaces import namespace_of
 from quaestor.policy import DEFAULT
 from quaestor.read_path.key import MAX_TARGET_BYTES, resource, target
 from quaestor.read_path.query import Tracking, kept
+from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 from quaestor.settings import Settings
 from quaestor.tags import tag_name, url_name, valid_tag
 
@@ -56,13 +58,15 @@ class ManualInvalidation:
         collection_changed: Callable[[frozenset[str]], None],
         stored: Callable[[str], Awaitable[CachedResponse | None]] | None = None,
         announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._client = client
         self._settings = settings
         self._collection_changed = collection_changed
         self._stored = stored
         self._announce = announce
-        self._again: set[asyncio.Task[None]] = set()
+        self._again: set[KeptTask] = set()
 
     async def invalidate(
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()
@@ -75,9 +79,8 @@ class ManualInvalidation:
             await self._invalidate_stored(urls)
         if namespaces:
             await anyio.to_thread.run_sync(self._collection_changed, namespaces)
-            task = asyncio.create_task(self._once_more(namespaces))
-            self._again.add(task)
-            task.add_done_callback(self._again.discard)
+            self._again = {again for again in self._again if not again.done}
+            self._again.add(self._supervisor.keep("manual-invalidation", partial(self._once_more, namespaces)))
 
     async def _invalidate_stored(self, urls: Sequence[str]) -> None:
         if self._stored is None or self._announce is None:
@@ -94,10 +97,10 @@ class ManualInvalidation:
         await asyncio.sleep(AGAIN_AFTER_S)
         await anyio.to_thread.run_sync(self._collection_changed, namespaces)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Invalidate nothing once more."""
-        for task in self._again:
-            task.cancel()
+        for again in list(self._again):
+            await again.aclose()
 
     def _write(self, names: Sequence[str]) -> None:
         database, _, collection = self._settings.control_namespace.partition(".")

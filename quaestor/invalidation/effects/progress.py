@@ -34,6 +34,10 @@ class EffectsProgress:
             if number <= self._claimed and not waiting.done():
                 waiting.set_result(None)
 
+    def all_claimed(self) -> None:
+        """Note that nothing waits to be claimed, whatever became of it."""
+        self.claimed(self._begun - self._claimed)
+
     def finishing(self) -> Callable[[], None]:
         """Announce an eviction or a purge; to be called when it is done."""
         finished = asyncio.get_running_loop().create_future()

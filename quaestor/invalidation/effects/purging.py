@@ -18,6 +18,7 @@ from quaestor.model import Dependent
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
 from quaestor.purge_ports import PurgeOutbox
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 _LONGEST_PAUSE_S: Final = 10.0
 _AT_LEAST_MS: Final = 60_000
@@ -30,7 +31,9 @@ Wait = Callable[[], Awaitable[None]]
 class QueuedCdn(Protocol):
     """A CDN adapter whose purges go through an outbox."""
 
-    def begin(self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int) -> None:
+    def begin(
+        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, supervisor: Supervisor
+    ) -> None:
         """Begin to send, in the running event loop, what is in the outbox and what will be put in. Ended by aclose().
 
         repurge_after_ms: each purge is repeated after this.
@@ -55,11 +58,13 @@ class Purging:
         self._clock = clock
         self._begun: list[CdnAdapter] = []
 
-    def begin(self, outbox: PurgeOutbox, *, repurge_after_ms: int) -> None:
+    def begin(self, outbox: PurgeOutbox, *, repurge_after_ms: int, supervisor: Supervisor) -> None:
         """Let those that can send what is in the outbox."""
         for adapter in self._cdn:
             if isinstance(adapter, QueuedCdn):
-                adapter.begin(outbox, telemetry=self._telemetry, repurge_after_ms=repurge_after_ms)
+                adapter.begin(
+                    outbox, telemetry=self._telemetry, repurge_after_ms=repurge_after_ms, supervisor=supervisor
+                )
                 self._begun.append(adapter)
 
     @property

@@ -25,8 +25,8 @@ from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.registry.registration_ids import in_round
 from quaestor.model import Invalidated, OutsideGrid, Query, Registration, Renewed, Version
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
-from quaestor.tasks import ended
 
 AT_ONCE: Final = 4
 """Queries of one process that are run again at the same time."""
@@ -75,6 +75,7 @@ class Rechecking:
         alone: bool,
         settings: Settings,
         telemetry: Telemetry,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._registrations = registrations
         self._broadcast = broadcast
@@ -87,7 +88,7 @@ class Rechecking:
         self._due: dict[str, _Due] = {}
         self._until_s: dict[str, float] = {}
         self._running: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._errands = (supervisor or Supervisor(telemetry)).errands("rechecking")
         self._limiter = anyio.CapacityLimiter(AT_ONCE)
 
     def start(self, reader: Reader) -> None:
@@ -98,7 +99,7 @@ class Rechecking:
     async def stop(self) -> None:
         """End what is under way: what has no verdict is dead, here and everywhere."""
         self._loop = None
-        await ended(self._tasks)
+        await self._errands.aclose()
         self._due.clear()
         self._until_s.clear()
         self._running.clear()
@@ -129,9 +130,7 @@ class Rechecking:
                 loop.call_soon_threadsafe(act, context=contextvars.Context())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="quaestor-recheck")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._errands.start(work)
 
     def _begin(self, name: str, told: Invalidated) -> None:
         if self._loop is None:

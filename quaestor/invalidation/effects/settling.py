@@ -17,7 +17,7 @@ from quaestor.invalidation.effects.until_done import until_done
 from quaestor.model import Dependent
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import DependencyIndex
-from quaestor.tasks import ended
+from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 
 LATER_S: Final = 0.05
 """So long at most they are collected."""
@@ -28,30 +28,30 @@ _AT_ONCE: Final = 500
 class Settling:
     """Settling of one process's claims. Use from one event loop."""
 
-    def __init__(self, index: DependencyIndex, telemetry: Telemetry) -> None:
+    def __init__(self, index: DependencyIndex, telemetry: Telemetry, supervisor: Supervisor | None = None) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self._index = index
         self._telemetry = telemetry
         self._waiting: list[Dependent] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def later(self, dependents: Sequence[Dependent]) -> None:
         """Settle these within a moment."""
         self._waiting += dependents
-        if self._waiting and self._task is None:
-            self._task = asyncio.create_task(self._settle(), name="quaestor-settling")
+        if self._waiting and (self._task is None or self._task.done):
+            self._task = self._supervisor.keep("settling", self._settle)
 
     async def stop(self) -> None:
         """Settle what waits, in one attempt, and end."""
-        await ended((self._task,))
+        if self._task is not None:
+            await self._task.aclose()
         waiting, self._waiting = self._waiting, []
         with suppress(StoreError):  # another process takes them over
             await self._index.settle(waiting)
 
     async def _settle(self) -> None:
-        try:
-            await asyncio.sleep(LATER_S)
-            while some := self._waiting[:_AT_ONCE]:
-                await until_done(self._telemetry, "store", partial(self._index.settle, some))
-                del self._waiting[: len(some)]
-        finally:
-            self._task = None
+        await asyncio.sleep(LATER_S)
+        while some := self._waiting[:_AT_ONCE]:
+            await until_done(self._telemetry, "store", partial(self._index.settle, some))
+            del self._waiting[: len(some)]
+        self._task = None

@@ -30,6 +30,7 @@ from quaestor.invalidation.grid.grid_run import FreshCells, GridRun
 from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import LeasingLayer
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 
 _LEASES_IN_BOUND: Final = 3
 """A lease that ends, its successor's first look and its start have to fit into the staleness bound."""
@@ -79,6 +80,7 @@ class Election:
         staleness_bound_ms: int,
         telemetry: Telemetry,
         clock: Clock,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Make it; `start` begins.
 
@@ -97,8 +99,8 @@ class Election:
         self._cells: FreshCells | None = None
         self._telemetry = telemetry
         self._clock = clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._stand, name="quaestor-election", daemon=True)
+        self._supervisor = supervisor or Supervisor(telemetry)
+        self._thread: KeptThread | None = None
 
     @property
     def leads(self) -> bool:
@@ -107,12 +109,12 @@ class Election:
 
     def start(self) -> None:
         """Stand for election until `stop`. Returns at once."""
-        self._thread.start()
+        self._thread = self._supervisor.thread("election", self._stand)
 
     def stop(self) -> None:
         """Stand no longer; the grid, if it is run here, ends, and the next process may take over at once."""
-        self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.stop()
         self._grid.stop()
         self._layer.close()
 
@@ -120,9 +122,9 @@ class Election:
         """Do what is due. Returns how long to wait, in s. Raises EventLayerError."""
         return self._candidate() if self._run is None else self._leader(self._run)
 
-    def _stand(self) -> None:
+    def _stand(self, stop: threading.Event) -> None:
         pause_s = 0.0
-        while not self._stop.wait(pause_s):
+        while not stop.wait(pause_s):
             try:
                 pause_s = self.step()
             except EventLayerError as error:

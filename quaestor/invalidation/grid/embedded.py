@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pymongo
@@ -21,26 +22,27 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 SHAPE: Final = GridShape(query_partitions=1, write_partitions=1)
 CELL: Final = Cell(query_partition=0, write_partition=0)
 
-_RESTART_AFTER_S: Final = 1.0
 _RECONFIGURED_AFTER_S: Final = 5.0
-_JOIN_S: Final = 15.0
 _IDLE_SHARE: Final = 3 / 8
 """Of the staleness bound: so long is a heartbeat of ingest while nothing is registered. What it proves is then at most one and a
 half heartbeats old: the first request finds a grid that is fresh."""
 _LONGEST_IDLE_MS: Final = 750
 """The longest such heartbeat, however large the bound: the first request after a rest waits for what ingest reports."""
 
+_Loop = Callable[[EventLayer, threading.Event], None]
+
 LayerSource = Callable[[], EventLayer]
 """Makes an event layer for one loop, which closes it."""
 
 
 class EmbeddedGrid:
-    """A 1 x 1 grid. start() and stop() own one thread for each loop; a loop that dies is counted, logged and started again."""
+    """A 1 x 1 grid. start() and stop() own one thread for each loop; the supervisor restarts a loop that raises."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class EmbeddedGrid:
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock = system_clock,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Make the grid; `start` begins.
 
@@ -69,8 +72,8 @@ class EmbeddedGrid:
         self._node: MatchingNode | None = None
         self._telemetry = telemetry
         self._clock = clock
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._supervisor = supervisor or Supervisor(telemetry)
+        self._threads: list[KeptThread] = []
 
     def check(self) -> None:
         """Find out whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
@@ -82,26 +85,22 @@ class EmbeddedGrid:
         shape: with the generation.
         earlier: the grids that it takes over from.
         """
-        self._stop.clear()
         self._loops = replace(self._loops, shape=shape, earlier=tuple(earlier))
         loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
         if self._loops.journal_flush_ms:
             loops["journal"] = self._run_journal
         for name, loop in loops.items():
-            thread = threading.Thread(target=self._keep, args=(name, loop), name=f"quaestor-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(self._supervisor.thread(name, partial(self._keep, name, loop)))
 
     def stop(self) -> None:
         """Stop the threads; returns when all have ended."""
-        self._stop.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.tell()
         if isinstance(self.layer, MemoryEventLayer):
             self.layer.wake()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-            if thread.is_alive():
-                self._telemetry.failure("grid", "embedded.thread_did_not_end", thread.name)
-        self._threads.clear()
+        for thread in threads:
+            thread.stop()
         if self._owned is not None:
             self._owned.close()
             self._owned = None
@@ -114,42 +113,40 @@ class EmbeddedGrid:
                 self._owned = pymongo.MongoClient(self._source)
             return self._owned
 
-    def _run_ingest(self, layer: EventLayer) -> None:
+    def _run_ingest(self, layer: EventLayer, stop: threading.Event) -> None:
         follower = self._loops.ingest(layer, self._client(), self._telemetry, clock=self._clock, slack=self._slack)
-        follower.run(self._stop)
+        follower.run(stop)
 
-    def _run_cell(self, layer: EventLayer) -> None:
+    def _run_cell(self, layer: EventLayer, stop: threading.Event) -> None:
         loop = self._loops.cell(CELL, layer, self._telemetry, clock=self._clock)
         self._node = loop.node
-        loop.run(self._stop)
+        loop.run(stop)
 
     def _slack(self) -> int:
         """How many times as long ingest may pause: while its one node guards nothing, nobody relies on freshness."""
         return self._idle_slack if self._node is not None and self._node.guards_nothing else 1
 
-    def _run_stage(self, layer: EventLayer) -> None:
+    def _run_stage(self, layer: EventLayer, stop: threading.Event) -> None:
         stage = self._loops.stage(CELL.query_partition, layer, self._client(), self._telemetry, clock=self._clock)
-        stage.run(self._stop)
+        stage.run(stop)
 
-    def _run_journal(self, layer: EventLayer) -> None:
+    def _run_journal(self, layer: EventLayer, stop: threading.Event) -> None:
         journal = self._loops.journal(self._client(), self._telemetry, clock=self._clock)
         if journal is not None:
-            journal.run(self._stop)
+            journal.run(stop)
 
-    def _keep(self, name: str, loop: Callable[[EventLayer], None]) -> None:
-        while not self._stop.is_set():
+    def _keep(self, name: str, loop: _Loop, stop: threading.Event) -> None:
+        """Run one loop. A database that cannot be followed is a mistake of the operator, not of the loop."""
+        while not stop.is_set():
             try:
-                self._run(loop)
+                self._run(loop, stop)
             except ConfigurationError as error:
                 self._telemetry.failure("grid", "embedded.misconfigured", error, loop=name)
-                self._stop.wait(_RECONFIGURED_AFTER_S)
-            except Exception as error:
-                self._telemetry.failure("grid", "embedded.loop_died", repr(error), loop=name)
-                self._stop.wait(_RESTART_AFTER_S)
+                stop.wait(_RECONFIGURED_AFTER_S)
 
-    def _run(self, loop: Callable[[EventLayer], None]) -> None:
+    def _run(self, loop: _Loop, stop: threading.Event) -> None:
         if self._each_layer is None:
-            loop(self.layer)
+            loop(self.layer, stop)
             return
         with closing(self._each_layer()) as layer:
-            loop(layer)
+            loop(layer, stop)

@@ -9,11 +9,13 @@ import multiprocessing
 import signal
 import threading
 import time
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
 from quaestor.invalidation.grid.running_grid import ANOTHER, RunningGrid
 from quaestor.invalidation.grid.tasks import GridJob, run_task
+from quaestor.runtime.supervision.supervisor import KeptThread
 
 _RESTART_AFTER_S: Final = 0.5
 _TERMINATE_S: Final = 5.0
@@ -23,22 +25,19 @@ _DONE: Final = 0
 class ProcessGrid(RunningGrid):
     """A grid whose tasks are processes of this machine, children of this one."""
 
-    _threads: list[threading.Thread]
+    _threads: list[KeptThread]
 
     def _launch(self) -> None:
         self._spawning = multiprocessing.get_context("spawn")
         self._processes: dict[int, SpawnProcess] = {}
         self._threads = [
-            threading.Thread(target=self._keep, args=(index,), name=f"quaestor-task-{index}", daemon=True)
-            for index in range(self.job.tasks)
+            self._supervisor.thread(f"task-{index}", partial(self._keep, index)) for index in range(self.job.tasks)
         ]
-        for thread in self._threads:
-            thread.start()
 
     def _join(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.stop(within_s=max(0.0, deadline - time.monotonic()))
 
     def _release(self) -> None:
         for process in list(self._processes.values()):
@@ -49,9 +48,9 @@ class ProcessGrid(RunningGrid):
                 process.kill()
                 process.join()
 
-    def _keep(self, index: int) -> None:
+    def _keep(self, index: int, stop: threading.Event) -> None:
         """Run one task, again when its process dies, until the run is over."""
-        while not self._stopping.is_set():
+        while not (stop.is_set() or self._stopping.is_set()):
             process = self._spawning.Process(target=_task, args=(self.job, index), name=f"quaestor-task-{index}")
             process.start()
             self._processes[index] = process

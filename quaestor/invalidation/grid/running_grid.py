@@ -23,6 +23,7 @@ from quaestor.invalidation.grid.grid_run import FreshCells, GridRun
 from quaestor.invalidation.grid.tasks import GridJob
 from quaestor.model import GridShape
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 ANOTHER: Final = "another grid was started for this deployment"
@@ -60,6 +61,8 @@ class RunningGrid(ABC):
         self.job = GridJob(run=self._run.own.run, redis_url=redis_url, mongo_url=mongo_url, loops=loops)
         self.error: str | None = None
         self._telemetry = telemetry or Telemetry()
+        self._supervisor = Supervisor(self._telemetry)
+        self._watching: KeptThread | None = None
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._started_ms = 0
@@ -100,7 +103,7 @@ class RunningGrid(ABC):
             self._run.enter(layer)
         self.job = self.job.entered(self._run.own, self._run.earlier)
         self._launch()
-        threading.Thread(target=self._watch, name="quaestor-grid-watch", daemon=True).start()
+        self._watching = self._supervisor.thread("grid-watch", self._watch)
 
     def wait_ready(
         self,
@@ -148,6 +151,8 @@ class RunningGrid(ABC):
             ):
                 self._run.end(layer)
                 self._join(_STOP_S)
+            if self._watching is not None:
+                self._watching.stop()
         self._release()
 
     def _ends(self, why: str | None) -> None:
@@ -170,10 +175,10 @@ class RunningGrid(ABC):
             except DatabaseError as error:
                 self._telemetry.failure("mongodb", "grid.database_away", error)
 
-    def _watch(self) -> None:
+    def _watch(self, stop: threading.Event) -> None:
         """Remind Redis of this run, and look after the tasks."""
         with closing(event_layer(self.job.redis_url, self.job.deployment)) as layer:
-            while not self._stopping.wait(_LOOK_EVERY_S):
+            while not stop.wait(_LOOK_EVERY_S):
                 with suppress(EventLayerError):
                     self._run.remind(layer)
                 if not self._ended.is_set() and (why := self._look()) is not None:

@@ -26,6 +26,7 @@ from quaestor.invalidation.grid.resizing.state import Run, get_state
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
+from quaestor.runtime.supervision.supervisor import Supervisor
 
 _LOOK_EVERY_S: Final = 0.25
 _RECONFIGURED_AFTER_S: Final = 5.0
@@ -84,7 +85,9 @@ def run_task(job: GridJob, index: int) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     telemetry, stop = Telemetry(), threading.Event()
     cell = job.cells[index] if index < len(job.cells) else None
-    threading.Thread(target=_watch, args=(job, cell, stop), name="quaestor-watch", daemon=True).start()
+    supervisor = Supervisor(telemetry)
+    parent = os.getppid()
+    supervisor.thread("run-watch", lambda _: _watch(job, cell, stop, parent))
     while not stop.is_set():
         try:
             with closing(event_layer(job.redis_url, job.deployment)) as layer:
@@ -93,7 +96,7 @@ def run_task(job: GridJob, index: int) -> None:
                 elif index < job.tasks - 1:
                     _stage(job, index - len(job.cells), layer, telemetry, stop)
                 else:
-                    _ingest(job, layer, telemetry, stop)
+                    _ingest(job, layer, supervisor, telemetry, stop)
         except ConfigurationError as error:  # may be mended while we run
             telemetry.failure("grid", "grid.misconfigured", error, task=index)
             stop.wait(_RECONFIGURED_AFTER_S)
@@ -108,34 +111,35 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
         job.loops.stage(query_partition, layer, client, telemetry).run(stop)
 
 
-def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
+def _ingest(
+    job: GridJob, layer: EventLayer, supervisor: Supervisor, telemetry: Telemetry, stop: threading.Event
+) -> None:
     freeze_loaded()  # a full collection walks all that is loaded, tens of milliseconds in which no write goes on
-    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client, _flushing(job, client, telemetry):
+    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client, _flushing(job, client, supervisor, telemetry):
         job.loops.ingest(layer, client, telemetry).run(stop)
 
 
 @contextmanager
-def _flushing(job: GridJob, client: pymongo.MongoClient[Any], telemetry: Telemetry) -> Iterator[None]:
+def _flushing(
+    job: GridJob, client: pymongo.MongoClient[Any], supervisor: Supervisor, telemetry: Telemetry
+) -> Iterator[None]:
     """Journal flushes in a thread of their own, if the settings want them; ended before the client is closed."""
-    flushing, stop = job.loops.journal(client, telemetry), threading.Event()
+    flushing = job.loops.journal(client, telemetry)
     if flushing is None:
         yield
         return
-    thread = threading.Thread(target=flushing.run, args=(stop,), name="quaestor-journal", daemon=True)
-    thread.start()
+    thread = supervisor.thread("journal", flushing.run)
     try:
         yield
     finally:
-        stop.set()
-        thread.join()
+        thread.stop()
 
 
-def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:
+def _watch(job: GridJob, cell: Cell | None, stop: threading.Event, parent: int) -> None:
     """Says which process runs the cell, and notices the end of the run, or of the parent (then nobody is left to stop us).
 
     Has an event layer of its own: whether the data were lost is told to the first who asks, and that must be the task.
     """
-    parent = os.getppid()
     with closing(event_layer(job.redis_url, job.deployment)) as layer:
         process = None if cell is None else Announcement(layer, job.deployment, cell, job.shape, run=job.run)
         while True:

@@ -67,6 +67,7 @@ class NotificationHandler:
         self._on_reset = on_reset
         self._on_succeeded = on_succeeded
         self._suspended = False
+        self._withheld: frozenset[str] = frozenset()
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
         """Act on these. Nothing is taken for fresh before `complete`: what was missed may tell of deaths."""
@@ -88,7 +89,7 @@ class NotificationHandler:
                     self._observe(notification)
         if complete:
             invalidated += self._held.over()
-        if complete and not self._suspended:
+        if complete and not self._suspended and not self._withheld:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
             self._on_invalidated(invalidated)
@@ -108,6 +109,15 @@ class NotificationHandler:
         self._activations.refuse_all(why)
         self._on_reset(why)
         self._held.tell()
+
+    def withhold(self, why: str) -> None:
+        """Serve nothing from cache until `release`. From any thread."""
+        self._withheld |= {why}
+        self._validity.prove(Freshness())
+
+    def release(self, why: str) -> None:
+        """Serve again when the grid proves itself next, unless there are other reasons not to. From any thread."""
+        self._withheld -= {why}
 
     def resume(self) -> None:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""

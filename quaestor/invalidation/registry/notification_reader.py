@@ -72,6 +72,7 @@ class NotificationReader:
         self._to_mark: str | None = None
         self._marked_at_ms = 0
         self._read_at_ms = 0
+        self._interrupted = False
 
     def forget(self) -> None:
         """Forget where it has got to: the event layer has begun anew."""
@@ -81,7 +82,10 @@ class NotificationReader:
     def run(self, stop: threading.Event) -> None:
         """Read until stop is set; survives whatever the event layer does."""
         self.caught_up = False
+        if self._interrupted:  # some notification may have been read and not taken
+            self._taker.reset("the reader of notifications was interrupted")
         while not stop.is_set():
+            self._interrupted = True
             try:
                 self._step()
             except EventLayerResetError as error:
@@ -97,6 +101,7 @@ class NotificationReader:
             except Exception as error:  # a payload nobody understands must not end the only reader
                 self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
                 self._taker.reset(f"a notification could not be read: {error}")
+            self._interrupted = False
 
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()

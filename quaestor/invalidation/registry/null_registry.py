@@ -5,7 +5,6 @@ Nothing can be registered, so nothing that depends on a query is ever stored; ev
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from quaestor.clock import Clock
@@ -19,6 +18,7 @@ from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Renewed, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 
@@ -92,7 +92,9 @@ class NullRegistry:
         clock: Clock,
         on_invalidated: Callable[[Sequence[Invalidated]], None],
         on_reset: Callable[[str], None],
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self.origin = new_origin(settings)
         self._telemetry = telemetry
         self._reader = NotificationReader(
@@ -105,8 +107,7 @@ class NullRegistry:
             ),
         )
         self._listens = settings.redis_url is not None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: KeptThread | None = None
 
     def watermark(self) -> Version:
         """See ports.QueryRegistry; no version was seen."""
@@ -159,6 +160,12 @@ class NullRegistry:
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
         """Nothing to do: nothing with registrations is ever served, dead or not."""
 
+    def withhold(self, why: str) -> None:
+        """Nothing to do: nothing with registrations is ever served."""
+
+    def release(self, why: str) -> None:
+        """Nothing to do."""
+
     def resume(self) -> None:
         """Nothing to do: entries that only their own lifetime guards were served all along."""
 
@@ -170,13 +177,9 @@ class NullRegistry:
     def start(self) -> None:
         """Listen, if there is a Redis."""
         if self._listens:
-            self._thread = threading.Thread(
-                target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True
-            )
-            self._thread.start()
+            self._thread = self._supervisor.thread("notifications", self._reader.run)
 
     def stop(self) -> None:
         """End the thread. Blocks until it has ended."""
-        self._stop.set()
         if self._thread is not None:
-            self._thread.join(timeout=10)
+            self._thread.stop()

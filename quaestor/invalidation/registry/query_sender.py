@@ -75,11 +75,11 @@ class QuerySender:
             self._queue.put(_Word.LATER)
 
     def end(self) -> None:
-        """Let run() return when what waits now has been sent."""
+        """Wake run(), after its `stop` was set: it returns when all that waits has been sent."""
         self._queue.put(_Word.END)
 
-    def run(self) -> None:
-        """Send what waits, until end(). The body of the thread."""
+    def run(self, stop: threading.Event) -> None:
+        """Send what waits, until `stop` is set. The body of the thread."""
         while True:
             batch = [self._queue.get()]
             with suppress(queue.Empty):
@@ -93,7 +93,7 @@ class QuerySender:
                     by_stream.setdefault(item.stream, []).append(item)
             for stream, items in by_stream.items():
                 self._append(stream, items)
-            if _Word.END in batch:
+            if stop.is_set():
                 return
 
     def _collected(self) -> list[_Outgoing]:
@@ -109,3 +109,8 @@ class QuerySender:
             for item in items:
                 if item.waiting is not None:
                     item.waiting.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
+        except Exception as error:  # the supervisor counts it, and restarts the thread
+            for item in items:
+                if item.waiting is not None:
+                    item.waiting.finish(RegistrationRefusedError(f"the query could not be sent: {error!r}"))
+            raise

@@ -11,9 +11,9 @@ partition all of them.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
@@ -39,6 +39,7 @@ from quaestor.model import CapturedRead, GridShape, Invalidated, Registration, V
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
 from quaestor.realtime.snapshots import Snapshots
+from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 
@@ -83,7 +84,9 @@ class Registry:
         on_succeeded: Callable[[GridShape], None] = _nothing,
         resolver: Resolver | None = None,
         compare: Callable[[Iterable[str]], None] = _ignore,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(telemetry)
         self.origin = new_origin(settings)
         self._layer = layer
         self._clock = clock
@@ -133,8 +136,8 @@ class Registry:
             origin=self.origin, validity=validity, view=view, shared=shared, cancellations=cancellations, sender=sender,
             rule=rule, settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[KeptThread] = []
+        self._stopped = False
 
     @property
     def shape(self) -> GridShape | None:
@@ -222,32 +225,40 @@ class Registry:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
         self._handler.resume()
 
+    def withhold(self, why: str) -> None:
+        """Serve nothing from cache until `release`: a service is down without which some changes are not seen."""
+        self._handler.withhold(why)
+
+    def release(self, why: str) -> None:
+        """Serve again when the grid proves itself next, unless there are other reasons not to."""
+        self._handler.release(why)
+
     def read_contributors(self, snapshots: Snapshots) -> None:
         """Begin to read what contributes to registered results, in a thread of its own, which ends with the others."""
-        reading = threading.Thread(
-            target=self._contributor_reads.run, args=(snapshots, self._stop), name="quaestor-contributors", daemon=True
+        self._threads.append(
+            self._supervisor.thread(
+                "contributors",
+                partial(self._contributor_reads.run, snapshots),
+                wake=self._contributor_reads.end,
+            )
         )
-        self._threads.append(reading)
-        reading.start()
 
     def start(self) -> None:
         """Start both threads. After a stop nothing counts that lived in this process's event layer: it is empty now."""
-        if self._stop.is_set() and self._layer.immediate:
+        if self._stopped and self._layer.immediate:
             self._handler.reset("started again after a stop")
             self._reader.forget()
-        self._stop.clear()
+        self._stopped = False
         self._threads = [
-            threading.Thread(target=self._sender.run, name="quaestor-sender", daemon=True),
-            threading.Thread(target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True),
+            self._supervisor.thread("sender", self._sender.run, wake=self._sender.end),
+            self._supervisor.thread("notifications", self._reader.run),
         ]
-        for thread in self._threads:
-            thread.start()
 
     def stop(self) -> None:
         """End both threads; nothing is served any more. Blocks until they have ended."""
-        self._stop.set()
-        self._sender.end()
-        self._contributor_reads.end()
+        self._stopped = True
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.tell()
+        for thread in self._threads:
+            thread.stop()
         self._validity.prove(Freshness())

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from quaestor.invalidation.grid.spark.slots import default_master, granted_slots
 from quaestor.invalidation.grid.tasks import tasks_of
 from quaestor.model import GridShape
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import KeptThread
 from quaestor.settings import Settings
 
 
@@ -72,7 +74,7 @@ class SparkGrid(RunningGrid):
         require_slots(self.master, shape)
         self._conf = dict(conf or {})
         self._conf |= requested(self.master, tasks_of(shape), self._conf, task_bytes=self.job.loops.node_memory_bytes)
-        self._jobs: list[threading.Thread] = []
+        self._jobs: list[KeptThread] = []
         self._context: Any = None
         self._cleanup = ExitStack()
         self._slots: SlotWatch | None = None
@@ -89,14 +91,12 @@ class SparkGrid(RunningGrid):
             self._cleanup = cleanup.pop_all()
         self._slots = SlotWatch(self._context, self.job, self._telemetry)
         for name in tasks_by_job(self.job):
-            thread = threading.Thread(target=self._run_job, args=(name,), name=f"quaestor-spark-{name}", daemon=True)
-            thread.start()
-            self._jobs.append(thread)
+            self._jobs.append(self._supervisor.thread(f"spark-{name}", partial(self._run_job, name)))
 
     def _join(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         for job in self._jobs:
-            job.join(max(0.0, deadline - time.monotonic()))
+            job.stop(within_s=max(0.0, deadline - time.monotonic()))
 
     def _release(self) -> None:
         self._cleanup.close()
@@ -120,7 +120,7 @@ class SparkGrid(RunningGrid):
             warnings.simplefilter("ignore", FutureWarning)  # about pandas, which the grid does not use
             return spark_context(settings, home=home, cleanup=cleanup, remedy="run the grid in a process of its own")
 
-    def _run_job(self, name: str) -> None:
+    def _run_job(self, name: str, _stop: threading.Event) -> None:
         """Run one of the jobs until stop() or the end of Spark itself."""
         why: str | None = None
         try:

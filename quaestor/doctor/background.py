@@ -1,0 +1,26 @@
+"""Checks of the background services of a hosted app: none has failed since the app started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
+from quaestor.runtime.supervision.service import ServiceReport, ServiceState
+
+SUBJECT: Final = "background services"
+
+
+def examined(reports: Sequence[ServiceReport]) -> Iterator[Diagnosis]:
+    """Diagnose each service that has failed.
+
+    reports: of all services of the app.
+    """
+    failed = [report for report in reports if report.failures]
+    if not failed:
+        yield ok(SUBJECT, f"{len(reports)} were started, none has failed")
+    for report in failed:
+        say = mend if report.state is ServiceState.DEGRADED else warn
+        yield say(
+            SUBJECT, report.sentence, "look for service.failed in the log, which has the stack; docs/failure_modes.md"
+        )

@@ -1,0 +1,1 @@
+"""Supervision of background work: services are restarted when they raise, and every failure is counted, logged and shown."""
