@@ -9,14 +9,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.model import Query, Version
-from quaestor.realtime.messages import StageProgress
+from quaestor.realtime.messages import FullResult, StageProgress
 from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, delivery_of
 from quaestor.realtime.replica import Replica
+
+_CATCH_UP_MS: Final = 30_000
+"""Time that a stage has to catch up with the result that a moved subscription holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,8 @@ class SharedResult:
     needs_full_result: bool = True
     lacking: tuple[str, ...] | None = None
     stalled: Stalled | None = None
+    _floor: Version = 0
+    _floor_until_ms: int = 0
     _version: Version = 0
     _fresh_as_of_ms: int = 0
     _watched_ms: int = -1
@@ -112,6 +117,31 @@ class SharedResult:
                 not self.needs_full_result and self.replica.known and self.replica.epoch.startswith(reported.stage)
             )
             return reported.version if current and self.query_id not in reported.behind else 0
+
+    def move(self, reported: ReportedProgress, *, now_ms: int) -> None:
+        """Follow another stage. Its result is taken over once it contains every write that the result here contains.
+
+        reported: by the other stage.
+        """
+        self._floor, self._floor_until_ms = self.contained()[0], now_ms + _CATCH_UP_MS
+        self.reported = reported
+
+    def admits(self, full: FullResult, *, now_ms: int) -> bool:
+        """Whether to take over a full result of the stage.
+
+        After a move an older result is refused, so nothing goes backwards. A stage that does not catch up within 30 s has lost
+        the writes, for example because the database's time went back. Then its version counts.
+        """
+        reported = self.reported
+        proven = full.version
+        if full.epoch.startswith(reported.stage) and self.query_id not in reported.behind:
+            proven = max(proven, reported.version)
+        if proven < self._floor:
+            if now_ms < self._floor_until_ms:
+                return False
+            self._version = proven
+        self._floor = 0
+        return True
 
     @property
     def begun(self) -> bool:

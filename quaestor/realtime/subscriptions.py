@@ -108,9 +108,8 @@ class Subscriptions:
         query_id = plan_query(query).query_id
         try:
             with anyio.fail_after(deadline_s):
-                shape = await self._known_shape()
-                stage = StageAddress.of(query_id, shape)
-                live = self._join(query_id, query, stage, exact=delivery is DeliveryMode.EXACT)
+                await self._known_shape()
+                live = self._join(query_id, query, exact=delivery is DeliveryMode.EXACT)
                 self._ensure_running()
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
@@ -139,18 +138,19 @@ class Subscriptions:
         for local in ended:
             self._send_quietly(local.stage, local.unsubscription())
 
-    async def _known_shape(self) -> GridShape:
-        shape = self._shape()
-        while shape is None:
+    async def _known_shape(self) -> None:
+        while self._shape() is None:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_AGAIN_S)
-            shape = self._shape()
-        return shape
 
-    def _join(self, query_id: str, query: Query, stage: StageAddress, *, exact: bool = False) -> LiveResult:
+    def _join(self, query_id: str, query: Query, *, exact: bool = False) -> LiveResult:
+        """Add a subscriber. A new subscription is placed under the lock: whatever shape is followed later finds it."""
         with self._lock:
             local = self._subscriptions.get(query_id)
             if local is None:
-                name = self._name()
+                shape = self._shape()
+                if shape is None:
+                    raise SubscriptionError("the grid has been lost meanwhile")
+                stage, name = StageAddress.of(query_id, shape), self._name()
                 shared = SharedResult(
                     lock=self._lock,
                     query_id=query_id,
@@ -295,6 +295,8 @@ class Subscriptions:
                     self._take_end(local, message)
 
     def _take_full(self, local: LocalSubscription, message: FullResult) -> None:
+        if not local.shared.admits(message, now_ms=self._clock()):
+            return  # it is asked for again
         events = local.shared.replica.replace(message)
         if events is not None:
             local.shared.needs_full_result = False
@@ -373,10 +375,10 @@ class Subscriptions:
 
     def _follow_shape(self, now_ms: int) -> None:
         """The grid was partitioned anew: other stages are responsible for the queries now."""
-        shape = self._shape()
-        if shape is None or shape == self._placed:
-            return
         with self._lock:
+            shape = self._shape()
+            if shape is None or shape == self._placed:
+                return
             stages = [(local, StageAddress.of(local.query_id, shape)) for local in self._subscriptions.values()]
         moved = [(local, stage) for local, stage in stages if local.stage != stage]
         offsets = {
@@ -386,7 +388,7 @@ class Subscriptions:
         with self._lock:
             for local, stage in moved:
                 local.stage = stage
-                local.shared.reported = self._reported_by(stage)
+                local.shared.move(self._reported_by(stage), now_ms=now_ms)
                 self._offsets.setdefault(self._results_of(stage), offsets[stage])
                 local.rename(self._name())
         self._placed = shape
