@@ -1,4 +1,4 @@
-"""Names of arguments that nobody knows: the sentence that says so, with the name that was probably meant."""
+"""Unknown names of arguments: the sentence that reports them, with the nearest known name."""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ def public() -> Scope:
 
 
 def per_user(*, by: By, reads: Sequence[str] | None = None) -> Scope:
-    """The scope in which requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
+    """The scope in which requests share an answer if `by` returns the same text for them. No CDN ever keeps it.
 
-    by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It
-        must verify what it reads: whoever can make it return your name is given your answers. `cookie()` and
-        `header()` are safe as they are. Must not block: it runs on the event loop, before every hit.
+    by: called with the ASGI scope on every request; returns the user whom the request is for, or None (then the cache keeps out).
+        `by` must verify the fields that it reads: a client that can forge your name receives your answers. `cookie()` and
+        `header()` are safe as they are. `by` must not block: it runs on the event loop, before every hit.
     reads: all request fields that decide what `by` returns, such as ["authorization"]. `Vary` names them, and clients tell their
         users apart by them. `cookie()` and `header()` say it themselves. Left open, or where something else decides (the
         scope, a client certificate), no client keeps the answer.
@@ -77,12 +77,12 @@ def per_role(*, by: By, reads: Sequence[str] | None = None) -> Scope:
 
 
 def private() -> Scope:
-    """The scope in which nothing is stored, whoever asks."""
+    """The scope in which nothing is stored, for any client."""
     return Scope(sharing=Sharing.PRIVATE)
 
 
 def cookie(name: str) -> By:
-    """The `by` of per_user(by=cookie("session")): whoever sends the same cookie is the same user; without it the cache keeps out.
+    """The `by` of per_user(by=cookie("session")): clients with the same cookie are the same user; without it the cache keeps out.
 
     Safe without verification, because only who has the cookie finds the entry. A session that ends is noticed when the entry
     does: give such routes a ttl.
@@ -92,7 +92,7 @@ def cookie(name: str) -> By:
 
 
 def header(name: str) -> By:
-    """The `by` of per_user(by=header("authorization")): whoever sends the same field is the same user."""
+    """The `by` of per_user(by=header("authorization")): clients with the same field are the same user."""
     wanted = name.lower().encode()
     return ByField(reads=(name.lower(),), values=lambda headers: [value for field, value in headers if field == wanted])
 
@@ -101,7 +101,7 @@ def header(name: str) -> By:
 class Declaration:
     """The word of one declaration on a route. Applied to a handler it marks it and returns it as it is.
 
-    given: fields of RoutePolicy; those that were left open are not there.
+    given: fields of RoutePolicy; a field left open is absent.
     declared_only: of the query, only the parameters that the route is known to read count.
     implied: its scope was concluded, not said: see without_implied_scope().
     """
@@ -123,8 +123,8 @@ class Declaration:
         return handler
 
     def apply(self, policy: RoutePolicy) -> RoutePolicy:
-        """The policy with what was said here. Where declarations of several places disagree, the stricter one has its way:
-        nothing is stored of a private route, whatever its lifetime, and no CDN keeps what is for one user."""
+        """Return the policy with this declaration added. The stricter of two declarations wins. Nothing of a private route is
+        stored, whatever its lifetime. No CDN keeps an answer for one user."""
         changes = dict(self.given)
         for name in _JOINED & changes.keys():
             changes[name] = _join(getattr(policy, name), changes[name])
@@ -134,8 +134,8 @@ class Declaration:
 
 
 def with_implied_scope(declaration: Declaration) -> Declaration:
-    """The declaration of somebody who concludes its scope from what its own handlers do. Whatever else a route has (a security
-    scheme, a dependency that may refuse, a scope that somebody has said) outranks it."""
+    """Return the declaration with a scope that Quaestor concluded from its own handlers. A security scheme, a dependency that can
+    refuse, and a declared scope of the route outrank it."""
     return replace(declaration, implied=True, given={**declaration.given, "implied": True})
 
 
@@ -201,8 +201,7 @@ def cached(
     representation: "objects", "ids", "maintained" or "auto".
     depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection)
         and a filter; any write that may touch what it selects invalidates.
-    headers, cookies: request fields that the answer depends on, beside those that a FastAPI route declares as
-        parameters.
+    headers, cookies: request fields that the answer depends on, beside the parameters that a FastAPI route declares.
     query: which parameters count: "all"; "declared" (those of the FastAPI route); names; left open: all but tracking
         ones. The handler does not see the others.
     sort_query: whether the order of parameters does not matter, except among those of one name: the handler is shown
@@ -304,7 +303,7 @@ def _personal(sharing: Sharing, by: By, reads: Sequence[str] | None, name: str) 
     said = _several("reads", named, _valid_name).get("reads", ())
     if reads is not None and not said:
         raise ConfigurationError(
-            f"reads={reads!r} of {name} names no request field: give those that `by` reads, such as ['authorization'], "
+            f"reads={reads!r} of {name} names no request field: name the fields that `by` reads, such as ['authorization'], "
             "or leave reads open: then no client keeps the answers"
         )
     known = [*said, *(by.reads if isinstance(by, ByField) else ())]

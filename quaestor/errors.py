@@ -66,7 +66,7 @@ class EventLayerError(DependencyError):
 class EventLayerResetError(EventLayerError):
     """Loss of the event layer's contents (it was restarted without its data): whatever was in flight is gone.
 
-    Whoever meets it treats every cached result as possibly stale and starts over.
+    Its receiver treats every cached result as possibly stale and starts over.
     """
 
 

@@ -1,16 +1,15 @@
 """Freezing of long-lived objects, which keeps them away from Python's cyclic garbage collector.
 
-A full collection walks every object that can hold references: over what a FastAPI app has loaded a pause of 60 to 100
-milliseconds, again and again, over a million registrations one of hundreds, over the writes of a few seconds one of 50 to
-100. What a process has loaded when its work begins lasts as long as the process: it is moved out of the collector's sight once.
+A full collection walks every object that can hold references. In a loaded FastAPI app each such pause takes 60 to 100
+milliseconds. A million registrations cost hundreds of milliseconds, the writes of a few seconds 50 to 100. Objects that exist
+when the work of a process begins last as long as the process. Such objects are frozen once, so the collector no longer sees them.
 
-Registrations and retained writes live long and are freed by reference counting. So where a process does nothing but matching
-full collections are switched off, the young objects are collected as always, and after every so many new ones whatever has
-outlived that is frozen too: cycles that are garbage at the start are collected, later ones only if they are so while they are
-young.
+Registrations and retained writes live long and are freed by reference counting. A process that only matches therefore switches
+full collections off. Young objects are collected as always. After a number of new objects the survivors are frozen too. Cycles
+that are garbage at the start are collected; later cycles only while they are young.
 
-In a process that serves requests the young objects are mostly those of requests under way, which go by themselves when these
-are answered: collecting them after every 700 new ones walks them again and again for nothing.
+In a process that serves requests most young objects belong to requests under way. Their end frees them. A collection after every
+700 new objects walks them again and again for nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final
 
 _NEVER: Final = 1 << 30
 _YOUNG: Final = 1
-"""The generations that are collected before what is left is frozen: a few thousand objects, a millisecond."""
+"""The generations that are collected before the survivors are frozen: a few thousand objects, a millisecond."""
 
 
 _OFTEN: Final = frozenset({700, 2_000})
@@ -37,8 +36,8 @@ def freeze_loaded() -> None:
 def ease_once() -> None:
     """The same in a process that serves requests, whose young objects are collected less often from then on.
 
-    Nothing, if anything is frozen: then somebody has decided already what of this process is long-lived. A threshold that is
-    not Python's own stays.
+    Does nothing if any object is frozen: the application has then decided already which objects are long-lived. A threshold that
+    is not Python's own stays.
     """
     if gc.get_freeze_count():
         return

@@ -78,7 +78,7 @@ class Uncacheable(StrEnum):
     NO_READS = "no-reads"
     """No captured read: nothing is known of what the response depends on."""
     UNCAPTURED = "uncaptured"
-    """A command by a client without the capture: what it read is not registered, and nobody may be told of writes there."""
+    """A command by a client without the capture: its reads are not registered, so no write to them can invalidate."""
     READ_FAILED = "read-failed"
     """A captured read failed or did not finish before the response."""
     UNREADABLE = "unreadable"
@@ -98,7 +98,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterImage:
-    """After-image: one write, as the change stream told it.
+    """After-image: one write, as the change stream delivered it.
 
     namespace: `database.collection`; `*` for GAP and TICK.
     key: the record's `_id` (a BSON value); None for COLLECTION, GAP and TICK.
@@ -108,7 +108,7 @@ class AfterImage:
     before_known: `before` is authoritative, None included (an insert had no predecessor).
     changed: of an update, the paths that it touched: everything that differs between the images lies at or below one
         of them. None: not known. Positions in arrays are components; a dot may also be part of a field's name.
-        Of COLLECTION: nothing but indexes changed, those that begin with these fields; `$**`: any. None: anything changed.
+        Of COLLECTION: only indexes changed that begin with these fields; `$**`: any index. None: anything changed.
         A poll that lists indexes puts their keys into `after`, as `index_keys`.
     wall_ms: when the database performed the write (ms since the epoch); for TICK, when ingest read that far.
     """
@@ -170,8 +170,8 @@ class CapturedRead:
     """Captured read: one query that a handler ran, and what its reply says about when and what it read.
 
     read_at: the reply's operationTime. Writes up to it *may* be contained in the result.
-    ids: the `_id` of every record returned, in order; None if the result was not read to its end, if it does not show
-        them, or if records are not what the command returns (count, distinct, most aggregates).
+    ids: the `_id` of every record returned, in order. None if the result was not read to its end, if it hides them, or if the
+    command returns no records (count, distinct, most aggregates).
     last: the last of these records, if the query has a sort and a limit.
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
@@ -191,11 +191,11 @@ class CapturedRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributors:
-    """Contributing records of a result: those that decide it though it does not show them, as one snapshot has them.
+    """Contributing records of a result, from one snapshot: they decide the result, though it does not show them.
 
     version: of the snapshot: every write up to it is contained, none after.
-    records: in the result's order, each with its `_id` and what else of it decides: of a distinct the field that holds the
-        values, of an ordered window the fields that it is ordered by, for the first and the last record that it shows.
+    records: in the result's order, each with its `_id` and its deciding fields. Of a distinct: the field that holds the values.
+    Of an ordered window: the sort fields of the first and the last record that it shows.
     complete: these are all of them.
     digests: of each record as the result shows it (planning/member_digests.py); empty: not known.
     placed: every record that the window shows has the fields that it is ordered by.
@@ -210,26 +210,25 @@ class Contributors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Registration of a query result that somebody cached, as the matching nodes need to know it. The unit of validity: one
-    registration is activated, and later invalidated at most once; a cached response is valid while all of its
-    registrations are live.
+    """Registration of a cached query result, as the matching nodes need it. The unit of validity: a registration is activated,
+    and later invalidated at most once. A cached response is valid while all of its registrations are live.
 
     id: unique for ever (invalidation/registry/registration_ids.py); the origin in it names the app process that will act on
         notifications first, the hash at its end tells the query partition.
-    query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query
+    query_id: hash of the normalised query: equal queries share it, in every process. Decides the query
         partition.
     since: every write up to it was visible to the read (it had been seen by ingest before the read began). Nodes
         replay what is newer.
-    read_at: see CapturedRead. In (since, read_at] a write may or may not be in the result: an image there that
-        contradicts the result, or that touches a member, invalidates; one that agrees with the result does not.
+    read_at: see CapturedRead. A write in (since, read_at] may or may not be in the result. An image there that contradicts the
+        result, or touches a member, invalidates; one that agrees with the result does not.
     members: the `_id`s of the result in order, or None if unknown (count, distinct, projections without _id, ...).
-    last: of a result with a limit and as many members as that, ordered by a sort or by its filter ($near, $text by
-        score): the last member's fields that it is ordered by and its _id, as a document; None otherwise or if the
-        projection hides one of them (then every matching write invalidates).
-    expires_at_ms: when the nodes may forget it without a word.
-    contributors: read after the result, and told by registering once more under the same id; None: not known, so the images
-        of each write have to tell. Images up to their version are judged without them: while the registration lives, none of
-        those changed the result, so what the snapshot has is what the result was made of.
+    last: order fields and _id of the last member, as a document; of a full result with a limit, ordered by a sort or by its
+    filter ($near, $text by score). None otherwise, or if the projection hides one of these fields: then every matching write
+    invalidates.
+    expires_at_ms: when the nodes may forget the registration silently.
+    contributors: read after the result, and sent by registering once more under the same id. None: not known, so the images of
+    each write decide. Images up to their version are judged without them: no such image changed the result, because the
+    registration lives. The snapshot therefore holds the records that made the result.
     digest, asked: see CapturedRead; the app keeps them, nodes do not receive them.
     """
 
@@ -263,8 +262,8 @@ class Usage:
     A hint: lost or repeated reports do no harm, nodes cap what they believe.
 
     queries: (query_id, reads).
-    registrations: (registration id, reads) of those that other processes made, whose query the reporting process does
-        not know; sent to every query partition.
+    registrations: (registration id, reads) of other processes' registrations, whose query the reporting process does not know;
+    sent to every query partition.
     """
 
     tenant: str
@@ -401,8 +400,8 @@ class CachedResponse:
     etag: quoted, strong unless the handler set a weak one.
     stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
         it came was stored so much earlier.
-    copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
-        0: until fresh_until_ms, and the Cache Sketch was not told of them.
+    copies_until_ms: how long copies outside may be used that are handed out now; a process that hands out later copies renews it.
+        0: until fresh_until_ms, and the Cache Sketch does not know of them.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.

@@ -1,8 +1,8 @@
 """The policy of a route: who may share its answers, what their key is made of, how long which copy lives.
 
-Read from the route (see `quaestor.middleware.routes`) before the handler runs, and kept per path. What a route leaves open is
-None: then the settings and the estimator decide. A policy only ever restricts what is true without it, except for `sharing`: a
-request with credentials is answered from cache if, and only if, its route declares with whom its answers are shared.
+The middleware reads it from the route (see `quaestor.middleware.routes`) before the handler runs, and keeps it per path. A field
+left open is None: the settings and the estimator decide. A policy only restricts, except for `sharing`. A request with
+credentials is answered from cache if, and only if, its route declares with whom its answers are shared.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class RoutePolicy:
     """The policy of one route; what it leaves open is decided by the settings and the estimator.
 
     sharing: with whom its answers are shared.
-    implied: that is concluded from what the route does, nobody has said so: then credentials that somebody asks for count
-        like any other field.
-    by: called with the ASGI scope on every request of a per-user or per-role route; returns whom the request is for, or
-        None: then it is passed by. It must verify what it reads (a signature, a session): whoever can make it return
-        somebody else's name is given somebody else's answers.
+    implied: the scope is concluded from the route, not declared. Credentials that a handler reads then count like any other
+    field.
+    by: called with the ASGI scope on every request of a per-user or per-role route; returns the user whom the request is for, or
+        None: then the cache keeps out. `by` must verify the fields that it reads (a signature, a session). A client that can
+        forge the name of a user receives the answers of that user.
     reads: names of the request fields that `by` reads, in lower case; None: unknown. `Vary` names them.
     ttl_ms: at most so long in our own store.
     cdn_ttl_ms: in CDNs that are purged.
@@ -73,8 +73,8 @@ class RoutePolicy:
         by name; None: the setting decides.
     keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
     bypass: neither look up nor store.
-    explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl,
-        tag or dependency suffices to keep an answer that read nothing from the database.
+    explicit: the route has a declaration. Its answers can be invalidated by URL. An explicit ttl, tag or dependency suffices to
+    keep an answer that read nothing from the database.
     personal: an answer is for some only: `private` outside, its key carries whom it is for.
     vary_known: `Vary` can name the fields that decide for whom an answer is. If not, no client keeps the answer.
     closed: nothing is looked up or stored.
@@ -118,8 +118,8 @@ def fingerprint(policy: RoutePolicy) -> bytes:
     """A digest of what a declaration says about whom an answer is for, by what it dies and where copies of it are looked up;
     empty if it says nothing of the kind.
 
-    Part of the key: a process of the next release, which tags a route or no longer takes it for public, must not be given what
-    was stored by the last one's word; `by` counts by its name and by the fields that it reads. The same in every process
+    Part of the key: the next release may tag a route, or no longer call it public. Its processes must not serve entries that the
+    last release stored; `by` counts by its name and by the fields that it reads. The same in every process
     that runs the same code.
     """
     said = policy.tags or policy.groups or policy.depends_on or policy.sketch_partition

@@ -42,8 +42,8 @@ class EventLayer(Protocol):
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         """Entries after the given offset of each stream, at most `count` a stream, waiting up to block_ms for the first.
 
-        block_ms = 0 does not wait. Empty list on time-out. An entry comes together with whatever had been appended, when it was
-        appended, to the streams named before its own (unless there are `count` of those).
+        block_ms = 0 does not wait. Empty list on time-out. An entry comes together with all earlier entries of the streams named
+        before its own (unless there are `count` of these).
         """
 
     def offset_at(self, stream: str, at_ms: int) -> str:
@@ -165,7 +165,7 @@ class Leases(Protocol):
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
-        """The entry; or, if there is none but the one to be passed over, the turn to fetch it.
+        """Return the entry; if there is none, or only the entry to pass over, the turn to fetch it.
 
         holder: unique per attempt.
         """
@@ -184,8 +184,8 @@ class DependencyIndex(Protocol):
     """Index of dependents: registration -> the cache keys and outside copies that depend on it. Durable until the effects are
     settled.
 
-    An invalidation is worked off as claim -> effects -> settle. A claimant that dies in between leaves its claim to be
-    reclaimed by somebody else after the lease, so no purge is lost. Every call is one atomic round trip. Raises StoreError.
+    An invalidation is worked off as claim -> effects -> settle. A claimant that dies in between leaves its claim. Another process
+    reclaims it after the lease, so no purge is lost. Every call is one atomic round trip. Raises StoreError.
     """
 
     async def add(self, dependent: Dependent) -> None:
@@ -231,8 +231,8 @@ class SharedInvalidation(Protocol):
 class SketchState:
     """State of a Cache Sketch beside its filters.
 
-    off: clients are told to leave everything to the network.
-    partitions: tokens of those that have a filter of their own.
+    off: clients leave everything to the network.
+    partitions: tokens of the partitions with their own filter.
     removed: keys that have left the union since the sketch was begun.
     """
 
@@ -255,7 +255,7 @@ class CacheSketch(Protocol):
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
         """Note that the resources changed: put each that may still have a living copy into the filter until that copy is dead.
 
-        With none it is told the time alone.
+        Without resources only the time counts.
 
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
@@ -275,7 +275,8 @@ class CacheSketch(Protocol):
         """The state of it beside its filters."""
 
     async def switch(self, *, off: bool) -> None:
-        """Have clients told to leave everything to the network, or no longer. Every process that shares the sketch tells them."""
+        """Switch the sketch off or on. While it is off, clients leave everything to the network. Every process that shares the
+        sketch follows."""
 
 
 class CdnAdapter(Protocol):
@@ -306,7 +307,7 @@ class LifetimeCdn(Protocol):
     """A CDN adapter whose CDN learns from other fields than CDN-Cache-Control how long it may keep an answer."""
 
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
-        """Headers that say so; none if CDN-Cache-Control does.
+        """Return the headers for this lifetime; none if CDN-Cache-Control suffices.
 
         lives_s: counted from when the answer's Age was 0.
         until_s: its end, in seconds since the epoch.
@@ -346,8 +347,8 @@ class QueryRegistry(Protocol):
         """Register what a response read; returns when every cell concerned has activated every query and none was invalidated
         meanwhile.
 
-        Raises RegistrationRefusedError otherwise, NotCacheableError if a read turns out to be unguardable (a view
-        that does not resolve, a time-series collection): the response may be sent, not stored, and nobody may keep it.
+        Raises RegistrationRefusedError otherwise. Raises NotCacheableError if a read cannot be guarded (a view that does not
+        resolve, a time-series collection). The response may then be sent; no cache may store it.
         """
 
     def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
@@ -398,7 +399,7 @@ class OwnWritesBarrier(Protocol):
 
 
 class LifetimeEstimator(Protocol):
-    """Estimator of how long a result will probably live. Pure arithmetic over what it was told; no I/O, no clock. Observations
+    """Estimator of how long a result will probably live. Pure arithmetic over its observations; no I/O, no clock. Observations
     may come in any order, and never raise."""
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
@@ -418,8 +419,8 @@ class LifetimeEstimator(Protocol):
         write_rate_hz: float = 0.0,
         kind: str = "",
     ) -> None:
-        """Note that these were read from the database, and are guarded from now on for ttl_ms; None: until somebody says
-        otherwise.
+        """Note that these results were read from the database, and are guarded from now on for ttl_ms; None: until further
+        notice.
 
         given_ms: the estimate that copies outside were given for their lifetime; None: none was, or another one.
         write_rate_hz, kind: as they were when it was estimated.

@@ -1,6 +1,6 @@
 """Port of the outbox, which keeps purges of CDNs until they are done.
 
-It has an implementation in memory and one in Redis; one conformance suite runs both.
+One implementation is in memory, the other in Redis; one conformance suite runs both.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ class PurgeAccounts(Protocol):
         """
 
     async def charged(self, budget: str) -> int:
-        """Number of those that were counted."""
+        """Number of the counted purges."""
 
 
 class PurgeOutbox(Protocol):
-    """Outbox of purges: a queue for each place that is purged. What was put is kept until it is done, refused or outlived,
-    whoever dies: what was taken and not done comes back when its lease is over. Every call is atomic, each target waits in a
-    queue once. Raises StoreError.
+    """Outbox of purges: a queue for each place that is purged. A purge is kept until it is done, refused or outlived, whichever
+    process dies. A purge that was taken and not done comes back when its lease is over. Every call is atomic, each target waits
+    in a queue once. Raises StoreError.
 
     durable: whether it outlives this process.
     accounts: at the providers, of all who share it.
@@ -117,7 +117,8 @@ class PurgeOutbox(Protocol):
         """Put purges in, to be taken at once; or, with a token, as taken by it."""
 
     async def take(self, queue: str, *, token: str, count: int, lease_ms: int, now_ms: int) -> list[QueuedPurge]:
-        """Take what is due, the oldest first, and what was taken and not done in time. What has no living copy is dropped."""
+        """Take the due purges, the oldest first, and purges that were taken and not done in time. A purge without a living copy
+        is dropped."""
 
     async def done(
         self, queue: str, taken: Sequence[QueuedPurge], *, again: Sequence[tuple[str, int]] = (), now_ms: int

@@ -1,8 +1,8 @@
 """The names that an answer can be invalidated by, as one query on a collection that exists for this only. Pure.
 
-A tag is a record: `invalidate(tags=["items"])` writes it, and every answer with that tag is registered as depending on it, like
-on anything else that it read. So tags need no machinery of their own: races, several processes, restarts, CDNs and the Cache
-Sketch are dealt with by what invalidates queries. The record is removed in the same breath: nothing piles up.
+A tag is a record that `invalidate(tags=["items"])` writes. Every answer with that tag is registered as depending on the record,
+as on any other read. Tags therefore need no code of their own for races, several processes, restarts, CDNs and the Cache Sketch.
+The call removes the record again, so none remain.
 """
 
 from __future__ import annotations

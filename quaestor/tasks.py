@@ -10,10 +10,10 @@ _AGAIN_S: Final = 1.0
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
-    """Cancel these and return when they are over; what they raised is theirs. Those of other event loops are left alone.
+    """Cancel these and return when they are over; what they raised is theirs. Tasks of other event loops are left alone.
 
-    A task is asked again while it goes on: up to Python 3.11 asyncio.wait_for(), which the Redis client uses, forgets a
-    cancellation that comes together with the answer, and a loop would run for ever. The caller's own cancellation is raised.
+    A task that goes on is cancelled again. Up to Python 3.11 asyncio.wait_for(), which the Redis client uses, forgets a
+    cancellation that comes together with the answer. A loop would then run for ever. The caller's own cancellation is raised.
     """
     loop = asyncio.get_running_loop()
     left = {task for task in tasks if task is not None and task.get_loop() is loop and not task.done()}
@@ -24,9 +24,8 @@ async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
 
 
 class Rests:
-    """Rests between the batches of a loop that works off whatever has come in: each as long as the last batch took, so that what
-    comes in meanwhile joins the next one. What comes in seldom is never kept waiting; what comes all the time costs half as
-    many batches. Use from one event loop.
+    """Rests between the batches of a loop that empties a queue. A rest is as long as the last batch took, so that new items join
+    the next batch. Rare items never wait; a steady flow costs half as many batches. Use from one event loop.
 
     most_s: the longest.
     """

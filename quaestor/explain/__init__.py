@@ -1,1 +1,1 @@
-"""Explanations: the way in which a query is matched, told before it runs."""
+"""Explanations: the way in which a query is matched, before it runs."""

@@ -68,11 +68,11 @@ class Explanation:
     requires: what a record must have for that, with the query's values; None: nothing, every write tries it.
     window: which of the matching records the result holds.
     fields: which fields' changes matter for records that match before and after.
-    foreign: what else it reads, by collection.
-    foreign_writes: the writes to those that count, in words.
+    foreign: the other collections that the query reads.
+    foreign_writes: the writes to these collections that count, in words.
     not_cached: why no response that ran this query is cached; empty: it is cached.
-    valid_until_ms: when one that ran it now would be over without any write, because a value in it may have been floored to a
-        unit of the clock; None: never.
+    valid_until_ms: end of a response that ran the query now, without any write. A value in the query may be the present time,
+    floored to a unit. None: no such end.
     kept: what is kept of the records that contribute to the result without being shown, if they are few enough (setting
         `max_contributors`).
     remark: something that can be done to make it better, or to have it explained better.
@@ -233,7 +233,7 @@ def _findings(query: Query) -> Findings:
 
 
 def _refusals(query: Query, findings: Findings) -> dict[Reason, None]:
-    """Why capture would refuse a response that ran this query; without repetitions, in order."""
+    """Return the reasons for which capture would refuse a response that ran this query, in order, without repetitions."""
     reasons = dict.fromkeys(findings.reasons)
     if query.operation is Operation.AGGREGATE:
         reasons |= dict.fromkeys(aggregation.refusals(query.pipeline))

@@ -81,8 +81,8 @@ def assert_invalidated_by(
 ) -> AnswerT:
     """Assert that a write ends the cached answer of a URL; returns the first answer after that.
 
-    The URL is cached first, see assert_cached(). `write` is then called once, and the URL is asked for until an answer comes from
-    the handler, or from a newer entry: its ETag differs. With a Quaestor in the same process that is the first answer after
+    The URL is cached first, see assert_cached(). `write` is then called once. The URL is asked for until an answer comes from the
+    handler, or from a newer entry: its ETag differs. With a Quaestor in the same process that is the first answer after
     `settled_sync()`; the assertion also works over HTTP, where the process is another one.
 
     Raises AssertionError with the last Cache-Status if the entry from before the write is still served after within_s seconds.

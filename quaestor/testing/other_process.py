@@ -17,7 +17,7 @@ class OtherProcess:
     """Running writer on one collection, a process of its own; a context manager."""
 
     def __init__(self, mongo_url: str, database: str, collection: str = "flights") -> None:
-        # -P and the file's name: the writer is somebody else's program, not a part of this package.
+        # -P and the file's name: the writer is a foreign program, not a part of this package.
         self._process = subprocess.Popen(
             [sys.executable, "-P", writer.__file__, mongo_url, database, collection],
             stdin=subprocess.PIPE,

@@ -33,8 +33,8 @@ def stop_tree(server: Server, *, grace_s: float = 5.0) -> None:
 
 
 def end(processes: Sequence[psutil.Process], *, grace_s: float = 5.0) -> None:
-    """SIGTERM, and SIGKILL for those that still live after the grace. Gone ones are passed over (no pid is reused:
-    psutil compares the time of creation)."""
+    """End processes: SIGTERM, then SIGKILL after the grace. Ended processes are passed over (no pid is reused: psutil compares
+    the time of creation)."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.terminate()

@@ -1,4 +1,4 @@
-"""Part of the stack that answered: told from the headers of a response, as any outside observer could."""
+"""Part of the stack that answered, from the headers of a response, as any outside observer sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ServedFrom(StrEnum):
 def served_from(headers: Mapping[str, str]) -> ServedFrom:
     """Part of the stack that answered.
 
-    Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
+    Each cache on the way adds a member to Cache-Status (RFC 9211), the cache nearest to the user last.
 
     headers: case-insensitive, as httpx gives them, or with lower-case names.
     """

