@@ -1,7 +1,7 @@
 """CDNs that Quaestor can purge, each a `quaestor.ports.CdnAdapter`.
 
-A provider is one small module that implements `Place`; `Delivery` makes an adapter of it (batches, pace, retries), and `FanOut`
-one adapter of several.
+Each provider is a small module that implements `Place`. `Delivery` turns a place into an adapter with batches, pace and retries.
+`FanOut` joins several adapters into one.
 """
 
 from quaestor.cdn_adapters.akamai import Akamai

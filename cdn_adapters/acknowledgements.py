@@ -1,7 +1,7 @@
 """Acknowledgements of purges on their way to the outbox.
 
-The outbox is told of some at a time; what is acknowledged meanwhile goes with the next call. So the more requests are answered,
-the fewer round trips each of them costs.
+One call reports several acknowledgements to the outbox. Acknowledgements that arrive during a call go with the next call. With
+more answered requests, each request therefore costs fewer round trips.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from quaestor.tasks import ended
 
 
 class _Batch:
-    """Acknowledgements that the outbox is told of together.
+    """Acknowledgements that one call reports to the outbox.
 
-    told: when it knows them, or has not answered.
+    The future `told` is done when the outbox has the batch, and fails when the outbox does not answer.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class _Batch:
 class Acknowledgements:
     """Acknowledgements of one sender. Use from one event loop.
 
-    tell: tells the outbox of these; one call at a time.
+    tell: reports purges as done to the outbox; one call at a time.
     """
 
     def __init__(self, tell: Callable[[Sequence[QueuedPurge]], Awaitable[None]]) -> None:
@@ -36,7 +36,7 @@ class Acknowledgements:
         self._telling: asyncio.Task[None] | None = None
 
     async def done(self, held: Sequence[QueuedPurge]) -> None:
-        """Have the outbox told that these are done, and return when it was. Raises what `tell` raises."""
+        """Report these purges as done to the outbox; return when the outbox has them. Raises what `tell` raises."""
         if self._next is None:
             self._next = _Batch()
         batch = self._next
@@ -46,11 +46,11 @@ class Acknowledgements:
         await asyncio.shield(batch.told)
 
     async def aclose(self) -> None:
-        """End. What was not told by then is not told."""
+        """End. Acknowledgements that have not reached the outbox by then are lost."""
         await ended((self._telling,))
 
     async def _tell_all(self) -> None:
-        """Tell one batch after the other, until there is none."""
+        """Report one batch after the other, until there is none."""
         try:
             while (batch := self._next) is not None:
                 self._next = None
@@ -64,6 +64,6 @@ class Acknowledgements:
             batch.told.set_result(None)
         except Exception as error:
             batch.told.set_exception(error)
-            batch.told.exception()  # told to who waits, unless that one has gone
+            batch.told.exception()  # marks the error as seen: callers may have gone
         finally:
-            batch.told.cancel()  # if the loop ends; otherwise it is over
+            batch.told.cancel()  # cancels the callers if the loop ends; otherwise the future is done

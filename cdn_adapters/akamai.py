@@ -23,9 +23,9 @@ from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import ConfigurationError
 
 _IN_TAGS: Final = "!#$&'+-.^_`|~"
-"""Besides letters and digits, and the percent sign that spells all others."""
+"""Characters that stay as they are, besides letters and digits. The percent sign spells all others."""
 _WAIT_S: Final = 5.0
-"""Advised by the documentation after a 429."""
+"""Pause that the documentation advises after a 429."""
 
 
 class Akamai(HostedPlace):
@@ -33,10 +33,9 @@ class Akamai(HostedPlace):
 
     host: of the API client, e.g. "akab-....luna.akamaiapis.net".
     client_token, client_secret, access_token: of the API client, with READ-WRITE for CCU APIs.
-    account: names the account whose purges are limited together; by default the host.
+    account: name of the account whose purges are limited together; by default the host.
     network: production or staging.
-    soft: `invalidate` instead of `delete`: the edge asks again with a condition, and may serve the old object while the origin is
-        away.
+    soft: `invalidate` instead of `delete`. The edge then revalidates, and may serve the old object while the origin is away.
     tiered: whether purges are repeated.
     base_url, timeout_s: of the API; by default https:// and the host.
     clock, nonce: replaced in tests.
@@ -86,7 +85,7 @@ class Akamai(HostedPlace):
         self.capabilities = Capabilities(
             kinds=(TAG, URL),
             batch={TAG: 400, URL: 400},
-            batch_bytes=45_000,  # of 50,000, which quotes and commas take the rest of
+            batch_bytes=45_000,  # of 50,000; quotes and commas take the rest
             soft=True,
             tag_field=TagField(
                 name="edge-cache-tag", separator=",", budget_bytes=7_900, max_tags=128, max_tag_bytes=128
@@ -140,7 +139,7 @@ class Akamai(HostedPlace):
         )
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """See HostedPlace: 429 says what was too much, 507 is the same of an older limit; 400 may be about the clock."""
+        """See HostedPlace. A 429 names the exceeded limit; 507 is the same of an older limit. A 400 may be about the clock."""
         if response.status_code in (429, 507):
             said = without(self.explained(response), self.secrets())
             return Throttled(retry_after_s=retry_after_s(response) or _WAIT_S, reason=said, pace=_pace(response))
@@ -163,12 +162,12 @@ class Akamai(HostedPlace):
 
 
 def _allowed(tag: str) -> str:
-    """A tag of the characters that Akamai allows; two different tags remain so."""
+    """Spell a tag in the characters that Akamai allows. Different tags stay different."""
     return quote(tag, safe=_IN_TAGS)
 
 
 def _pace(response: httpx.Response) -> Pace | None:
-    """Of the scarcer of the two buckets: requests, and the objects of this kind."""
+    """Return the pace of the scarcer bucket: of the requests, or of the objects of this kind."""
     paces = []
     for suffix in ("", "-objects"):
         remaining = number_field(response, "x-ratelimit-remaining" + suffix)

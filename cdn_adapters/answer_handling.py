@@ -1,7 +1,7 @@
 """Handling of the answers to a sender's requests: purges are done, put back with growing pauses, or become dead letters.
 
-Several requests may be under way at once; an answer concerns its own purges alone. Of several that failed together the first one
-makes the next pause longer, not each.
+Several requests may be under way at once. An answer concerns only the purges of its own request. When several requests fail
+together, only the first failure makes the next pause longer.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from quaestor.runtime.supervision.supervisor import Errands
 from quaestor.tasks import ended
 
 TIER_SLACK_MS: Final = 500
-"""Added to a provider's bound before its tiers are purged again."""
+"""Delay beyond a provider's bound, before the tiers are purged again."""
 
 
 class LowerSender(Protocol):
-    """Sender of a place that is filled by this one."""
+    """Sender of a place that the place of this sender fills."""
 
     place: Place
 
@@ -42,10 +42,10 @@ class LowerSender(Protocol):
 
 
 class Handled(NamedTuple):
-    """Consequences of an answer for what is sent next.
+    """Consequences of an answer for the next requests.
 
     pause_s: before the next request.
-    again: requests to be sent in the place of one that was refused.
+    again: requests to send in the place of a refused one.
     """
 
     pause_s: float = 0.0
@@ -57,7 +57,6 @@ class AnswerHandling:
 
     below: see Sender.
     wake: called when a purge that was only accepted is over.
-
     state: see Sender.
     open_targets: targets of requests that were accepted and are not completed.
     """
@@ -103,16 +102,16 @@ class AnswerHandling:
         self._accepted: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
-        """End. What is not acknowledged to the outbox by then comes back."""
+        """End. Purges whose acknowledgement has not reached the outbox by then come back."""
         await ended(self._accepted)
         await self._acknowledgements.aclose()
 
     async def send(
         self, connection: Connection, request: PurgeRequest, answered: Callable[[], None] = lambda: None
     ) -> Handled:
-        """Send one request and act on the answer; raises StoreError if the outbox does not answer.
+        """Send one request and act on the answer. Raises StoreError if the outbox does not answer.
 
-        answered: called when the place has answered, or has failed to.
+        answered: called when the place has answered or failed to answer.
         """
         waits = self._waits.under_way([purge.member for purge in request.held])
         failures = self._failures
@@ -132,21 +131,21 @@ class AnswerHandling:
                 event = "cdn.away" if answer.retryable else "cdn.refused"
                 return Handled(await self._failed(request.held, event, answer, failures))
             return await self._answered(connection, request, answer, waits, failures)
-        except BaseException:  # it is sent again: who waits for it waits for that
+        except BaseException:  # the purges are sent again, and their waits go on
             waits.missed()
             raise
 
     async def release(self, held: Sequence[QueuedPurge]) -> None:
-        """Put these back, untried. Raises StoreError."""
+        """Put these purges back, untried. Raises StoreError."""
         if held:
             await self._own.told(held)
             now_ms = self._clock()
             await self._outbox.retry(self._queue, held, due_ms=now_ms, failed=False, now_ms=now_ms)
 
     def paused_s(self, failures: int | None = None) -> float:
-        """The next pause: doubled each time, and not the same in all processes.
+        """Return the next pause in seconds: doubled each time, and random so that processes differ.
 
-        failures: number of pauses before the request that has failed was sent; None: as many as now.
+        failures: number of pauses before the failed request was sent; None: as many as now.
         """
         if failures is None or failures == self._failures:
             self._failures += 1
@@ -189,7 +188,7 @@ class AnswerHandling:
         again = [(ON_ITS_WAY, now_ms + self._options.repurge_after_ms)]
         if capabilities.tiered:
             again.append((TIERS, now_ms + capabilities.effective_within_ms + TIER_SLACK_MS))
-        for sender in self._below:  # before this is forgotten, so that it is not lost in between
+        for sender in self._below:  # before the outbox forgets the purges, so that none is lost in between
             kinds = sender.place.capabilities.kinds
             targets = [one for one in dict.fromkeys(target_of(purge.member) for purge in held) if one.by in kinds]
             if targets:
@@ -212,7 +211,7 @@ class AnswerHandling:
         self._count_answer("rejected")
         if len(targets) > 1 and not self._limited:
             return Handled(again=request.halves())
-        if len(targets) > 1:  # smaller and smaller, until the one that is refused is alone
+        if len(targets) > 1:  # halve the batches until the refused target is alone
             self._pace.largest = max(1, len(targets) // 2)
             await self.release(held)
         else:
@@ -223,7 +222,7 @@ class AnswerHandling:
     async def _failed(
         self, held: Sequence[QueuedPurge], event: str, error: CdnError, failures: int | None = None
     ) -> float:
-        """Put these back; the pause before the next request, in seconds."""
+        """Put these purges back; return the pause before the next request, in seconds."""
         self.state = "dark"
         self._count_answer("failed")
         self._telemetry.invalidations.purges.labels(self._place.name, "failed").inc(len(held))
@@ -237,7 +236,7 @@ class AnswerHandling:
     async def _complete(
         self, connection: Connection, answer: Answer, targets: int, held: Sequence[QueuedPurge], waits: UnderWay
     ) -> None:
-        """Ask for the completion of an accepted purge until it is known; sent again if it was lost."""
+        """Poll an accepted purge until it is completed; put the purge back if the place lost it."""
         try:
             while isinstance(answer, Accepted):
                 lease_ms = self._options.lease_ms + int(answer.ask_after_s * 1_000)
@@ -252,7 +251,7 @@ class AnswerHandling:
                 waits.done()
                 return
             await self._failed(held, "cdn.refused", CdnError(answer.reason))
-        except StoreError as error:  # the lease ends, and it is sent again
+        except StoreError as error:  # the lease ends, and the purge is sent again
             self._telemetry.failure("store", "cdn.outbox_away", error)
         finally:
             waits.missed()

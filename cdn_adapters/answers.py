@@ -1,4 +1,4 @@
-"""Answers of a place to a purge request. What may be tried again as it is (no answer, 5xx) is a retryable CdnError instead."""
+"""Answers of a place to a purge request. A failure that a retry may mend (no answer, 5xx) is a retryable CdnError instead."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Pace that a provider's own rate fields ask for (X-RateLimit-*, RateLimit).
+    """Pace that a provider's rate fields ask for (X-RateLimit-*, RateLimit).
 
-    remaining: requests that are left before it refuses.
+    remaining: requests left before the provider refuses.
     reset_s: seconds until there are more.
     """
 
@@ -26,10 +26,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """Acceptance: the completion of the purge is to be asked for.
+    """Acceptance: the sender polls for the completion of the purge.
 
-    ticket: what it is asked by: `Connection.completed`.
-    ask_after_s: not before then.
+    ticket: argument of `Connection.completed`.
+    ask_after_s: pause before the first poll.
     """
 
     ticket: str
@@ -39,11 +39,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Refusal of a purge, which would be refused again.
+    """Refusal of a purge; the same purge would be refused again.
 
     reason: for people, without a secret.
-    place_wide: it is not about these targets (credentials, zone, plan): all purges are kept until it is mended. Otherwise
-        the targets are tried one by one, and those that are refused alone become dead letters.
+    place_wide: the refusal is not about these targets but about credentials, zone or plan. All purges are kept until it is
+        mended.
+        Otherwise the targets are tried one by one, and targets that are refused alone become dead letters.
     """
 
     reason: str
@@ -55,7 +56,7 @@ class Rejected:
 class Throttled:
     """Refusal of a purge because there were too many.
 
-    retry_after_s: what the provider said; None: nothing.
+    retry_after_s: pause that the provider named; None: it named none.
     """
 
     retry_after_s: float | None = None

@@ -36,13 +36,14 @@ _ASK_AFTER_S: Final = 10.0
 class AzureFrontDoor(AsynchronousPlace):
     """An endpoint of Azure Front Door. Implements Place.
 
-    subscription, resource_group, profile, endpoint: where it is.
-    tenant, client_id, client_secret: of an app registration that may purge it (CDN Endpoint Contributor).
-    domains: its domains, purged when everything is; URLs name their own.
+    subscription, resource_group, profile, endpoint: names of the endpoint.
+    tenant, client_id, client_secret: of an app registration that may purge the endpoint (CDN Endpoint Contributor).
+    domains: of the endpoint; a purge of everything names them. URLs name their own.
     base_url, login_url, timeout_s: of the API and of the tokens.
     clock: monotonic seconds, for a token's age; replaced in tests.
 
-    It knows no tags; a purge takes up to 10 minutes, ignores query and case, and reaches a path on every named domain.
+    Azure Front Door knows no tags. A purge takes up to 10 minutes, ignores query and case, and reaches a path on every named
+    domain.
     """
 
     name = "azure-front-door"
@@ -84,7 +85,7 @@ class AzureFrontDoor(AsynchronousPlace):
         )
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
-        """See HostedPlace. Paths and domains are lists of their own: each path is purged on each domain."""
+        """See HostedPlace. Paths and domains are separate lists: each path is purged on each domain."""
         urls = [urlsplit(target.value) for target in targets]
         if targets[0].by == EVERYTHING:
             paths, domains = ["/*"], list(self._domains)
@@ -117,7 +118,7 @@ class AzureFrontDoor(AsynchronousPlace):
         return f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else response.text
 
     def answer(self, response: httpx.Response) -> Answer:
-        """See HostedPlace: 202 with the address of an operation, or 200 when it was done at once."""
+        """See HostedPlace: 202 with the address of an operation, or 200 when the purge is done at once."""
         if response.status_code == 200:
             return Delivered(pace=_pace(response))
         where = response.headers.get("azure-asyncoperation") or response.headers.get("location") or ""
@@ -128,7 +129,7 @@ class AzureFrontDoor(AsynchronousPlace):
         )
 
     def status(self, response: httpx.Response, ticket: str) -> Answer:
-        """See HostedPlace: `status` of the operation; 200 or 204 without one ends it too."""
+        """See HostedPlace: `status` of the operation. A 200 or 204 without a status ends the operation too."""
         status = json_object(response).get("status")
         if response.status_code == 202 or status in ("InProgress", "Running", "Accepted", "NotStarted"):
             return Accepted(ticket=ticket, ask_after_s=retry_after_s(response) or _ASK_AFTER_S)
@@ -139,13 +140,13 @@ class AzureFrontDoor(AsynchronousPlace):
         return Delivered()
 
     def _ticket(self, where: str) -> str:
-        """Path and query of an operation. Raises CdnError for one elsewhere: it would be sent the token."""
+        """Return path and query of an operation. Raises CdnError for an address elsewhere, which would receive the token."""
         if not where.startswith(self._base + "/"):
             raise CdnError(f"Azure named an operation outside of {self._base}: it is not asked")
         return where.removeprefix(self._base)
 
 
 def _pace(response: httpx.Response) -> Pace | None:
-    """Of ARM's writes, which come back at ten a second."""
+    """Return the pace of ARM's writes, which come back at ten a second."""
     remaining = number_field(response, "x-ms-ratelimit-remaining-subscription-writes")
     return None if remaining is None else Pace(remaining=remaining, reset_s=0.1)

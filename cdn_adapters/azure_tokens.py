@@ -13,7 +13,7 @@ from quaestor.cdn_adapters.secret_settings import secret, without
 from quaestor.errors import CdnError
 
 _EARLY_S = 120.0
-"""A token is renewed so long before it expires."""
+"""Seconds between a token's renewal and its expiry."""
 
 
 class AzureTokens:
@@ -36,17 +36,17 @@ class AzureTokens:
         self._until = 0.0
 
     async def token(self, client: httpx.AsyncClient) -> str:
-        """A token that is valid now. Raises CdnError if none can be fetched, not retryable if the secret is refused."""
+        """Return a valid token. Raises CdnError if none can be fetched; not retryable if the secret is refused."""
         if self._token is None or self._clock() >= self._until:
             self._token = await self._fetch(client)
         return self._token.get_secret_value()
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """Secrets and tokens that may not be shown."""
+        """Return the secrets and tokens that may not be shown."""
         return (self._secret,) if self._token is None else (self._secret, self._token)
 
     def forget(self) -> None:
-        """Fetch another token next time: this one was refused."""
+        """Drop the token, which was refused; the next call fetches another."""
         self._token = None
 
     async def _fetch(self, client: httpx.AsyncClient) -> SecretStr:

@@ -1,4 +1,4 @@
-"""Backlog of one place: whether it takes purges as fast as there are, and what may be promised meanwhile. Pure."""
+"""Backlog of one place: whether the place keeps up with its purges, and how long copies may live meanwhile. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from quaestor.cdn_adapters.capabilities import EVERYTHING, Capabilities, Unit
 from quaestor.purge_ports import QueueSize
 
 LATE_MS: Final = 2_000
-"""A place with an open purge that is older than this has fallen behind."""
+"""Age of the oldest open purge from which a place has fallen behind."""
 SHORT_MS: Final = 5_000
-"""Lifetime of copies in a place that has fallen behind: a purge of them would come late, or not at all."""
+"""Lifetime of copies in a place that has fallen behind: a purge of them would come late, or never."""
 DARK: Final = "dark"
 OVER_BUDGET: Final = "over-budget"
 """States of a place, besides "ok" and "throttled"."""
@@ -20,9 +20,9 @@ OVER_BUDGET: Final = "over-budget"
 class Backlog:
     """The backlog of one place, as every process sees it: by the age of the oldest open purge.
 
-    late: it has fallen behind, is dark, or over budget.
-    turned: that, or why it is so, has changed at the last call of told().
-    copies_live_ms: how long copies may live that are handed out now; None: as long as otherwise.
+    late: the place has fallen behind, is dark, or is over budget.
+    turned: whether `late`, or its reason, has changed at the last note.
+    copies_live_ms: lifetime of copies that are handed out now; None: as long as otherwise.
     """
 
     def __init__(self, capabilities: Capabilities) -> None:
@@ -33,10 +33,10 @@ class Backlog:
         self._capabilities = capabilities
 
     def told(self, size: QueueSize, state: str, now_ms: int, *, over_budget: bool = False) -> str:
-        """Note the size of the queue; the state that the place is in, whoever sends.
+        """Note the size of the queue; return the state of the place, for any sending process.
 
         state: as this process's sender knows it.
-        over_budget: nothing may be sent this month any more, so what is handed out now must end by itself.
+        over_budget: the month's budget is spent: no purge may be sent, so new copies must expire by themselves.
         """
         before, bound_ms = (self.late, self._over_budget), self._capabilities.effective_within_ms
         behind = size.oldest_ms is not None and now_ms - size.oldest_ms > LATE_MS
@@ -47,7 +47,7 @@ class Backlog:
         elif behind:
             self.copies_live_ms = max(SHORT_MS, bound_ms)
         elif size.oldest_ms is not None and bound_ms:
-            self.copies_live_ms = bound_ms  # what a tier above still holds may come back with them
+            self.copies_live_ms = bound_ms  # copies that a tier above still holds may come back
         else:
             self.copies_live_ms = None
         if over_budget:
@@ -57,8 +57,12 @@ class Backlog:
         return DARK if state == DARK else "throttled"
 
     def stale_at_most_s(self, size: QueueSize, state: str, now_ms: int) -> float:
-        """Seconds for which the place may still serve what open purges are about: until they are sent at the pace of its rates,
-        or the copies have expired, if that is sooner or nothing is sent. Infinite: nobody knows. 0: nothing is open."""
+        """Return the seconds for which the place may still serve the targets of open purges.
+
+        The time ends when the purges are sent at the pace of the place's rates, or when the copies expire, if that is sooner. If
+        nothing
+        is sent, only the expiry counts. Infinite: unknown. 0: no purge is open.
+        """
         if size.oldest_ms is None:
             return 0.0
         expired_s = math.inf if size.until_ms is None else max(0, size.until_ms - now_ms) / 1_000
@@ -66,13 +70,13 @@ class Backlog:
         return expired_s if sent_s is None else min(sent_s, expired_s)
 
     def capacity_per_s(self, kind: str) -> float | None:
-        """Targets of this kind that the place takes in a second, in full batches; None: it has no rates for them."""
+        """Return how many targets of this kind the place takes in a second, in full batches; None: no rate limits them."""
         batch = self._capabilities.batch_of(kind)
         rates = self._capabilities.rates_of(kind)
         return min((rate.per_s * (1 if rate.unit is Unit.TARGET else batch) for rate in rates), default=None)
 
     def drained_within_s(self, size: QueueSize) -> float | None:
-        """Seconds in which what is open can be sent, whatever kind it is of; None: nobody knows, as the place has no rates."""
+        """Return the seconds in which the open purges can be sent, of any kind; None: unknown, as the place has no rates."""
         kinds = [kind for kind in self._capabilities.kinds if kind != EVERYTHING] or self._capabilities.kinds
         speeds = [speed for kind in kinds if (speed := self.capacity_per_s(kind)) is not None]
         if not speeds:

@@ -1,8 +1,8 @@
-"""Purges on their way to one place: gathered into batches, sent one batch at a time, and kept until they were acknowledged.
+"""Purges on their way to one place: gathered into batches, sent one batch at a time, and kept until acknowledged.
 
-While a batch is under way, what comes in waits and goes with the next, each target
-once; so a quiet system purges without delay and a busy one in full batches. A target that comes in while it is under way is
-sent again: the purge under way may have happened before the write.
+Targets that arrive while a batch is under way wait for the next batch, each target once. A quiet system therefore purges without
+delay, and a busy one in full batches. A target that arrives while it is under way is sent again: the purge under way may have
+happened before the write.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Outcome(StrEnum):
     FAILED = "failed"
     """Not acknowledged; the targets are kept and tried again."""
     ABANDONED = "abandoned"
-    """Kept so long that every copy is dead."""
+    """Kept until every copy has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeEvent:
     """One attempt to deliver purges, for metrics and logs.
 
-    place: address of the place it was sent to.
-    targets: how many were purged, are kept, or were given up.
+    place: address of the purged place.
+    targets: number of targets that were purged, are kept, or were given up.
     error: of FAILED.
     """
 
@@ -46,16 +46,15 @@ class PurgeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Limits of one place's batches: their size and pace, and how long what was not acknowledged is tried again.
+    """Limits of one place's batches: size, pace, and the retries of unacknowledged targets.
 
-    linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same
-        moment.
+    linger_ms: how long the first target of an idle place waits for others; 0 still gathers targets of the same moment.
     pause_ms: pause after each acknowledged batch, for a provider that limits the rate of purges; 0: none.
     max_targets: of one batch.
     max_bytes: of one batch.
     max_pending: targets kept for a place; more are refused.
-    first_retry_ms, last_retry_ms: pause after the first failure, doubled after each further one up to the last.
-    copies_live_ms: after this a target is dropped, because whatever it would have removed has expired.
+    first_retry_ms, last_retry_ms: pause after the first failure, doubled after each further failure up to the last.
+    copies_live_ms: age at which a target is dropped, because every copy of it has expired.
     """
 
     linger_ms: int = 0
@@ -72,7 +71,7 @@ class BatchLimits:
 class _Call:
     """One caller of purge().
 
-    left: targets that it still waits for.
+    left: targets that the caller still waits for.
     """
 
     left: int
@@ -81,7 +80,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pending:
-    """A target that was not acknowledged yet, and who waits for it."""
+    """A target that is not acknowledged yet, with the calls that wait for it."""
 
     since_ms: float
     calls: list[_Call] = field(default_factory=list)
@@ -94,7 +93,7 @@ def _monotonic_ms() -> float:
 class PurgeBatches:
     """Queue of one place, and the task that empties it. Use it from one event loop at a time.
 
-    place: its address in errors and events.
+    place: address in errors and events.
     observe: called after every attempt; must not raise.
     sleep, clock: replaced in tests.
     """
@@ -123,15 +122,17 @@ class PurgeBatches:
 
     @property
     def pending(self) -> int:
-        """Targets that were not acknowledged yet."""
+        """Targets that are not acknowledged yet."""
         return len(self._waiting) + len(self._under_way)
 
     async def purge(self, targets: Iterable[Target]) -> None:
-        """Purge these; returns when all were acknowledged after this call began.
+        """Purge these targets; return when all were acknowledged after this call began.
 
-        Raises CdnError when an attempt failed meanwhile, or when too many are pending. In the first case the targets are kept
-        and tried again by themselves; asking again is harmless and waits for the next attempt. So is cancelling: what was
-        accepted is purged.
+        Raises CdnError when an attempt failed meanwhile, or when too many targets are pending. After a failed attempt the targets
+        are
+        kept, and tried again without another call. Another call is harmless and waits for the next attempt. Cancelling is
+        harmless too:
+        accepted targets are purged.
         """
         wanted = tuple(dict.fromkeys(targets))
         if not wanted:
@@ -154,7 +155,7 @@ class PurgeBatches:
         await call.done
 
     async def aclose(self) -> None:
-        """Stop. Callers that still wait get a CdnError; targets that are still pending are given up."""
+        """Stop. Waiting callers get a CdnError; pending targets are given up."""
         worker, self._worker = self._worker, None
         await ended((worker,))
         self._put_back()
@@ -167,7 +168,7 @@ class PurgeBatches:
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
         if self._worker is None or self._worker.done() or self._worker.get_loop() is not loop:
-            self._put_back()  # of a loop that has ended
+            self._put_back()  # targets of a loop that has ended
             self._arrived = asyncio.Event()
             self._worker = loop.create_task(self._work(), name=f"quaestor-purges-{self.place}")
 
@@ -225,7 +226,9 @@ class PurgeBatches:
         self._observe(PurgeEvent(place=self.place, outcome=Outcome.PURGED, targets=targets))
 
     def _failed(self, error: CdnError) -> None:
-        """Keep what is not too old. The next batch is half as large, so one target that is always refused ends up alone."""
+        """Keep the targets that are not too old. The next batch is half as large, so a target that is always refused ends up
+        alone.
+        """
         self._put_back()
         self._batch_size = max(1, self._batch_size // 2)
         self._fail_callers(error)
@@ -255,7 +258,7 @@ class PurgeBatches:
 
 
 def _again(error: CdnError) -> CdnError:
-    """The same error for one more caller: raising one object in several tasks would mix their tracebacks."""
+    """Copy the error for one more caller: raising one object in several tasks would mix their tracebacks."""
     copy = CdnError(str(error), retryable=error.retryable, retry_after_s=error.retry_after_s)
     copy.__cause__ = error.__cause__
     return copy

@@ -1,4 +1,4 @@
-"""Budget of a place's purges in a month, in money, counted in Redis for all processes that share the account."""
+"""Monthly budget of a place's purges, in money, counted in Redis for all processes that share the account."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from quaestor.purge_ports import PurgeAccounts
 
 
 class MonthlyBudget:
-    """Budget of one place. A month is one of UTC; what is left at its end is forfeited.
+    """Budget of one place. Months are UTC; an unspent rest is forfeited at the end of the month.
 
-    usd: what purges of a month may cost, beyond those that cost nothing.
-    left: targets that may still be sent this month, as far as it was asked; less than 1: it is spent.
+    usd: bound of the month's price, beyond the free purges.
+    left: targets that may still be sent this month, as of the last look; less than 1: the budget is spent.
 
-    Raises ConfigurationError if it is negative, or the place has no price.
+    Raises ConfigurationError if the budget is negative, or the place has no price.
     """
 
     def __init__(self, place: Place, *, usd: float, accounts: PurgeAccounts, clock: Clock) -> None:
@@ -30,11 +30,13 @@ class MonthlyBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the budget is spent."""
         return self.left < 1
 
     async def pay(self, targets: int) -> bool:
-        """Pay for these, if as many are left; `left` says how many there are otherwise. Raises StoreError."""
+        """Pay for these targets and return True, if as many are left; otherwise update `left` and return False. Raises
+        StoreError.
+        """
         if await self._accounts.charge(self._month(), number=targets, most=self.most):
             self.left = max(1, self.left)  # a new month may have begun
             return True
@@ -42,11 +44,11 @@ class MonthlyBudget:
         return False
 
     async def refund(self, targets: int) -> None:
-        """Take these back: the provider has refused them. Raises StoreError."""
+        """Refund these targets, which the provider has refused. Raises StoreError."""
         await self._accounts.charge(self._month(), number=-targets, most=UNBOUNDED)
 
     async def look(self) -> None:
-        """See how many are left, whoever has paid. Raises StoreError."""
+        """Update `left` with the payments of all processes. Raises StoreError."""
         self.left = self.most - await self._accounts.charged(self._month())
 
     def _month(self) -> str:
@@ -54,7 +56,7 @@ class MonthlyBudget:
 
 
 def checked_cost(place: Place, usd: float) -> Cost:
-    """The price of this place's purges, for which there is a budget. Raises ConfigurationError, see MonthlyBudget."""
+    """Return the price of this place's purges, for a budget. Raises ConfigurationError, see MonthlyBudget."""
     cost = place.capabilities.cost
     if cost is None or cost.usd_a_target <= 0:
         raise ConfigurationError(f"purges of {place.name} have no price: leave budget_usd out")

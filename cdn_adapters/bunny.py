@@ -1,4 +1,4 @@
-"""Bunny: purges of a pull zone by tag, or of a URL; one a request.
+"""Bunny: purges of a pull zone by tag, or of a URL; one purge a request.
 
 API: docs.bunny.net/cdn/purge-cache; limits read 2026-11. Tested on its contract, not on Bunny.
 """
@@ -23,7 +23,7 @@ class Bunny(NumberedZone):
 
     zone: its number.
     key: the account's API key.
-    account: names the account whose purges are limited together; by default the zone.
+    account: name of the account whose purges are limited together; by default the zone.
     tiered: whether purges are repeated; for a zone with Origin Shield or Perma-Cache.
     base_url, timeout_s: of the API.
     """
@@ -52,7 +52,7 @@ class Bunny(NumberedZone):
         )  # fmt: skip
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
-        """See HostedPlace. A URL is purged exactly: without `exactPath` one that ends in `/` would be a prefix."""
+        """See HostedPlace. A URL is purged exactly: without `exactPath` a URL that ends in `/` would be a prefix."""
         fields = {"accesskey": self._key.get_secret_value()}
         value = targets[0].value
         if targets[0].by == TAG:

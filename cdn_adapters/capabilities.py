@@ -1,4 +1,4 @@
-"""Capabilities of a place, as data: what it can purge, in which requests, how fast, and until when a purge is effective."""
+"""Capabilities of a place, as data: the kinds of its purges, their requests, their pace, and when a purge is effective."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EVERYTHING: Final = "everything"
 KINDS: Final = (TAG, URL, PREFIX, EVERYTHING)
 
 UNBOUNDED: Final = 1 << 30
-"""Stands for no limit."""
+"""Number that stands for no limit."""
 
 
 class Owner(StrEnum):
-    """Owners of a provider's token bucket: whatever shares it is limited together."""
+    """Owners of a provider's token bucket: all users of a bucket are limited together."""
 
     ACCOUNT = "account"
     ZONE = "zone"
@@ -31,7 +31,7 @@ class Owner(StrEnum):
 
 
 class Unit(StrEnum):
-    """Units that a token of a bucket pays for."""
+    """Units that one token of a bucket pays for."""
 
     REQUEST = "request"
     TARGET = "target"
@@ -39,14 +39,14 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Token bucket that a provider keeps for somebody.
+    """Token bucket that a provider keeps for an account, a zone or a server.
 
     bucket: its name, without a secret, e.g. "cloudflare/account/3f2a"; equal names are one bucket for all processes.
-    owner: whose it is.
+    owner: its owner.
     per_s: tokens that come back in a second.
-    burst: tokens that it holds.
+    burst: tokens that the bucket holds.
     unit: what one token pays for.
-    kinds: kinds of purge that take from it.
+    kinds: kinds of purge that take from the bucket.
     """
 
     bucket: str
@@ -59,11 +59,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagField:
-    """Response field that tells a place the tags of an answer.
+    """Response field that carries an answer's tags to a place.
 
     name: lower case.
     separator: between two tags.
-    budget_bytes: of the whole value; a provider ignores or refuses what is longer.
+    budget_bytes: of the whole value; a provider ignores or refuses longer values.
     max_tags: of one answer.
     max_tag_bytes: of one tag.
     case_sensitive: whether `A` and `a` are two tags.
@@ -79,18 +79,18 @@ class TagField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifetimeField:
-    """Response field that tells a place how long it may keep an answer, for one that does not know CDN-Cache-Control.
+    """Response field that carries an answer's lifetime to a place that does not know CDN-Cache-Control.
 
     name: lower case.
-    form: its value, with {lives_s}, the lifetime counted from when the answer's Age was 0, or its end: {until_s}, in seconds
-        since the epoch, or {until_date}, as an HTTP date.
+    form: template of the value. {lives_s} is the lifetime in seconds, counted from an Age of 0.
+        {until_s} is its end in seconds since the epoch; {until_date} is its end as an HTTP date.
     """
 
     name: str
     form: str
 
     def header(self, *, lives_s: int, until_s: int) -> tuple[bytes, bytes]:
-        """The field for one lifetime."""
+        """Return the field for one lifetime."""
         until_date = formatdate(until_s, usegmt=True)
         value = self.form.format(lives_s=lives_s, until_s=until_s, until_date=until_date)
         return self.name.encode("ascii"), value.encode("ascii")
@@ -101,8 +101,8 @@ class Cost:
     """Price of purges.
 
     free_a_month: targets that cost nothing.
-    usd_a_target: price of each one after them.
-    account: what is billed together; empty: the place alone.
+    usd_a_target: price of each further target.
+    account: name of the bill that places share; empty: the place alone.
     """
 
     free_a_month: int
@@ -114,21 +114,21 @@ class Cost:
 class Capabilities:
     """Capabilities of a place.
 
-    kinds: kinds of purge that it has, the cheapest first: the first one that can express a purge is used.
-    batch: targets of one request, by kind; 1 where it is not named.
+    kinds: kinds of purge, the cheapest first: the first kind that can express a purge is used.
+    batch: targets of one request, by kind; 1 for a kind that is not named.
     batch_bytes: of all targets of one request together, with one byte between two.
-    soft: whether it can expire instead of remove; done only on request.
-    tag_field: None: it knows no tags.
-    lifetime_field: None: CDN-Cache-Control tells it.
-    rates: its token buckets; a purge takes from each that names its kind. None: it is not limited, and every process sends
-        its own purges instead of one for all, several requests at a time.
-    asynchronous: whether a purge is only accepted at first, and its completion is to be asked for.
+    soft: whether the place can expire instead of remove; done only on request.
+    tag_field: None: the place knows no tags.
+    lifetime_field: None: CDN-Cache-Control carries the lifetime.
+    rates: token buckets; a purge takes from each bucket that names its kind. Empty: the place is not limited. Every process then
+        sends its own purges, several requests at a time, instead of one process for all.
+    asynchronous: whether a purge is only accepted at first, and its completion is polled.
     open_targets: targets that may be accepted and not completed yet.
     effective_within_ms: bound from the acknowledgement (of an asynchronous place, from the acceptance) until no copy is
         served; 0: effective when acknowledged.
     tiered: whether one of its caches fills another, so a purge is repeated after effective_within_ms.
-    url_ignores_query: whether a purge by URL removes it with every query string, so that one target stands for all.
-    url_ignores_case: whether it compares paths without case.
+    url_ignores_query: whether a purge by URL removes every query string of it, so that one target stands for all.
+    url_ignores_case: whether the place compares paths without case.
     cost: None: purges are free.
     """
 
@@ -148,7 +148,7 @@ class Capabilities:
     cost: Cost | None = None
 
     def batch_of(self, kind: str) -> int:
-        """Targets of this kind that one request may carry."""
+        """Return the number of targets of this kind that one request may carry."""
         return self.batch.get(kind, 1)
 
     @property
@@ -157,5 +157,5 @@ class Capabilities:
         return any(self.batch_of(kind) > 1 for kind in self.kinds)
 
     def rates_of(self, kind: str) -> tuple[Rate, ...]:
-        """Buckets that a purge of this kind takes from."""
+        """Return the buckets that a purge of this kind takes from."""
         return tuple(rate for rate in self.rates if kind in rate.kinds)

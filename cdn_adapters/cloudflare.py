@@ -1,4 +1,4 @@
-"""Cloudflare: purges by URL or by tag, whichever is the cheaper on the account's plan.
+"""Cloudflare: purges by URL or by tag, the cheaper of the two on the account's plan.
 
 API: developers.cloudflare.com/cache/how-to/purge-cache; limits read 2026-11. Tested on its contract, not on Cloudflare.
 """
@@ -54,14 +54,14 @@ class Cloudflare(HostedPlace):
 
     zone: its id, of 32 hexadecimal digits (not its name).
     token: with the permission Zone, Cache Purge.
-    plan: free, pro, business or enterprise. By URL on the free plan, elsewhere by tag, which reaches all variants.
-    account: whose purges are limited together; give the same for all zones of one account. By default the zone.
+    plan: free, pro, business or enterprise. The free plan purges by URL, the others by tag, which reaches all variants.
+    account: name of the account whose purges are limited together; the same for all its zones. By default the zone.
     soft: mark as stale instead of removing (`invalidate_cache`): one stale answer more where `stale-while-revalidate` allows.
     tiered: whether purges are repeated, for a tiered cache whose upper tier may be purged after the lower.
     base_url, timeout_s: of the API.
-
-    URLs find objects of the default cache key; with a custom one (headers, device type) choose a plan's tags: `by_tag`.
     by_tag: purge by tag on the free plan too.
+
+    URLs find objects of the default cache key. With a custom key (headers, device type) purge by tag: `by_tag`.
     """
 
     name = "cloudflare"
@@ -143,7 +143,7 @@ class Cloudflare(HostedPlace):
 
 
 def _pace(response: httpx.Response) -> Pace | None:
-    """Of `Ratelimit: "default";r=50;t=30`."""
+    """Read the pace from a field like `Ratelimit: "default";r=50;t=30`."""
     field = response.headers.get("ratelimit", "")
     remaining = _REMAINING.search(field)
     reset = remaining and _RESET.search(field, remaining.end())

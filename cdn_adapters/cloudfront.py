@@ -44,13 +44,13 @@ class CloudFront(AsynchronousPlace):
     """A CloudFront distribution. Implements Place.
 
     distribution: its id.
-    access_key, secret_key, session_token: None: those that botocore finds (environment, profile, role).
+    access_key, secret_key, session_token: None: the credentials that botocore finds (environment, profile, role).
     tags: whether the distribution has a CacheTagConfig with `tag_header`; without one, AWS ignores invalidations by tag silently.
-    tag_header: the field that it names.
-    account: names the AWS account whose invalidations are billed together; by default the distribution.
+    tag_header: the field that the CacheTagConfig names.
+    account: name of the AWS account whose invalidations are billed together; by default the distribution.
     tiered: whether purges are repeated.
     base_url, timeout_s: of the API.
-    reference: makes CallerReferences, each another one; replaced in tests.
+    reference: makes CallerReferences, each different; replaced in tests.
 
     Paths are invalidated on every host of the distribution. 1,000 paths or tags a month are free; the others have a price.
     """
@@ -93,7 +93,7 @@ class CloudFront(AsynchronousPlace):
             batch={TAG: 1_000, URL: 1_000},
             batch_bytes=500_000,
             tag_field=field if tags else None,
-            # Not published; AWS refuses what is too much for it, and is believed.
+            # Our guess: AWS publishes no rate. Its refusals decide.
             rates=(Rate(bucket=f"cloudfront/{distribution}", owner=Owner.ZONE, per_s=2, burst=20),),
             asynchronous=True,
             open_targets=3_000,
@@ -120,11 +120,11 @@ class CloudFront(AsynchronousPlace):
         return httpx.Request("GET", f"{self._base}/2020-05-31/distribution/{self._distribution}/invalidation/{ticket}")
 
     async def authorize(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
-        """See HostedPlace. Credentials of a role may be fetched over the network, so this is done in a thread."""
+        """See HostedPlace. Runs in a thread, because a role's credentials may come over the network."""
         request.headers.update(await asyncio.to_thread(self._signed, request.method, str(request.url), request.content))
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """See HostedPlace: `Code` says more than the status."""
+        """See HostedPlace: `Code` is more precise than the status."""
         if response.status_code < 400:
             return None
         found = _CODE.search(response.text)
@@ -178,14 +178,17 @@ def _path(target: Target) -> str:
 
 
 class _NoSessionTokens(logging.Filter):
-    """Filter of botocore's signing, which logs whole canonical requests, with the session token in them."""
+    """Filter of botocore's signing, which logs whole canonical requests, including the session token."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno > logging.DEBUG
 
 
 def _credentials(access_key: str | None, key: SecretStr | None, token: SecretStr | None) -> Callable[[], Any]:
-    """What gives the credentials of the moment. Raises ConfigurationError if botocore is missing or finds none."""
+    """Return a function that gives the credentials of the moment.
+
+    Raises ConfigurationError if botocore is missing. The function raises CdnError if botocore finds no credentials.
+    """
     found: Any = imported("botocore.credentials", extra="cloudfront", what="CloudFront")
     logging.getLogger("botocore.auth").addFilter(_NO_SESSION_TOKENS)
     if access_key is not None and key is not None:

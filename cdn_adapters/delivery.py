@@ -1,4 +1,4 @@
-"""Purges of one place, kept until it has acknowledged them: a CdnAdapter made of any place and its queue."""
+"""Delivery of one place's purges: a CdnAdapter of a place and the queue that keeps purges until acknowledged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from quaestor.runtime.supervision.supervisor import Supervisor
 
 
 class Delivery:
-    """Implements CdnAdapter for one place, with batches, pauses and retries. Use it from one event loop at a time.
+    """Implementation of CdnAdapter for one place, with batches, pauses and retries. Use it from one event loop at a time.
 
     limits: batching, pace and retries.
     observe: called with a PurgeEvent after every batch, for metrics; must not raise.
-    budget_usd: what the purges of a month may cost, of a place whose purges have a price, besides those that are free. Once it is
-        spent, nothing is sent before the month ends, and copies live for seconds. None: there is no bound.
+    budget_usd: bound of a month's price of purges, beyond the free ones. Once it is spent, nothing is sent before the month ends,
+        and copies live for seconds. None: no bound.
 
     Raises ConfigurationError for a budget of a place without a price.
     """
@@ -76,7 +76,7 @@ class Delivery:
 
     @property
     def senders(self) -> list[Sender]:
-        """The sender, once it was begun."""
+        """The sender, once begun."""
         return [] if self._sender is None else [self._sender]
 
     def begin(
@@ -90,7 +90,7 @@ class Delivery:
     ) -> None:
         """See QueuedCdn: from now on put() may be called.
 
-        below: senders of what is filled by this.
+        below: senders of the places that this place fills.
         """
         self._telemetry = telemetry
         self._sender = Sender(
@@ -138,7 +138,7 @@ class Delivery:
         self._doubtful = doubtful
 
     async def aclose(self) -> None:
-        """Close the connections. What is in the outbox stays there; other purges that are still pending are given up."""
+        """Close the connections. Purges in the outbox stay there; other pending purges are given up."""
         if self._sender is not None:
             await self._sender.aclose()
             self._sender = None

@@ -1,4 +1,4 @@
-"""Diagnosis of one place by its capabilities, as data: whether they suffice for what an application asks of it. Pure."""
+"""Diagnosis of one place by its capabilities, as data: whether they suffice for the application. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quaestor.cdn_adapters.tag_field import fitting, spelled
 from quaestor.cdn_ports import Facts, Finding, Level
 
 _NEARLY: Final = 0.7
-"""Share of a capacity that is worth a warning: the busiest minute to come may be busier."""
+"""Share of a capacity that is worth a warning: a later minute may be busier."""
 
 
 def findings(capabilities: Capabilities, facts: Facts, *, busiest_per_s: float, dead: int) -> list[Finding]:
-    """Findings about one place; none, if all is well.
+    """Return the findings about one place; none, if all is well.
 
-    busiest_per_s: purges that were asked for in a second of the busiest minute.
+    busiest_per_s: requested purges in a second of the busiest minute.
     dead: purges that were refused for good.
     """
     return [

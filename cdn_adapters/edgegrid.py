@@ -1,7 +1,8 @@
 """EdgeGrid signature of Akamai's APIs.
 
-Ours, because the provider's library logs the signing key at debug level and brings an HTTP client of its own; it is the oracle of
-the tests. Source: techdocs.akamai.com/developer/docs/authenticate-with-edgegrid.
+Our own code, because the provider's library logs the signing key at debug level and brings another HTTP client. The library is
+the
+oracle of the tests. Source: techdocs.akamai.com/developer/docs/authenticate-with-edgegrid.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 MAX_BODY_BYTES = 131_072
-"""So much of a body is signed."""
+"""Signed bytes of a body; the rest is not signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeGridCredentials:
-    """Credentials of an API client, as `.edgerc` has them."""
+    """Credentials of an API client, named as in `.edgerc`."""
 
     client_token: SecretStr
     client_secret: SecretStr
@@ -29,11 +30,11 @@ class EdgeGridCredentials:
 def edgegrid_authorization(
     credentials: EdgeGridCredentials, *, method: str, host: str, target: str, body: bytes, timestamp: str, nonce: str
 ) -> str:
-    """The value of `Authorization` for one request over https. Pure.
+    """Return the value of `Authorization` for one request over https. Pure.
 
     target: path and query.
-    timestamp: UTC, e.g. "20261123T04:05:06+0000"; Akamai refuses one that is more than 30 s off.
-    nonce: another one for each request.
+    timestamp: UTC, e.g. "20261123T04:05:06+0000"; Akamai refuses timestamps that are more than 30 s off.
+    nonce: different for each request.
     """
     unsigned = (
         f"EG1-HMAC-SHA256 client_token={credentials.client_token.get_secret_value()};"

@@ -9,11 +9,11 @@ from quaestor.errors import ConfigurationError
 
 
 def imported(module: str, *, extra: str, what: str) -> ModuleType:
-    """A module of an extra of the distribution.
+    """Import a module of an extra of the distribution.
 
-    what: needs it, for people.
+    what: name of the part that needs the module, for people.
 
-    Raises ConfigurationError that names the extra if it is not installed.
+    Raises ConfigurationError that names the extra if the module is not installed.
     """
     try:
         return import_module(module)

@@ -23,19 +23,19 @@ _RETRY_S = 1.0
 
 @runtime_checkable
 class PendingPurges(Protocol):
-    """An adapter that keeps purges until they were acknowledged, and can tell how many."""
+    """An adapter that keeps purges until acknowledged, and can count them."""
 
     @property
     def pending(self) -> int:
-        """Purges that were not acknowledged yet."""
+        """Purges that are not acknowledged yet."""
 
 
 class FanOut:
-    """Implements CdnAdapter around other adapters; a purge is done when each of them has acknowledged it.
+    """Implementation of CdnAdapter around other adapters. A purge is done when every adapter has acknowledged it.
 
     name: of all of them together, for metrics.
 
-    One that fails does not keep the others from their purge. Raises ConfigurationError if there is none.
+    A failing adapter does not keep the others from their purge. Raises ConfigurationError if there is no adapter.
     """
 
     def __init__(self, name: str, adapters: Sequence[CdnAdapter]) -> None:
@@ -46,16 +46,16 @@ class FanOut:
 
     @property
     def pending(self) -> int:
-        """Purges that some adapter has not acknowledged yet, of those that keep purges."""
+        """Purges that some adapter has not acknowledged yet. Only adapters that keep purges count."""
         return sum(adapter.pending for adapter in self._adapters if isinstance(adapter, PendingPurges))
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """The headers that any of the adapters asks for, each once."""
+        """Return the header fields of all adapters, each once."""
         asked = (header for adapter in self._adapters for header in adapter.response_headers(tags))
         return list(dict.fromkeys(asked))
 
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
-        """See LifetimeCdn: those that any of them asks for, each once."""
+        """See LifetimeCdn: the fields of all adapters, each once."""
         told = (one for one in self._adapters if isinstance(one, LifetimeCdn))
         asked = (header for one in told for header in one.lifetime_headers(lives_s=lives_s, until_s=until_s))
         return list(dict.fromkeys(asked))
@@ -66,7 +66,7 @@ class FanOut:
         return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.places]
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
-        """See CdnAdapter. Raises one CdnError for all that failed, retryable if one of them is."""
+        """See CdnAdapter. Raises one CdnError for all failures, retryable if one of them is."""
         purges = (adapter.purge(tags=tags, urls=urls) for adapter in self._adapters)
         outcomes = await asyncio.gather(*purges, return_exceptions=True)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -75,7 +75,7 @@ class FanOut:
 
     @property
     def senders(self) -> list[Sender]:
-        """The senders that were begun."""
+        """The senders that have begun."""
         return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.senders]
 
     def begin(
@@ -87,9 +87,9 @@ class FanOut:
         below: Sequence[Sender] = (),
         supervisor: Supervisor | None = None,
     ) -> None:
-        """See QueuedCdn. Those that do not know the outbox are purged directly by put(): their purges die with the process.
+        """See QueuedCdn. Adapters that do not know the outbox purge directly in put(): their purges die with the process.
 
-        below: senders of what is filled by these.
+        below: senders of the places that these adapters fill.
         """
         for adapter in self._adapters:
             if isinstance(adapter, Delivery | FanOut):
@@ -117,12 +117,12 @@ class FanOut:
         return acknowledged
 
     def copies_live_ms(self) -> int | None:
-        """See BoundedCdn: the shortest."""
+        """See BoundedCdn: the shortest lifetime of all adapters."""
         told = (one.copies_live_ms() for one in self._adapters if isinstance(one, BoundedCdn))
         return min((ms for ms in told if ms is not None), default=None)
 
     async def diagnose(self, facts: Facts) -> list[Finding]:
-        """See DiagnosedCdn: of each, once."""
+        """See DiagnosedCdn: the findings of all adapters, each once."""
         found = [await one.diagnose(facts) for one in self._adapters if isinstance(one, DiagnosedCdn)]
         return list(dict.fromkeys(finding for some in found for finding in some))
 
@@ -142,7 +142,9 @@ class FanOut:
 
 
 async def _purged(adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-    """Purge by an adapter that does not know the outbox, until it is acknowledged or every copy is dead anyway."""
+    """Purge by an adapter that does not know the outbox, until the purge is acknowledged, refused for good, or every copy has
+    expired.
+    """
     while True:
         try:
             return await adapter.purge(tags=tags, urls=urls)
@@ -153,7 +155,7 @@ async def _purged(adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str],
 
 
 def _joined(failures: Sequence[BaseException]) -> BaseException:
-    """One error that says what all of these say; what is no CdnError goes first, as it is."""
+    """Return one error with the messages of all failures. The first failure that is no CdnError is returned unchanged instead."""
     errors = [failure for failure in failures if isinstance(failure, CdnError)]
     if len(errors) < len(failures):
         return next(failure for failure in failures if not isinstance(failure, CdnError))

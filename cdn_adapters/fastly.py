@@ -20,7 +20,7 @@ from quaestor.cdn_adapters.place import Target
 from quaestor.cdn_adapters.secret_settings import secret
 
 _IN_URLS: Final = "/:?&=%+,;@!$'()*~-._"
-"""Besides letters and digits: left as they are, as clients spelled them."""
+"""Characters that stay as clients spelled them, besides letters and digits."""
 _PURGES_AN_HOUR: Final = 100_000
 
 
@@ -29,11 +29,12 @@ class Fastly(HostedPlace):
 
     service: its id.
     token: with the scope `purge_select`.
-    customer: whose purges are limited together; give the same for all services of one customer. By default the service.
+    customer: name of the customer whose purges are limited together; the same for all its services. By default the service.
     soft: expire objects instead of removing them: each serves about one stale answer more, while
         `stale_while_revalidate` lasts.
-    shielding: whether an edge may fetch from a shield. Then purges are repeated, as Fastly advises: an edge that was purged may
-        have fetched from a shield that was not yet.
+    shielding: whether an edge may fetch from a shield. Purges are then repeated, as Fastly advises: a purged edge may have
+        fetched
+        from a shield that was not purged yet.
     base_url, timeout_s: of the API.
     clock: seconds since 1970, for `Fastly-RateLimit-Reset`; replaced in tests.
     """
@@ -85,7 +86,7 @@ class Fastly(HostedPlace):
         return self._request("POST", "/purge/" + quote(without_scheme, safe=_IN_URLS), None, fields)
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """See HostedPlace. `Fastly-RateLimit-*` counts other calls too, so it is believed only when a purge was refused."""
+        """See HostedPlace. `Fastly-RateLimit-*` counts other calls too, so only a refusal makes it count."""
         if response.status_code != 429:
             return None
         reset_at = number_field(response, "fastly-ratelimit-reset")

@@ -32,7 +32,7 @@ class GoogleCloudCdn(AsynchronousPlace):
     url_map: its name.
     service_account: the JSON key of a service account with `compute.urlMaps.invalidateCache`; None: the application's default
         credentials.
-    tags: whether to go by `Cache-Tag`; by host and path otherwise, whatever the query.
+    tags: whether to purge by `Cache-Tag`; otherwise by host and path, with every query.
     base_url, timeout_s: of the API.
     """
 
@@ -59,7 +59,7 @@ class GoogleCloudCdn(AsynchronousPlace):
             tag_field=TagField(name="cache-tag", separator=",", budget_bytes=4_096, max_tags=50, max_tag_bytes=120)
             if tags
             else None,
-            # 500 in any minute.
+            # The limit is 500 in any minute.
             rates=(Rate(bucket=f"google-cloud-cdn/{project}", owner=Owner.ACCOUNT, per_s=400 / 60, burst=100),),
             asynchronous=True,
             effective_within_ms=20_000,
@@ -96,7 +96,7 @@ class GoogleCloudCdn(AsynchronousPlace):
         return True
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """See HostedPlace: 403 is a limit too."""
+        """See HostedPlace: a 403 may be a rate limit too."""
         reasons = {str(one.get("reason")) for one in _errors(response)}
         if response.status_code in (403, 429) and reasons & _TOO_MANY:
             return Throttled(

@@ -21,7 +21,7 @@ class GoogleTokens:
 
     service_account: the JSON key, or None for the application's default credentials.
 
-    Raises ConfigurationError for a key that is none.
+    Raises ConfigurationError if the text is not the key of a service account.
     """
 
     def __init__(self, service_account: str | SecretStr | None) -> None:
@@ -34,7 +34,7 @@ class GoogleTokens:
             self._key, self._known = _read(service_account)
 
     def token(self) -> str:
-        """A token that is valid now. Raises CdnError, retryable, if none can be fetched."""
+        """Return a valid token. Raises CdnError, retryable, if none can be fetched."""
         exceptions: Any = imported("google.auth.exceptions", extra="google", what="Google Cloud CDN")
         with self._lock:
             try:
@@ -47,12 +47,12 @@ class GoogleTokens:
             return str(self._credentials.token)
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """Secrets and tokens that may not be shown."""
+        """Return the secrets and tokens that may not be shown."""
         token = getattr(self._credentials, "token", None)
         return (*self._known, SecretStr(token)) if token else self._known
 
     def forget(self) -> None:
-        """Fetch another token next time: this one was refused."""
+        """Drop the token, which was refused; the next call fetches another."""
         with self._lock:
             self._credentials = None
 
@@ -65,7 +65,7 @@ class GoogleTokens:
 
 
 class _Response:
-    """Implements google.auth.transport.Response."""
+    """Implementation of google.auth.transport.Response."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -81,7 +81,7 @@ def _over_httpx(
     timeout: float | None = None,
     **_: object,
 ) -> _Response:
-    """Implements google.auth.transport.Request."""
+    """Implement google.auth.transport.Request."""
     exceptions: Any = imported("google.auth.exceptions", extra="google", what="Google Cloud CDN")
     try:
         return _Response(httpx.request(method, url, content=body, headers=headers, timeout=timeout or 10.0))

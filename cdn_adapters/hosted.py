@@ -1,6 +1,6 @@
-"""HTTP API of a hosted CDN: one request for a batch, and the meaning of the answers that all of them share.
+"""HTTP API of a hosted CDN: one request for a batch, and the meaning of the answers that all providers share.
 
-A provider's own module says how its requests are spelled, and what its error bodies mean.
+A provider's module spells its requests and interprets its error bodies.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from quaestor.cdn_adapters.secret_settings import without
 from quaestor.errors import CdnError, ConfigurationError
 
 _REASON_CHARACTERS = 300
-"""Of what a provider says, in an error: an HTML page is not repeated whole."""
+"""Characters of a provider's message in an error: an HTML page is not repeated whole."""
 
 
 class HostedPlace(PooledPlace, ABC):
-    """Place behind a provider's HTTP API; the base of all of them. TLS is verified, redirects are not followed.
+    """Place behind a provider's HTTP API; the base of all hosted places. TLS is verified, redirects are not followed.
 
-    base_url: another one only in tests, or for a provider's other region.
+    base_url: of the API; different in tests, or for a provider's other region.
     timeout_s: for one request.
     secrets: see the method.
     """
@@ -43,7 +43,7 @@ class HostedPlace(PooledPlace, ABC):
         self._secrets = secrets
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """Secrets that are removed from the provider's words before they are repeated."""
+        """Return the secrets to remove from the provider's messages."""
         return self._secrets
 
     def __repr__(self) -> str:
@@ -51,31 +51,31 @@ class HostedPlace(PooledPlace, ABC):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
-        """A pool of connections. The environment's proxies are used, as the provider is outside."""
+        """Open a pool of connections. The environment's proxies are used, as the provider is outside."""
         async with httpx.AsyncClient(timeout=self._timeout_s, headers={"user-agent": "quaestor"}) as client:
             yield Pooled(self, client)
 
     @abstractmethod
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
-        """The request that purges a batch, without credentials that are only known when it is sent."""
+        """Build the request that purges a batch, without credentials that are only known when it is sent."""
 
     async def authorize(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         """Sign the request, or add a token that may have to be fetched first."""
 
     def forget_token(self) -> bool:
-        """Forget a fetched token that was refused; whether there is another one to be had."""
+        """Forget a fetched token that was refused; return whether another token can be fetched."""
         return False
 
     @abstractmethod
     def answer(self, response: httpx.Response) -> Answer:
-        """The meaning of an answer to purge_request. Called only for what `_shared` does not know."""
+        """Interpret an answer to purge_request. Called only for answers that `_shared` does not decide."""
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """Errors of this provider that mean something else than their status does elsewhere; None: they do not."""
+        """Interpret errors whose status has a special meaning at this provider; None: the usual meaning."""
         return None
 
     def explained(self, response: httpx.Response) -> str:
-        """The provider's own words about an error, for people."""
+        """Return the provider's message about an error, for people."""
         return response.text
 
     async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
@@ -87,10 +87,10 @@ class HostedPlace(PooledPlace, ABC):
     def _request(
         self, method: str, path: str, body: object = None, fields: Mapping[str, str] | None = None
     ) -> httpx.Request:
-        """A request to the API, with the path and query as they are to be on the wire."""
+        """Build a request to the API. Path and query go on the wire as they are."""
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         named = {"accept": "application/json"} | ({} if body is None else {"content-type": "application/json"})
-        # The target as it is: httpx would leave `/a/..` out, which a cache has as a URL of its own.
+        # The target as it is: httpx would resolve `/a/..`, which is a distinct URL to a cache.
         target = httpx.URL(self._base).raw_path.rstrip(b"/") + path.encode()
         return httpx.Request(
             method,
@@ -115,7 +115,7 @@ class HostedPlace(PooledPlace, ABC):
             raise CdnError(f"{self.name} at {self.address} did not answer: {why}") from error
 
     def _shared(self, response: httpx.Response) -> Answer | None:
-        """What an answer means whoever gave it; None: a success, as far as its status tells."""
+        """Return the meaning of an answer that is the same at all providers; None: a success, by its status."""
         own = self.meaning(response)
         if own is not None:
             return own
@@ -145,27 +145,30 @@ class HostedPlace(PooledPlace, ABC):
 
 
 class AsynchronousPlace(HostedPlace):
-    """Place behind an API that accepts purges and makes them later; the base of those that can be asked for the outcome."""
+    """Place behind an API that accepts purges and completes them later; the base of places that report a purge's outcome."""
 
     @abstractmethod
     def status_request(self, ticket: str) -> httpx.Request:
-        """The request that asks what became of an accepted batch."""
+        """Build the request for the outcome of an accepted batch."""
 
     @abstractmethod
     def status(self, response: httpx.Response, ticket: str) -> Answer:
-        """The meaning of an answer to status_request. Called only for what `_shared` does not know."""
+        """Interpret an answer to status_request. Called only for answers that `_shared` does not decide."""
 
     async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
-        """Outcome of an accepted batch: see Connection."""
+        """Return the outcome of an accepted batch: see Connection."""
         response = await self._sent(client, self.status_request(ticket))
         shared = self._shared(response)
-        if isinstance(shared, Throttled):  # asking too often says nothing about the purge
+        if isinstance(shared, Throttled):  # polling too often is no evidence about the purge
             return Accepted(ticket=ticket, ask_after_s=shared.retry_after_s or 5.0)
         return shared or self.status(response, ticket)
 
 
 def checked_base(url: str, name: str) -> str:
-    """A base URL without its last slash. Raises ConfigurationError for one that is none, or is not https off this machine."""
+    """Return a base URL without its last slash.
+
+    Raises ConfigurationError if it is no URL, has credentials, or is not https (http is allowed to this machine).
+    """
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -177,7 +180,7 @@ def checked_base(url: str, name: str) -> str:
 
 
 def checked_name(value: str, what: str) -> str:
-    """A part of a request's path: letters, digits, and `-`, `_`, `.` between. Raises ConfigurationError for anything else."""
+    """Check a part of a request's path: letters and digits, with `-`, `_`, `.` between. Raises ConfigurationError otherwise."""
     if not value or not value.isascii() or not value.strip("._-") or not value.replace("-", "").replace("_", "").replace(
         ".", ""
     ).isalnum():  # fmt: skip
@@ -186,7 +189,7 @@ def checked_name(value: str, what: str) -> str:
 
 
 def retry_after_s(response: httpx.Response) -> float | None:
-    """Seconds to wait, as `Retry-After` says them; None: it says none, or a date, which clocks may disagree about."""
+    """Return the seconds in `Retry-After`, 3,600 at most. None: it is missing, or a date, on which clocks may disagree."""
     try:
         seconds = float(response.headers.get("retry-after", ""))
     except ValueError:
@@ -195,7 +198,7 @@ def retry_after_s(response: httpx.Response) -> float | None:
 
 
 def number_field(response: httpx.Response, name: str) -> float | None:
-    """A response field that is a number, not negative; None: it is missing, or none."""
+    """Return a response field as a number that is not negative; None: it is missing, or no such number."""
     try:
         value = float(response.headers.get(name, ""))
     except ValueError:
@@ -204,7 +207,7 @@ def number_field(response: httpx.Response, name: str) -> float | None:
 
 
 def json_object(response: httpx.Response) -> dict[str, object]:
-    """The body as a JSON object; empty if it is none."""
+    """Return the body as a JSON object; empty if it is no object."""
     try:
         value = response.json()
     except ValueError:
@@ -213,7 +216,7 @@ def json_object(response: httpx.Response) -> dict[str, object]:
 
 
 def no_success(place: HostedPlace, response: httpx.Response) -> Rejected:
-    """Refusal of an answer that has the status of a success and not its body: nothing shows that anything was purged."""
+    """Return the refusal for an answer with a success status and the wrong body: nothing shows that anything was purged."""
     said = without(response.text, place.secrets())[:80]
     return Rejected(
         reason=f"what answers ({response.status_code}) is not {place.name}'s API, or has changed: {said!r}",

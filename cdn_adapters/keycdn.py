@@ -23,11 +23,11 @@ class KeyCdn(NumberedZone):
 
     zone: its number.
     key: the account's API key.
-    account: names the account whose requests are limited together; by default the zone.
+    account: name of the account whose requests are limited together; by default the zone.
     tiered: whether purges are repeated; for a zone with Origin Shield.
     base_url, timeout_s: of the API.
 
-    By URL first: hundreds go into one request, but only few tags do.
+    URLs come before tags: one request carries hundreds of URLs but only few tags.
     """
 
     name = "keycdn"
@@ -48,7 +48,7 @@ class KeyCdn(NumberedZone):
             batch={URL: 300, TAG: 4},
             batch_bytes=60_000,
             tag_field=TagField(name="cache-tag", separator=" ", max_tag_bytes=110),
-            # 20 a minute, in any minute: the last limit that was published with a number.
+            # The limit is 20 in any minute: the last limit that was published with a number.
             rates=(Rate(bucket=f"keycdn/{account or zone}", owner=Owner.ACCOUNT, per_s=10 / 60, burst=10),),
             effective_within_ms=5_000,
             tiered=tiered,
@@ -81,7 +81,7 @@ class KeyCdn(NumberedZone):
 
 
 def _basic(key: SecretStr) -> str:
-    """The key as a user without a password."""
+    """Return the `Authorization` value with the key as a user without a password."""
     return next(httpx.BasicAuth(key.get_secret_value(), "").auth_flow(httpx.Request("GET", "https://x"))).headers[
         "authorization"
     ]

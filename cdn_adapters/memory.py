@@ -1,6 +1,6 @@
 """A CDN in this process's memory: the in-memory implementation of the port `CdnAdapter`, for tests and local development.
 
-It keeps nothing by itself: whoever uses it stores what a CDN would have stored, and sees what purges leave of it.
+The caller stores the responses that a CDN would have stored, and sees which of them purges leave.
 
     cdn = MemoryCdn()
     adapter = MemoryAdapter(cdn)                     # middleware: cdn=[adapter]
@@ -29,8 +29,8 @@ _HEADER = b"surrogate-key"
 class MemoryCdn:
     """URLs that a CDN keeps, with their tags. Implements Place: a purge is effective at once. O(objects) a batch.
 
-    outage: raised by purges while it is set: the CDN is away.
-    purged: every target that was purged, in order.
+    outage: error that purges raise while it is set: the CDN is away.
+    purged: every purged target, in order.
     """
 
     name = "memory"
@@ -53,16 +53,16 @@ class MemoryCdn:
         return url in self._tags_by_url
 
     def store(self, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep a response under its absolute URL, with the tags that its headers name."""
+        """Keep a response under its absolute URL, with the tags in its headers."""
         named = b" ".join(value for name, value in headers if name.lower() == _HEADER)
         self._tags_by_url[absolute_url(url)] = frozenset(named.decode("ascii").split())
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """`Surrogate-Key`, tags separated by blanks."""
+        """Return `Surrogate-Key`, with tags separated by blanks."""
         return tag_headers(self.capabilities.tag_field, tags)
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """The tags if there are some, else the URLs."""
+        """Return the tags if there are some, else the URLs."""
         return cheapest_targets(self.capabilities, tags=tags, urls=urls)
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ class MemoryCdn:
         return Delivered()
 
     async def completed(self, ticket: str) -> Answer:
-        """See Connection; never asked."""
+        """See Connection; never called, as purges are effective at once."""
         return Delivered()
 
     def _remove(self, target: Target) -> None:
@@ -91,7 +91,7 @@ class MemoryCdn:
 
 
 class MemoryAdapter(Delivery):
-    """CdnAdapter for a MemoryCdn, delivered to as to any other place. Fields: see Delivery.
+    """CdnAdapter for a MemoryCdn, with the same delivery as any other place. Fields: see Delivery.
 
     cdn: a new one if None.
     """

@@ -44,13 +44,13 @@ class Netlify(HostedPlace):
             tag_field=TagField(
                 name="netlify-cache-tag", separator=",", max_tags=500, max_tag_bytes=1_024, case_sensitive=False
             ),
-            # Two purges in five seconds.
+            # The limit is two purges in five seconds.
             rates=(Rate(bucket=f"netlify/{site}", owner=Owner.ZONE, per_s=0.4, burst=1),),
             effective_within_ms=5_000,
         )  # fmt: skip
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
-        """See HostedPlace. Without tags the whole site goes."""
+        """See HostedPlace. Without tags the whole site is purged."""
         body: dict[str, object] = {"site_id": self._site}
         if targets[0].by == TAG:
             body["cache_tags"] = [target.value for target in targets]

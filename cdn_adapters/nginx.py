@@ -12,10 +12,11 @@ class Nginx(PurgeMethodPlace):
     """One nginx with the configuration of `quaestor cdn config nginx`. Implements Place.
 
     address: base URL as this process reaches it, e.g. "http://10.0.0.5:8080". Raises ConfigurationError for anything else.
-    token: the one in its configuration.
+    token: the token in nginx's configuration.
     timeout_s: for one purge request.
 
-    It knows no tags and cannot be emptied at once. It keeps what `X-Accel-Expires` lets it keep, until a moment by its own clock.
+    nginx knows no tags and cannot be emptied at once. Answers are kept as `X-Accel-Expires` allows, until a moment by nginx's
+    clock.
     """
 
     name = "nginx"

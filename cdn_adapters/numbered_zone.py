@@ -10,13 +10,13 @@ from quaestor.errors import ConfigurationError
 
 
 class NumberedZone(HostedPlace):
-    """A zone of such a provider; the base of Bunny and KeyCdn.
+    """A numbered zone; the base of Bunny and KeyCdn.
 
     zone: its number.
     key: the account's API key.
     base_url, timeout_s: of the API.
 
-    Raises ConfigurationError for what is no number, and for an empty key.
+    Raises ConfigurationError for a zone that is no positive number, and for an empty key.
     """
 
     def __init__(self, zone: int, *, key: str | SecretStr, base_url: str, timeout_s: float) -> None:

@@ -1,11 +1,10 @@
-"""Purges that a process has put in and sends itself: at once, while the outbox is told of them.
+"""Own purges of a process: sent at once, while a call reports them to the outbox.
 
-The outbox is told of one batch at a time; what is put in meanwhile is the next one. So the busier it gets, the fewer round trips
-a purge costs, and no purge waits for any of them. A batch has one token and each target once: who has purged one of them has not
-purged what was put in for it later.
+One call reports one batch to the outbox. Purges that arrive during the call form the next batch. With more load, each purge
+therefore costs fewer round trips, and no purge waits for a round trip. A batch has one token and contains each target once: a
+purge of a target never counts for a later purge of the same target.
 
-Nothing is lost if the process dies in between: whoever puts a purge in keeps the claim of its invalidation until the outbox has
-it.
+Nothing is lost if the process dies in between: the invalidation's claim is kept until the outbox has the purge.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from typing import Final
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
 
 _MOST_TOLD: Final = 1_000
-"""Purges that the outbox is told of at once."""
+"""Most purges in one call to the outbox."""
 
 
 class _Batch:
-    """Purges that the outbox is told of together.
+    """Purges that one call reports to the outbox.
 
     token: of all of them.
-    now_ms: when the first one was put in.
-    until_ms: no copy that one of them is about is alive after that.
-    told: when the outbox has them, or has refused them.
+    now_ms: when the first purge was put in.
+    until_ms: time after which no copy of these targets lives.
+
+    The future `told` is done when the outbox has the purges, and fails when it has refused them.
     """
 
     def __init__(self, token: str, now_ms: int) -> None:
@@ -38,15 +38,15 @@ class _Batch:
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def takes(self, members: Sequence[str]) -> bool:
-        """Whether these may join."""
+        """Whether these members may join the batch."""
         return len(self.members) + len(members) <= _MOST_TOLD and self.members.keys().isdisjoint(members)
 
 
 class OwnPurges:
     """Own purges of one sender. Use from one event loop.
 
-    token: makes a name for a batch, unlike any other's.
-    lease_ms: how long a purge may be taken and not acknowledged before it is anybody's again.
+    token: makes a unique name for a batch.
+    lease_ms: how long a taken purge may stay unacknowledged before any process may take it.
     """
 
     def __init__(self, outbox: PurgeOutbox, queue: str, *, token: Callable[[], str], lease_ms: int) -> None:
@@ -60,9 +60,9 @@ class OwnPurges:
         self._telling: asyncio.Task[None] | None = None
 
     async def put(self, members: Sequence[str], *, until_ms: int, now_ms: int, wake: Callable[[], None]) -> None:
-        """Have these sent, and return when the outbox has them. Raises StoreError; they are sent all the same.
+        """Queue these purges for sending; return when the outbox has them. Raises StoreError; the purges are sent all the same.
 
-        wake: called as soon as they may be taken.
+        wake: called as soon as the purges may be taken.
         """
         batch = self._batch(members, now_ms)
         batch.members.update(dict.fromkeys(members))
@@ -75,21 +75,23 @@ class OwnPurges:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is one to be taken."""
+        """Whether a purge is ready to be taken."""
         return bool(self._waiting)
 
     def take(self, most: int) -> list[QueuedPurge]:
-        """Take so many at most, the oldest first."""
+        """Take at most this many purges, the oldest first."""
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]
 
     async def told(self, held: Sequence[QueuedPurge]) -> None:
-        """Wait until the outbox has these, or has refused them: what follows must not come before that."""
+        """Wait until the outbox has these purges, or has refused them. Acknowledgements and retries must not reach the outbox
+        before.
+        """
         telling = {self._told[token] for token in {purge.token for purge in held} if token in self._told}
         if telling:
             await asyncio.wait(telling)
 
     def _batch(self, members: Sequence[str], now_ms: int) -> _Batch:
-        """The batch that these go with: the last one of which the outbox was not told yet, or another one behind it."""
+        """Return the batch that these members join: the last unreported batch, or a new one behind it."""
         if self._untold and self._untold[-1].takes(members):
             return self._untold[-1]
         batch = _Batch(self._token(), now_ms)
@@ -98,7 +100,7 @@ class OwnPurges:
         return batch
 
     async def _tell(self) -> None:
-        """Tell the outbox of one batch after the other, until there is none."""
+        """Report one batch after the other to the outbox, until there is none."""
         try:
             while self._untold:
                 await self._tell_of(self._untold.popleft())
@@ -114,7 +116,7 @@ class OwnPurges:
             batch.told.set_result(None)
         except Exception as error:
             batch.told.set_exception(error)
-            batch.told.exception()  # told to who put them in, unless that one has gone
+            batch.told.exception()  # marks the error as seen: callers may have gone
         finally:
             del self._told[batch.token]
-            batch.told.cancel()  # if the loop ends; otherwise it is over
+            batch.told.cancel()  # cancels the callers if the loop ends; otherwise the future is done

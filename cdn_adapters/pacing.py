@@ -1,4 +1,4 @@
-"""Pace of one place's requests: how large they may be now, and when the next may be sent."""
+"""Pace of one place's requests: how large a request may be now, and when the next may be sent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _OVER_BUDGET_MS: Final = 60_000
 class Pacing:
     """The pace of one place, kept in buckets that all processes share. Its requests follow each other.
 
-    payer: whose requests these are.
-    lease_ms: how long one of them may be under way.
-    limits: narrower ones than the place's own.
-    budget: of a month; None: there is none.
-    largest: targets of one request, while the one that is refused is looked for.
+    payer: name of the sender of the requests.
+    lease_ms: how long a request may be under way.
+    limits: narrower limits than the place's own.
+    budget: of a month; None: no budget.
+    largest: targets of one request, while a refused target is searched.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class Pacing:
         self._paid: list[Bucket] = []
 
     def requests(self) -> Capabilities:
-        """The place's capabilities, with requests as large as they may be now."""
+        """Return the place's capabilities, with requests as large as they may be now."""
         capabilities = self._capabilities
         most = min(self.largest, self._limits.max_targets)
         batch = {kind: max(1, min(capabilities.batch_of(kind), most)) for kind in capabilities.kinds}
         for rate in capabilities.rates:
-            if rate.unit is Unit.TARGET:  # one less: it need not be full to the brim
+            if rate.unit is Unit.TARGET:  # one less: the bucket need not be full to the brim
                 batch |= {kind: max(1, min(batch[kind], int(rate.burst) - 1)) for kind in rate.kinds if kind in batch}
         batch_bytes = min(capabilities.batch_bytes, self._limits.max_bytes)
         return replace(capabilities, batch=MappingProxyType(batch), batch_bytes=batch_bytes)
 
     async def spend(self, batch: Sequence[Target]) -> int:
-        """Pay for a request, out of all its buckets or of none; ms to wait before it. Raises StoreError."""
+        """Pay for a request, from all its buckets or from none; return the ms to wait before it. Raises StoreError."""
         paid: list[Bucket] = []
         for rate in self._capabilities.rates_of(batch[0].by):
             bucket = _bucket(rate)
@@ -86,18 +86,18 @@ class Pacing:
         return 0
 
     async def answered(self) -> None:
-        """Note that the request that was paid for was answered, or failed. If that cannot be noted, its lease ends it."""
+        """Note that the paid request was answered, or failed. If the note fails, the lease ends the request."""
         paid, self._paid = self._paid, []
         with suppress(StoreError):
             await self._settle(paid, sent=True)
 
     async def refused(self, batch: Sequence[Target]) -> None:
-        """Note that the request that was paid for has purged nothing. Raises StoreError."""
+        """Note that the paid request has purged nothing. Raises StoreError."""
         if self._budget is not None:
             await self._budget.refund(len(batch))
 
     async def hold(self, kind: str, seconds: float) -> None:
-        """Keep every process from sending this kind for so long, because the provider said so. Raises StoreError."""
+        """Keep every process from sending this kind for so many seconds, as the provider asked. Raises StoreError."""
         for rate in self._capabilities.rates_of(kind):
             await self._accounts.hold(_bucket(rate), for_ms=int(seconds * 1_000), now_ms=self._clock())
 

@@ -1,7 +1,7 @@
-"""One place that keeps copies, as deliveries see it: all that the adapter of one provider has to say for itself.
+"""One place that keeps copies: the part of an adapter that differs by provider.
 
-A place is one Varnish, or one CDN's API. It says what it can (`Capabilities`), how requests are spelled and what their answers
-mean; queues, batches, pace, retries and fan-out are composed around any place.
+A place is one Varnish, or one CDN's API. The place declares its abilities (`Capabilities`), spells requests and interprets their
+answers. Queues, batches, pace, retries and fan-out are composed around any place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["EVERYTHING", "PREFIX", "TAG", "URL", "Connect", "Connection", "Place
 
 
 class Target(NamedTuple):
-    """The objects to remove: those with a tag, under a URL, under all URLs that begin so, or all.
+    """The objects to remove: objects with a tag, under a URL, under all URLs with a prefix, or all.
 
     by: TAG, URL, PREFIX or EVERYTHING.
     value: spelled as the place wants it, so equal targets are equal values; empty for EVERYTHING.
@@ -32,30 +32,30 @@ class Target(NamedTuple):
 class Connection(Protocol):
     """An open connection to a place, or a pool of them. Raises CdnError, retryable, if the place did not answer.
 
-    A place with rates is sent one batch at a time. One without is sent several side by side (`requests.SIDE_BY_SIDE` at most), of
-    which two may name the same target: each is purged between its call and its answer, in whatever order they arrive.
+    A place with rates receives one batch at a time. A place without rates receives several side by side (`requests.SIDE_BY_SIDE`
+    at
+    most). Two of these may name the same target: each is purged between its call and its answer, whatever order they arrive in.
     """
 
     async def send(self, targets: Sequence[Target]) -> Answer:
         """Purge a batch: of one kind, within `Capabilities.batch` and `batch_bytes`. Purging a target twice is harmless."""
 
     async def completed(self, ticket: str) -> Answer:
-        """Outcome of an accepted batch: Accepted again while it is under way. Asked only of asynchronous places."""
+        """Return the outcome of an accepted batch: Accepted again while it is under way. Called only for asynchronous places."""
 
 
 Send = Callable[[Sequence[Target]], Awaitable[None]]
-"""Purges targets of any kinds and number; returns when the place has taken them all, raises CdnError otherwise."""
+"""Purges targets of any kinds and number; returns when the place has taken all of them, raises CdnError otherwise."""
 Connect = Callable[[], AbstractAsyncContextManager[Send]]
 """Opened once per event loop, and closed when the deliveries end."""
 
 
 class Place(Protocol):
-    """Place where copies are kept and can be purged. Used from one event loop at a time; how many batches at a time: see
-    Connection.
+    """Place where copies are kept and can be purged. Used from one event loop at a time. Batches at a time: see Connection.
 
     name: of the provider, for metrics: CdnAdapter.name.
     address: of this place among others of its kind, in errors, events and names of queues; without a secret.
-    capabilities: what it can; constant.
+    capabilities: its abilities; constant.
     """
 
     name: str
@@ -63,26 +63,27 @@ class Place(Protocol):
     capabilities: Capabilities
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """Headers that make this place remember the tags of a response. The same for all places of one name.
+        """Return the headers that make this place remember the tags of a response. The same for all places of one name.
 
-        Mostly `tag_headers(capabilities.tag_field, tags)`.
+        Usually `tag_headers(capabilities.tag_field, tags)`.
         """
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """The targets of one purge, of the cheapest kind that this place can. Pure. Mostly `cheapest_targets`.
+        """Return the targets of one purge, of the cheapest kind that this place supports. Pure. Usually `cheapest_targets`.
 
-        Raises CdnError that is not retryable for what cannot be purged here.
+        Raises CdnError, not retryable, for targets that cannot be purged here.
         """
 
     def connect(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection to the place, for as long as the block lasts."""
+        """Open a connection to the place, for the duration of the block."""
 
 
 def cheapest_targets(capabilities: Capabilities, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-    """The targets of one purge, by the first of the place's kinds that can express it: URLs where there are URLs, tags where
-    there are tags, and everything for tags that belong to no URL, in a place without tags.
+    """Return the targets of one purge, by the first of the place's kinds that can express the purge.
 
-    Raises CdnError, not retryable, for a URL that is none.
+    URLs need URLs, tags need tags. Everything is purged for tags that belong to no URL, in a place without tags. The result is
+    empty
+    if no kind fits. Raises CdnError, not retryable, for a malformed URL.
     """
     field = capabilities.tag_field
     for kind in capabilities.kinds:
@@ -96,6 +97,6 @@ def cheapest_targets(capabilities: Capabilities, *, tags: Sequence[str], urls: S
 
 
 def _told_apart(capabilities: Capabilities, url: str) -> str:
-    """The URL without what the place does not look at."""
+    """Return the URL without the parts that the place ignores."""
     base = url.partition("?")[0] if capabilities.url_ignores_query else url
     return base.lower() if capabilities.url_ignores_case else base

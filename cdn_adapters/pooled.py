@@ -1,4 +1,4 @@
-"""Place that is asked over a pool of HTTP connections: what all of them share, whatever they speak."""
+"""Place behind a pool of HTTP connections: the part that all such places share, whatever their protocol."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class PooledPlace(ABC):
     capabilities: Capabilities
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """See Place: the tags, in the field that its capabilities name."""
+        """See Place: the tags, in the field that the capabilities name."""
         return tag_headers(self.capabilities.tag_field, tags)
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """See Place: of the kind that is the cheapest by its capabilities."""
+        """See Place: of the cheapest kind by the capabilities."""
         return cheapest_targets(self.capabilities, tags=tags, urls=urls)
 
     @abstractmethod
@@ -32,17 +32,18 @@ class PooledPlace(ABC):
         """Purge a batch on these connections: see Connection."""
 
     async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
-        """Outcome of an accepted batch: see Connection. Not asked of a place that purges before it answers."""
+        """Return the outcome of an accepted batch: see Connection. Not called for a place that purges before it answers."""
         return Delivered()
 
 
 class Singles:
-    """Connection to a place without rates: as many HTTP clients as there are requests side by side; the one that was used last is
-    used next. Implements Connection.
+    """Connection to a place without rates: one HTTP client for each request under way. Implements Connection.
 
-    A client's pool looks at each of its connections at each request: with eight in one pool a purge costs half as much again.
+    The client that was used last is used next. A client's pool looks at each of its connections at each request: with eight
+    connections in one pool a purge costs half as much again.
 
-    new: makes a client; closed by `closed`.
+    new: makes a client.
+    closed: closes the clients.
     """
 
     def __init__(self, place: PooledPlace, new: Callable[[], httpx.AsyncClient], closed: AsyncExitStack) -> None:
@@ -52,7 +53,7 @@ class Singles:
         self._free: list[httpx.AsyncClient] = []
 
     async def open(self) -> None:
-        """Make the first client, so that no purge has to wait until the libraries that it needs are loaded."""
+        """Make the first client, so that no purge waits for the import of its libraries."""
         self._free.append(await self._closed.enter_async_context(self._new()))
 
     async def send(self, targets: Sequence[Target]) -> Answer:
@@ -64,7 +65,7 @@ class Singles:
             self._free.append(client)
 
     async def completed(self, ticket: str) -> Answer:
-        """See Connection. Not asked of a place that purges before it answers."""
+        """See Connection. Not called for a place that purges before it answers."""
         return Delivered()
 
 

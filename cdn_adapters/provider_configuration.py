@@ -1,4 +1,4 @@
-"""Configuration that a cache or a hosted provider needs, filled in for one application; printed by `quaestor cdn config`."""
+"""Configuration of a cache or a hosted provider, filled in for one application; printed by `quaestor cdn config`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ HOSTED: Final = tuple(_FILES)
 """Names of the providers."""
 _CACHES: Final = {"nginx": "nginx.conf", "squid": "squid.conf", "ats": "ats.sh", "souin": "souin.caddyfile"}
 _VARNISH: Final = {"app_host": "127.0.0.1", "app_port": "8000", "token": "", "purger": "127.0.0.1"}
-"""What the VCL is filled in with, and what stands in it otherwise."""
+"""Placeholders of the VCL, with their default values."""
 CACHES: Final = ("varnish", *_CACHES)
-"""Names of the caches that one runs oneself."""
+"""Names of the self-hosted caches."""
 _PLACE = re.compile(r"@([a-z_]+)@")
 _VALUE = re.compile(r"[A-Za-z0-9._:/=-]+")
 
 
 def provider_configuration(name: str, values: Mapping[str, str] | None = None) -> str:
-    """The text, in the provider's own format.
+    """Return the configuration text, in the provider's own format.
 
-    values: what stands between @ in it: host, origin, account, and so on; what is not given stays as it is, to be filled in.
-        Of Varnish: app_host, app_port, token and purger, which have values otherwise.
+    values: values for the placeholders between @: host, origin, account, and so on; others stay as they are, to be filled in.
+        Of Varnish: app_host, app_port, token and purger, which have defaults.
 
-    Raises ConfigurationError for a provider that is not known, or a value that has no place in the text or cannot stand in one.
+    Raises ConfigurationError for an unknown provider, an unknown placeholder, or a value that cannot stand in a configuration.
     """
     given = dict(values or {})
     for key, value in given.items():

@@ -1,7 +1,7 @@
 """Targets as members of an outbox's queue: a phase, one digit, and the target. Pure.
 
-Phase 0 is what an invalidation asks for. The later phases follow a purge that was done, each in its time: what was on its way to
-the place when it was purged, or came from a cache above it that was purged later, goes by these.
+Phase 0 is the purge of an invalidation. The later phases follow a purge that was done, each in its time. One removes answers that
+were on their way to the place during the purge. The other removes answers from a cache above it that was purged later.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TIERS: Final = "2"
 
 
 def member(target: Target, phase: str = ASKED) -> str:
-    """The member that stands for a target."""
+    """Return the member that stands for a target."""
     return f"{phase}{target.by} {target.value}"
 
 
 def target_of(text: str) -> Target:
-    """The target that a member stands for."""
+    """Return the target that a member stands for."""
     by, _, value = text[1:].partition(" ")
     return Target(by, value)

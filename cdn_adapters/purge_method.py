@@ -1,4 +1,4 @@
-"""Cache of one's own that is purged by requests with the method PURGE: what Varnish, nginx, Squid and others share."""
+"""Self-hosted cache that is purged by requests with the method PURGE: the part that Varnish, nginx, Squid and others share."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from quaestor.errors import CdnError, ConfigurationError
 TOKEN_FIELD = "quaestor-purge-token"
 WHOLE_FIELD = "quaestor-purge-everything"
 PROOF = "quaestor-purged"
-"""Field on the answer to a purge: that it was the printed configuration that took it, not something that answers anything."""
+"""Field on the answer to a purge: proof that the printed configuration took it, and not a server that answers any request."""
 _KEEP_ALIVE_S = 4.0
-"""Below what these caches keep an idle connection for (Varnish: 5 s), so that it is seldom they that close it."""
+"""Below the time for which these caches keep an idle connection (Varnish: 5 s), so that the cache rarely closes it first."""
 
 
 class PurgeMethodPlace(PooledPlace, ABC):
-    """Place that is asked directly, with a token, by the method PURGE; the base of all of them. Implements Place.
+    """Place that is purged directly, with a token, by the method PURGE; the base of such places. Implements Place.
 
-    software: what it is called, for people.
-    taken: statuses of answers to a purge that it has taken.
+    software: its name, for people.
+    taken: statuses of answers to a purge that the place has taken.
     address: base URL, as this process reaches it. Raises ConfigurationError if it is not an http(s) URL.
-    token: what its configuration asks for; None: it goes by addresses alone.
+    token: the token in the cache's configuration; None: the cache checks addresses alone.
     timeout_s: for one purge request.
     """
 
@@ -55,7 +55,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
-        """Connections that are kept, each for one request at a time."""
+        """Open connections that are kept, each for one request at a time."""
         limits = httpx.Limits(max_connections=SIDE_BY_SIDE, keepalive_expiry=_KEEP_ALIVE_S)
         tls = httpx.create_ssl_context(trust_env=False) if self.base.startswith("https:") else False
         async with AsyncExitStack() as clients:
@@ -79,11 +79,11 @@ class PurgeMethodPlace(PooledPlace, ABC):
         return next((one for one in outcomes if isinstance(one, Rejected)), Delivered())
 
     def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
-        """The requests that purge a batch: here, one for each URL."""
+        """Build the requests that purge a batch: here, one for each URL."""
         return [self.by_url(client, target.value) for target in targets if target.by == URL]
 
     def by_url(self, client: httpx.AsyncClient, url: str, fields: Mapping[str, str] | None = None) -> httpx.Request:
-        """The request that purges one URL, as the client spelled it that fetched the object."""
+        """Build the request that purges one URL, spelled as the client that fetched the object spelled it."""
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query or url.endswith("?") else "")
         # The target as it is: httpx would spell some characters differently.
@@ -99,7 +99,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
         *,
         path: str = "/",
     ) -> httpx.Request:
-        """A purge request with these fields and the token."""
+        """Build a purge request with these fields and the token."""
         token = {} if self._token is None else {TOKEN_FIELD: self._token.get_secret_value()}
         return client.build_request("PURGE", self.base + path, headers={**token, **fields}, extensions=extensions or {})
 
@@ -108,7 +108,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
             try:
                 response = await client.send(request)
             except httpx.RemoteProtocolError:
-                response = await client.send(request)  # it closed an idle connection just then
+                response = await client.send(request)  # the cache closed an idle connection at that moment
         except httpx.HTTPError as error:
             raise CdnError(
                 f"{self.software} at {self.base} did not answer a purge: {error or type(error).__name__}"
@@ -123,15 +123,15 @@ class PurgeMethodPlace(PooledPlace, ABC):
         return Rejected(reason=why, place_wide=True)
 
     def proved(self, request: httpx.Request, response: httpx.Response) -> bool:
-        """Whether it shows that the printed configuration has taken a purge."""
+        """Whether the answer proves that the printed configuration has taken the purge."""
         return PROOF in response.headers
 
     def forbidden(self) -> str:
-        """Remedy of a refusal, for people."""
+        """Return the remedy of a refusal, for people."""
         return f"give the adapter the token of {self.software}'s configuration, and that one this host's address"
 
     def remedy(self) -> str:
-        """Remedy of a cache that knows nothing of purges, for people."""
+        """Return the remedy of a cache that does not know purges, for people."""
         return f"give {self.software} the configuration of `quaestor cdn config {self.name}`"
 
 

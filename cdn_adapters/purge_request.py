@@ -1,4 +1,4 @@
-"""One request of a sender: the targets that it names, and the purges in the outbox that it is for. Pure."""
+"""One request of a sender: its targets, and the purges in the outbox that it serves. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class PurgeRequest(NamedTuple):
     """A request.
 
     targets: of one kind, each once.
-    held: the purges that it is for, which are taken from the outbox.
+    held: the purges that the request serves, taken from the outbox.
     """
 
     targets: tuple[Target, ...]
     held: tuple[QueuedPurge, ...]
 
     def halves(self) -> tuple[PurgeRequest, PurgeRequest]:
-        """Two requests for the same, of several targets."""
+        """Return two requests, each with half of the targets."""
         middle = len(self.targets) // 2
         first = set(self.targets[:middle])
         return (
@@ -33,7 +33,7 @@ class PurgeRequest(NamedTuple):
 
 
 def purge_requests(capabilities: Capabilities, purges: Sequence[QueuedPurge]) -> Iterator[PurgeRequest]:
-    """The requests for these purges, each within the capabilities."""
+    """Yield the requests for these purges, each within the capabilities."""
     by_target: dict[Target, list[QueuedPurge]] = {}
     for purge in purges:
         by_target.setdefault(target_of(purge.member), []).append(purge)

@@ -1,5 +1,8 @@
-"""Watch of the queue of one place, by every process: what others have sent for it, and whether the place takes purges as fast as
-there are; metrics and log say so, with the bound that holds."""
+"""Watch of the queue of one place, by every process.
+
+The watch sees which purges other processes have sent, and whether the place keeps up. Metrics and the log report the state, with
+the bound that holds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class QueueWatch:
     """Watch of one queue.
 
     waits: of this process for purges.
-    budget: of the place; None: there is none.
+    budget: of the place; None: no budget.
     """
 
     def __init__(
@@ -48,11 +51,11 @@ class QueueWatch:
         self._report = CdnReport(place=queue, state="ok", open=0, dead=0, stale_s=0.0)
 
     def copies_live_ms(self) -> int | None:
-        """Longest life of copies in this place that are handed out now; None: as long as otherwise."""
+        """Return the longest life of copies that are handed out now; None: as long as otherwise."""
         return self._backlog.copies_live_ms
 
     def report(self) -> CdnReport:
-        """See ReportingCdn: as the last look was."""
+        """See ReportingCdn: as of the last look."""
         return self._report
 
     async def diagnose(self, facts: Facts) -> list[Finding]:
@@ -68,11 +71,11 @@ class QueueWatch:
         return found
 
     async def look(self, state: str) -> str:
-        """Look once; the state that the place is in, whoever sends. Raises StoreError.
+        """Look once; return the state of the place, for any sending process. Raises StoreError.
 
         state: as this process's sender knows it.
         """
-        waits = self._waits.put()  # now: what comes while the outbox is asked, it may not have known yet
+        waits = self._waits.put()  # before the calls: the outbox may not know a purge that arrives during them
         members = list(waits)
         for start in range(0, len(members), _MOST_AT_ONCE):
             some = members[start : start + _MOST_AT_ONCE]

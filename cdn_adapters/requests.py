@@ -14,16 +14,16 @@ from quaestor.cdn_adapters.place import Place, Send, Target
 from quaestor.errors import CdnError
 
 SIDE_BY_SIDE: Final = 8
-"""Requests under way at once at a place without rates: few enough for any cache of one's own, each on a connection."""
+"""Requests under way at once at a place without rates: few enough for any self-hosted cache, each on a connection."""
 
 
 def at_once(limits: BatchLimits | None) -> int:
-    """Requests that may be under way at once at a place without rates: with a pause after each they follow each other."""
+    """Return the requests that may be under way at once at a place without rates. With a pause after each request, it is 1."""
     return 1 if limits is not None and limits.pause_ms else SIDE_BY_SIDE
 
 
 def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterator[tuple[Target, ...]]:
-    """These targets, in order within a kind, in batches that the place takes."""
+    """Yield the targets in batches that the place takes, in order within a kind."""
     for kind in KINDS:
         batch: list[Target] = []
         size = 0
@@ -44,10 +44,9 @@ def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterat
 async def sending(
     place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, *, most: int = SIDE_BY_SIDE
 ) -> AsyncIterator[Send]:
-    """A connection that purges whatever it is given, in as many requests as that takes, and waits for what is only accepted at
-    first.
+    """Open a connection that purges any targets, in as many requests as needed, and waits until accepted purges are completed.
 
-    most: requests that a place without rates is sent side by side.
+    most: requests under way at once at a place without rates.
     """
     most = 1 if place.capabilities.rates else most
     room = asyncio.Semaphore(most)
@@ -63,7 +62,7 @@ async def sending(
 
         async def send(targets: Sequence[Target]) -> None:
             requests = requests_of(place.capabilities, targets)
-            if most == 1:  # the first that is refused ends it
+            if most == 1:  # the first refusal ends the purge
                 for batch in requests:
                     await one(batch)
                 return

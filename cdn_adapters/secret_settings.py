@@ -1,4 +1,4 @@
-"""Secrets of providers: shown nowhere, neither in reprs nor in errors and logs, and fit for a header field."""
+"""Secrets of providers: never shown in reprs, errors or logs, and fit for a header field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quaestor.errors import ConfigurationError
 
 
 def secret(value: str | SecretStr, what: str) -> SecretStr:
-    """A secret that shows itself to `get_secret_value` only. Blanks around it, as of a file's last line, are cut off.
+    """Return a secret that only `get_secret_value` shows. Surrounding blanks, as of a file's last line, are cut off.
 
     what: its name, for people.
 
@@ -25,7 +25,7 @@ def secret(value: str | SecretStr, what: str) -> SecretStr:
 
 
 def without(text: str, secrets: tuple[SecretStr, ...]) -> str:
-    """A text in which none of these secrets stands."""
+    """Return a text with these secrets replaced by asterisks."""
     for one in secrets:
         text = text.replace(one.get_secret_value(), "**********")
     return text

@@ -1,11 +1,12 @@
 """Sender of the purges that wait in the outbox for one place, at the pace that the place allows.
 
-A place with rates has one sender at a time among all processes, by lease; it sends one request after the other and pays each out
-of buckets that lie beside the outbox, so senders of several deployments together stay within what an account may, too. While it
-waits for its turn, what comes in joins what waits. A place without rates is purged by the process that asks, at once, by several
-requests side by side; the outbox then only remembers.
+A place with rates has one sender at a time among all processes, by lease. This sender sends one request after the other. Buckets
+beside the outbox pay for each request, so that senders of several deployments stay within an account's limits together.
+Purges that arrive while the sender waits for its turn join the waiting ones. The requesting process itself purges a place without
+rates, at once, by several requests side by side. The outbox then only remembers.
 
-What was taken is put back when it failed, with growing pauses, and comes back by itself when its taker died. Only what the place
+Failed purges are put back, with growing pauses. Purges of a process that died come back by themselves. Only a purge that the
+place
 refuses for good, alone, becomes a dead letter.
 """
 
@@ -40,9 +41,9 @@ from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 class Sender:
     """The sender of one place in one process. Use from one event loop.
 
-    below: senders of what is filled by this place, and purged after it.
-    queue: its name in the outbox.
-    watched: how the place takes what is in it.
+    below: senders of the places that this place fills, which are purged after it.
+    queue: name of the queue in the outbox.
+    watched: watch of the queue.
     """
 
     def __init__(
@@ -97,8 +98,13 @@ class Sender:
 
     @property
     def state(self) -> str:
-        """State of the place: "ok"; "throttled": it takes fewer purges than there are; "dark": it does not answer, or refuses
-        all; "over-budget": nothing may be sent any more this month."""
+        """State of the place.
+
+        "ok".
+        "throttled": the place takes fewer purges than there are.
+        "dark": the place does not answer, or refuses all purges.
+        "over-budget": no purge may be sent any more this month.
+        """
         return self._handling.state
 
     def start(self) -> None:
@@ -109,7 +115,7 @@ class Sender:
         )
 
     async def aclose(self) -> None:
-        """End. What is open stays in the outbox."""
+        """End. Open purges stay in the outbox."""
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             await task.aclose()
@@ -118,13 +124,13 @@ class Sender:
         if self._clock() < self._led_until_ms:
             with suppress(StoreError):
                 await self._outbox.resign(self.queue, token=self._name)
-        with suppress(StoreError):  # so that nobody has to wait for the lease
+        with suppress(StoreError):  # so that no process has to wait for the lease
             await self._handling.release([*self._own.take(UNBOUNDED), *self._taken, *self._side_by_side.left()])
 
     async def put(self, targets: Sequence[Target], *, until_ms: int) -> Callable[[], Awaitable[None]]:
-        """Put purges into the outbox; what waits until they were acknowledged. Raises StoreError."""
+        """Put purges into the outbox; return a function that waits until they are acknowledged. Raises StoreError."""
         members = [member(target) for target in dict.fromkeys(targets)]
-        wait = self._waits.expect(members)  # before they can be taken
+        wait = self._waits.expect(members)  # before the purges can be taken
         now_ms = self._clock()
         try:
             if self._limited:
@@ -154,7 +160,7 @@ class Sender:
                         await self._deliver(connection)
             except StoreError as error:
                 self._telemetry.failure("store", "cdn.outbox_away", error)
-            except Exception:  # a mistake of ours, or of a provider's module: what was taken comes back
+            except Exception:  # a bug here or in a provider's module: taken purges come back
                 await self._put_back()
                 raise
             await self._put_back()
@@ -165,7 +171,7 @@ class Sender:
             await self._handling.release(self._side_by_side.left())
 
     async def _deliver(self, connection: Connection) -> None:
-        """Send what is due to a place with rates, one request after the other, or wait for it."""
+        """Send the due purges to a place with rates, one request after the other, or wait for due purges."""
         self._wake.clear()
         if not await self._lead():
             await self._idle(LEAD_MS / 3_000)
@@ -190,7 +196,7 @@ class Sender:
             await self._sleep(pause_s)
 
     async def _next(self) -> list[QueuedPurge]:
-        """What is due: one full request at least, so that what comes later can join what waits."""
+        """Take the due purges: at most the size of one full request, so that later purges can join the waiting ones."""
         capabilities = self.place.capabilities
         most = min(MOST_AT_ONCE, max(capabilities.batch_of(kind) for kind in capabilities.kinds))
         if capabilities.asynchronous:
@@ -217,8 +223,8 @@ class Sender:
                 await self._wake.wait()
 
     async def _watch(self) -> None:
-        """Once a second: what others have sent for this process, and how the place takes purges."""
+        """Watch the queue once a second: the purges that other processes have sent, and the state of the place."""
         while True:
             await asyncio.sleep(1.0)
-            with suppress(StoreError):  # told by what sends
+            with suppress(StoreError):  # sending reports the same error
                 self._handling.state = await self.watched.look(self.state)

@@ -9,17 +9,17 @@ from quaestor.cdn_adapters.batching import BatchLimits
 from quaestor.cdn_adapters.capabilities import UNBOUNDED
 
 LEASE_MS: Final = 30_000
-"""How long a purge may be taken and not acknowledged before it is anybody's again."""
+"""How long a taken purge may stay unacknowledged before any process may take it."""
 LEAD_MS: Final = 5_000
-"""How long the sender of a place with rates leads without saying so again."""
+"""How long the sender of a place with rates leads before it has to renew its lead."""
 LONGEST_HOLD_S: Final = LEAD_MS / 2_000
-"""How long it pauses at most while its buckets are empty or held: it leads on meanwhile."""
+"""Longest pause of a sender while its buckets are empty or held: it leads on meanwhile."""
 POLL_S: Final = 0.25
-"""How often a sender looks for what other processes have put in, or have left behind, and for what is due again."""
+"""How often a sender looks for due purges, and for purges that other processes have put in or left behind."""
 LAST_PAUSE_S: Final = 30.0
-"""Longest pause after failures, if the limits do not say a longer one."""
+"""Longest pause after failures, unless the limits name a longer one."""
 MOST_AT_ONCE: Final = 1_000
-"""Purges that a sender takes at once."""
+"""Most purges that a sender takes at once."""
 
 UNLIMITED: Final = BatchLimits(max_targets=UNBOUNDED, max_bytes=UNBOUNDED)
 
@@ -28,10 +28,10 @@ UNLIMITED: Final = BatchLimits(max_targets=UNBOUNDED, max_bytes=UNBOUNDED)
 class SenderOptions:
     """Options of a sender.
 
-    repurge_after_ms: what was on its way to the place when it was purged is purged again after this.
+    repurge_after_ms: delay before the second purge, for answers that were on their way to the place during the first.
     lease_ms: see LEASE_MS.
-    limits: narrower ones than the place's own.
-    budget_usd: see MonthlyBudget; None: there is none.
+    limits: narrower limits than the place's own.
+    budget_usd: see MonthlyBudget; None: no budget.
     """
 
     repurge_after_ms: int = 1_000

@@ -1,8 +1,8 @@
 """Requests of one sender to a place without rates: several under way at once, so that no purge waits for the answer to another.
 
-What this process has put in goes at once. What is due again, or was left behind by others, is looked for now and then, while
-requests are under way. It comes in bursts and nobody waits for it; so it goes in requests of its own, one at a time while it is
-little, and has half of the room at most.
+Purges of this process are sent at once. While requests are under way, the sender looks now and then for purges that are due again
+or that other processes left behind. Such due purges come in bursts, and no caller waits for them. Due purges therefore go in
+separate requests, one at a time while there are few, and take at most half of the room.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from quaestor.runtime.supervision.supervisor import Errands
 from quaestor.tasks import Rests, ended
 
 _DUE_AT_ONCE: Final = 100
-"""Purges that are due, where each is a request: so few that they are sent before their lease is over."""
+"""Due purges of one look, if each is a request: few enough to be sent before their lease ends."""
 _DUE_EACH: Final = 16
-"""Purges that are due, for each of the requests side by side by which they are sent."""
+"""Due purges for each request of them that may be under way."""
 _LONGEST_REST_S: Final = 0.01
-"""Between two requests to a place that takes several purges in one."""
+"""Seconds between two requests to a place that takes several purges in one."""
 
 
 class SideBySide:
     """Requests to one place without rates. Use from one event loop.
 
-    own: what this process has put in.
-    token: makes a name for what is taken at once.
-    wake: set when there may be something to do.
+    own: purges that this process has put in.
+    token: makes a name for the purges of one look.
+    wake: set when there may be work.
 
-    With a pause after each request (`BatchLimits.pause_ms`) they follow each other.
+    With a pause after each request (`BatchLimits.pause_ms`) the requests follow each other.
     """
 
     def __init__(
@@ -90,8 +90,7 @@ class SideBySide:
         self._mistaken = False
 
     async def run(self, connection: Connection) -> None:
-        """Send, until it is cancelled, or after a mistake of ours, or of a provider's module: then another connection is needed.
-        Raises StoreError."""
+        """Send until cancelled, or until a bug here or in a provider's module requires another connection. Raises StoreError."""
         self._mistaken = False
         self._under_way = self._due_under_way = 0
         try:
@@ -102,7 +101,7 @@ class SideBySide:
             await ended([*self._sending, self._looking])
 
     def left(self) -> list[QueuedPurge]:
-        """Purges that were taken and are not done: whoever asks has to put them back. Not while run() goes on."""
+        """Return the purges that are taken and not done, for the caller to put back. Never call it while run() goes on."""
         taken = list(self._taken)
         for some in (self._taken, self._ready, self._due):
             some.clear()
@@ -133,7 +132,7 @@ class SideBySide:
         task.add_done_callback(self._ended)
         self._under_way += 1
         self._due_under_way += due
-        if self._capabilities.gathers and not due and not self._ready:  # what comes in meanwhile goes together
+        if self._capabilities.gathers and not due and not self._ready:  # purges that arrive meanwhile go together
             await asyncio.wait({answered}, timeout=_LONGEST_REST_S)
             if self._own.waiting:
                 self._rests.worked(begun_s)
@@ -152,9 +151,9 @@ class SideBySide:
             pause_s, again = await self._handling.send(connection, request, free)
             self._pause_s = max(self._pause_s, pause_s)
             self._ready.extendleft((one, due) for one in reversed(again))
-        except StoreError as error:  # it comes back when its lease is over
+        except StoreError as error:  # the purges come back when their lease ends
             self._telemetry.failure("store", "cdn.outbox_away", error)
-        except Exception as error:  # so does this
+        except Exception as error:  # here too the purges come back
             self._errands.failed(error)
             self._mistaken = True
         if not again:
@@ -172,8 +171,10 @@ class SideBySide:
         return self._under_way < self._most and len(self._sending) < MOST_AT_ONCE
 
     def _take(self) -> None:
-        """Take what is to be sent next: what was put in, or what is due, by turns if there are both. As much as goes in a few
-        requests where one takes several, otherwise one."""
+        """Take the next purges to send: own purges or due ones, by turns if there are both.
+
+        A place that takes several purges in one request gets up to MOST_AT_ONCE; another place gets one.
+        """
         most = min(self._free_targets, MOST_AT_ONCE if self._capabilities.gathers else 1)
         if most < 1:
             return
@@ -189,14 +190,14 @@ class SideBySide:
 
     @property
     def _free_targets(self) -> int:
-        """Targets that may be sent besides those that are."""
+        """Targets that may be sent beyond the targets under way."""
         if not self._capabilities.asynchronous:
             return UNBOUNDED
         sending = sum(len(request.targets) for request in self._sending.values())
         return self._capabilities.open_targets - self._handling.open_targets - sending
 
     def _look(self) -> None:
-        """Look for what is due, if it is time, and go on meanwhile."""
+        """Begin to look for due purges, if it is time, and go on meanwhile."""
         late = asyncio.get_running_loop().time() >= self._look_due_s
         count = min(self._free_targets, MOST_AT_ONCE if self._capabilities.gathers else _DUE_AT_ONCE)
         if late and count > 0 and self._looking is None and len(self._due) < _DUE_EACH and not self._mistaken:
@@ -221,7 +222,7 @@ class SideBySide:
             self._wake.set()
 
     async def _pause(self) -> None:
-        """Put back what waits here, and send nothing for a while. What fails meanwhile has this pause too."""
+        """Put the waiting purges back, and send nothing for a while. Requests that fail meanwhile share the pause."""
         if self._looking is not None:
             await asyncio.wait({self._looking})
         waiting = [*self._due, *(purge for request, _ in self._ready for purge in request.held)]
@@ -230,12 +231,12 @@ class SideBySide:
         self._taken.difference_update(waiting)
         try:
             await self._handling.release(waiting)
-        except StoreError as error:  # it comes back when its lease is over
+        except StoreError as error:  # the purges come back when their lease ends
             self._telemetry.failure("store", "cdn.outbox_away", error)
         pause_s = self._pause_s
         await self._sleep(pause_s)
         self._pause_s = max(0.0, self._pause_s - pause_s)
-        self._look_due_s = 0.0  # for what was put back
+        self._look_due_s = 0.0  # look at once for the purges that were put back
 
     async def _idle(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -16,21 +16,24 @@ from quaestor.cdn_adapters.place import Target
 from quaestor.cdn_adapters.purge_method import PurgeMethodPlace
 
 API: Final = "/souin-api/souin"
-"""Where Souin takes purges, if its configuration does not say otherwise."""
+"""Default path of Souin's purge API."""
 _KEPT: Final = (b"souin-cache-control", b"public")
-"""Counts for Souin before CDN-Cache-Control. It names no lifetime, so that Souin goes by Expires: from a max-age it does not take
-the time that an answer has spent in the application's own cache."""
+"""Field that Souin prefers to CDN-Cache-Control. Without a lifetime in the field, Souin uses Expires. From a max-age Souin would
+not
+subtract the time that an answer has spent in the application's own cache.
+"""
 
 
 class Souin(PurgeMethodPlace):
     """One Caddy with the configuration of `quaestor cdn config souin`. Implements Place.
 
     address: base URL as this process reaches it, e.g. "http://10.0.0.5:8080". Raises ConfigurationError for anything else.
-    token: the one in its configuration.
+    token: the token in Caddy's configuration.
     timeout_s: for one purge request.
 
-    By tag alone: whether a purge of a URL takes a pattern, or the key of one variant, differs from version to version. It keeps
-    what `Souin-Cache-Control` lets it keep, until `Expires`.
+    Purges go by tag alone. A purge of a URL takes a pattern in one version of Souin, and the key of one variant in another. Souin
+    keeps
+    answers that `Souin-Cache-Control` allows, until `Expires`.
     """
 
     name = "souin"
@@ -52,6 +55,6 @@ class Souin(PurgeMethodPlace):
         return [*super().response_headers(tags), _KEPT]
 
     def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
-        """The request that purges a batch."""
+        """Return the request that purges a batch."""
         tags = ", ".join(target.value for target in targets)
         return [self.request(client, {"surrogate-key": tags}, path=API)]

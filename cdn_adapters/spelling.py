@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit
 from quaestor.errors import CdnError
 
 _SAFE_IN_TAGS = "!#$&'*+-./:;<=>?@^_`|~()[]"
-"""Besides letters and digits. Blanks and commas separate tags."""
+"""Characters that stay as they are, besides letters and digits. Blanks and commas separate tags."""
 
 
 def header_tag(tag: str) -> str:
-    """A tag without blanks, commas and bytes that a header cannot carry; the same wherever it is written.
+    """Spell a tag without blanks, commas and bytes that a header cannot carry; the same in every place.
 
     Percent-encoded UTF-8. Two different tags are spelled differently, because a percent sign is encoded too.
     """
@@ -19,7 +19,7 @@ def header_tag(tag: str) -> str:
 
 
 def absolute_url(url: str) -> str:
-    """The URL, unchanged. Raises CdnError, not retryable, for one that is not absolute or not printable ASCII."""
+    """Return the URL, unchanged. Raises CdnError, not retryable, for a URL that is not absolute or not printable ASCII."""
     parts = urlsplit(url)
     if not parts.netloc or not url.isascii() or any(c <= " " for c in url):
         raise CdnError(f"{url!r} cannot be purged: it is not an absolute URL in ASCII", retryable=False)

@@ -12,18 +12,19 @@ class Squid(PurgeMethodPlace):
     """One Squid with the configuration of `quaestor cdn config squid`. Implements Place.
 
     address: base URL as this process reaches it, e.g. "http://10.0.0.5:3128". Raises ConfigurationError for anything else.
-    token: the one in its configuration.
+    token: the token in Squid's configuration.
     timeout_s: for one purge request.
 
-    It knows no tags and cannot be emptied at once. It keeps what `Surrogate-Control` lets it keep.
+    Squid knows no tags and cannot be emptied at once. Squid keeps answers that `Surrogate-Control` allows.
     """
 
     name = "squid"
     software = "Squid"
     capabilities = Capabilities(
         kinds=(URL,),
-        # What follows the plus is for how long it may be stale; Squid takes the shorter of both for the lifetime, so it is said
-        # twice. The last word is its name (`httpd_accel_surrogate_id`): other surrogates on the way are not meant.
+        # The number after the plus is the time for which an answer may be stale. Squid takes the shorter of both numbers for the
+        # lifetime, so both are the same. The last word is Squid's name (`httpd_accel_surrogate_id`): other surrogates on the way
+        # ignore it.
         lifetime_field=LifetimeField(name="surrogate-control", form="max-age={lives_s}+{lives_s};quaestor"),
     )
 

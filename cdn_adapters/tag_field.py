@@ -1,7 +1,7 @@
 """Tags of an answer in the field of a place: within its budget, never cut in the middle. Pure.
 
-The first tag is the answer's own and enough to purge it, the last is every answer's. What does not fit is left out from the end
-of what is between them, so an answer never loses the tags that its purges go by.
+The first tag is the answer's own and enough to purge it; the last tag is shared by all answers. Tags that do not fit are dropped
+from the end of the tags in between. An answer therefore keeps the tags that its purges go by.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from quaestor.cdn_adapters.spelling import header_tag
 
 
 def spelled(field: TagField, tag: str) -> str:
-    """A tag as this place wants it; equal for tags that it does not tell apart."""
+    """Spell a tag as this place wants it; equal for tags that the place does not distinguish."""
     text = header_tag(tag)
     return text if field.case_sensitive else text.lower()
 
 
 def fitting(field: TagField, tags: Sequence[str]) -> tuple[str, ...]:
-    """The spelled tags that fit, each once: the first and the last before all others, which follow in order."""
+    """Return the spelled tags that fit, each once. The first and the last have precedence; the others follow in order."""
     wanted = list(dict.fromkeys(spelled(field, tag) for tag in tags))
     chosen: set[str] = set()
     left = field.budget_bytes
@@ -33,7 +33,7 @@ def fitting(field: TagField, tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def tag_headers(field: TagField | None, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-    """The field with the tags that fit; none for a place without tags, or if there are none."""
+    """Return the field with the tags that fit; none for a place without tags, or if no tag fits."""
     if field is None:
         return []
     found = fitting(field, tags)

@@ -1,8 +1,8 @@
 """Caches before caches: the upper tier, which fills the lower ones, is purged first.
 
-An edge that is purged before its shield refetches the old answer from there and keeps it. So the lower tiers are purged when the
-upper one has acknowledged; the sender of the upper one puts that into their queues before it forgets its own purge, so it happens
-whoever dies in between.
+An edge that is purged before its shield refetches the old answer from the shield and keeps it. The lower tiers are therefore
+purged after the upper tier has acknowledged. The upper tier's sender puts the purge into their queues before it forgets its own
+purge. The lower purges therefore happen even if a process dies in between.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from quaestor.runtime.supervision.supervisor import Supervisor
 
 
 class Tiers:
-    """Implements CdnAdapter for an upper tier and what it fills.
+    """Implementation of CdnAdapter for an upper tier and the tier that it fills.
 
     name: of both together, for metrics.
-    shield: the tier that asks the application.
-    edge: the tier that asks the shield; several of them as a FanOut.
+    shield: the tier that fetches from the application.
+    edge: the tier that fetches from the shield; several caches as a FanOut.
 
-    Tags and URLs must be the same in both: clients' URLs, as the edge is asked. What the shield is purged by, the edge must be
-    able to be purged by; raises ConfigurationError otherwise.
+    Tags and URLs must be the same in both tiers: the URLs that clients send to the edge. The edge must support the shield's first
+    kind
+    of purge; raises ConfigurationError otherwise.
     """
 
     def __init__(self, name: str, *, shield: FanOut, edge: FanOut) -> None:
@@ -46,11 +47,11 @@ class Tiers:
         return sum(tier.pending for tier in (self._shield, self._edge) if isinstance(tier, PendingPurges))
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """The headers that either tier asks for, each once."""
+        """Return the headers of both tiers, each once."""
         return list(dict.fromkeys([*self._shield.response_headers(tags), *self._edge.response_headers(tags)]))
 
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
-        """See LifetimeCdn: those that either tier asks for, each once."""
+        """See LifetimeCdn: the fields of both tiers, each once."""
         both = [
             one
             for tier in (self._shield, self._edge)
@@ -82,7 +83,7 @@ class Tiers:
         )
 
     async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
-        """See QueuedCdn. The edge's part is put in by the shield's sender; here it is put in once more only to be waited for."""
+        """See QueuedCdn. The shield's sender puts in the edge's purges. The wait puts them in once more, to wait for them."""
         upper = await self._shield.put(tags=tags, urls=urls, until_ms=until_ms)
 
         async def acknowledged() -> None:
@@ -93,13 +94,13 @@ class Tiers:
         return acknowledged
 
     def copies_live_ms(self) -> int | None:
-        """See BoundedCdn: the shorter."""
+        """See BoundedCdn: the shorter lifetime of the two."""
         return min(
             (ms for tier in (self._shield, self._edge) if (ms := tier.copies_live_ms()) is not None), default=None
         )
 
     async def diagnose(self, facts: Facts) -> list[Finding]:
-        """See DiagnosedCdn: of both, each once."""
+        """See DiagnosedCdn: the findings of both tiers, each once."""
         return list(dict.fromkeys([*await self._shield.diagnose(facts), *await self._edge.diagnose(facts)]))
 
     def reports(self) -> list[CdnReport]:

@@ -1,4 +1,4 @@
-"""Apache Traffic Server: purges by URL, and of everything that it keeps, in one server."""
+"""Apache Traffic Server: purges by URL, and of everything that one server keeps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class TrafficServer(PurgeMethodPlace):
     """One Traffic Server with the configuration of `quaestor cdn config ats`. Implements Place.
 
     address: base URL as this process reaches it, e.g. "http://10.0.0.5:8080". Raises ConfigurationError for anything else.
-    token: the one in its configuration.
+    token: the token in the server's configuration.
     timeout_s: for one purge request.
 
-    It knows no tags. What it keeps all together is forgotten by a new generation of cache keys (the plugin remap_purge).
+    Traffic Server knows no tags. A purge of everything begins a new generation of cache keys (the plugin remap_purge).
     """
 
     name = "ats"
@@ -32,13 +32,15 @@ class TrafficServer(PurgeMethodPlace):
         self._everything = secret(token, f"the purge token of {self.software}")
 
     def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
-        """The requests that purge a batch: one for each URL, and one for everything."""
+        """Return the requests that purge a batch: one for each URL, and one for everything."""
         requests = super().requests(client, targets)
         if any(target.by == EVERYTHING for target in targets):
             requests.append(self.request(client, {WHOLE_FIELD: self._everything.get_secret_value()}))
         return requests
 
     def proved(self, request: httpx.Request, response: httpx.Response) -> bool:
-        """See PurgeMethodPlace. Without remap_purge a purge of everything is taken for one of a URL, which has no body."""
+        """See PurgeMethodPlace. Without remap_purge, the server takes a purge of everything for a purge of a URL, which has no
+        body.
+        """
         whole = WHOLE_FIELD in request.headers
         return super().proved(request, response) and (not whole or response.text.startswith("PURGED"))

@@ -17,18 +17,20 @@ class VarnishAdapter(FanOut):
     """CdnAdapter for one or more Varnish nodes; a purge is done when every node has acknowledged it.
 
     urls: base URL of each node as this process reaches it, e.g. "http://10.0.0.5:6081".
-    soft: expire objects instead of removing them. Only of use with a `grace_s` above 0; each then serves about one
-        stale answer more.
+    soft: expire objects instead of removing them. Only of use with a `grace_s` above 0; each object then serves about one stale
+        answer more.
     token: the `purge_token` given to varnish_vcl.
-    tags: False for a Varnish without xkey, or one that fills caches without tags: objects are purged by URL, all by a ban.
+    tags: False for a Varnish without xkey, or one that fills caches without tags. Objects are then purged by URL, all by a ban.
     timeout_s: for one purge request.
     limits: batching, pace and retries, for each node.
-    tiered: one of these fills from another, so each purge is repeated a moment later: see docs/cdn.md.
+    tiered: whether one of these nodes fills from another, so each purge is repeated a moment later: see docs/cdn.md.
     observe: called with a PurgeEvent after every batch, for metrics.
 
     Objects are purged by tag if there are tags, otherwise by URL. URLs must be absolute and spelled as clients spell them:
-    Varnish finds objects by Host and target. All variants (Vary) go. A purge misses what is still being fetched. After a
+    Varnish
+    finds objects by Host and target. All variants (Vary) are purged. A purge misses objects that are still being fetched. After a
     CdnError a purge is kept and repeated until every node has taken it.
+
     Raises ConfigurationError for an address that is not an http(s) URL.
     """
 

@@ -1,4 +1,4 @@
-"""One Varnish node: the headers it understands and the purge requests it answers (see `varnish.vcl`)."""
+"""One Varnish node: the headers that it understands and the purge requests that it answers (see `varnish.vcl`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quaestor.cdn_adapters.place import TAG, URL, Target
 from quaestor.cdn_adapters.purge_method import PROOF, WHOLE_FIELD, PurgeMethodPlace
 
 _FIELD_BYTES = 7_900
-"""Of the tags of one answer: Varnish refuses a field line above `http_resp_hdr_len`, 8 KiB."""
+"""Bytes for the tags of one answer: Varnish refuses a field line above `http_resp_hdr_len`, 8 KiB."""
 
 
 class VarnishNode(PurgeMethodPlace):
-    """Implements Place for one Varnish. Fields: see VarnishAdapter.
+    """Implementation of Place for one Varnish. Fields: see VarnishAdapter.
 
     address: base URL, without credentials. Raises ConfigurationError if it is not an http(s) URL.
     """
@@ -46,7 +46,7 @@ class VarnishNode(PurgeMethodPlace):
         )
 
     def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
-        """The requests that purge a batch: all tags are one request, each URL is one of its own."""
+        """Return the requests that purge a batch: one for all tags, one for each URL, one for everything."""
         soft = {"quaestor-purge-soft": "1"} if self._soft else {}
         requests = [self.by_url(client, target.value, soft) for target in targets if target.by == URL]
         tags = [target.value for target in targets if target.by == TAG]
@@ -58,14 +58,14 @@ class VarnishNode(PurgeMethodPlace):
         return requests
 
     def proved(self, request: httpx.Request, response: httpx.Response) -> bool:
-        """See PurgeMethodPlace. A VCL from before there were bans takes a purge of everything for one of a URL."""
+        """See PurgeMethodPlace. A VCL from before bans takes a purge of everything for a purge of a URL."""
         proof = response.headers.get(PROOF)
         return proof == "everything" if WHOLE_FIELD in request.headers else proof is not None
 
     def forbidden(self) -> str:
-        """Remedy of a refusal, for people."""
+        """Return the remedy of a refusal, for people."""
         return "give VarnishAdapter the token of varnish_vcl, and varnish_vcl this host in purgers"
 
     def remedy(self) -> str:
-        """Remedy of a Varnish that knows nothing of purges, for people."""
+        """Return the remedy of a Varnish that does not know purges, for people."""
         return "start Varnish with varnish_vcl, or let your VCL answer purges with 200 and quaestor-purged"

@@ -1,4 +1,4 @@
-"""The Varnish configuration that `VarnishAdapter` talks to, filled in for one application."""
+"""The Varnish configuration that `VarnishAdapter` relies on, filled in for one application."""
 
 from __future__ import annotations
 
@@ -39,22 +39,21 @@ def varnish_vcl(
     strong_reads_per_s: int = 50,
     fills_caches: bool = False,
 ) -> str:
-    """VCL for `varnishd -f`: keeps what CDN-Cache-Control says and as long as it says, purges by tag and by URL.
+    """Return the VCL for `varnishd -f`: it caches as CDN-Cache-Control allows, and purges by tag and by URL.
 
     backend_host: name or address of the application, as Varnish reaches it.
     backend_port: its TCP port.
-    purge_token: what `VarnishAdapter(token=...)` sends; at least 8 of A-Z a-z 0-9 . _ ~ + / = -. Without one,
-        `purgers` alone decides, so nothing on those hosts may forward strangers' requests to Varnish (a TLS
-        terminator does).
+    purge_token: the token of `VarnishAdapter(token=...)`; at least 8 of A-Z a-z 0-9 . _ ~ + / = -. Without a token, `purgers`
+        alone decides, so nothing on those hosts may forward strangers' requests to Varnish (a TLS terminator does).
     purgers: addresses or networks that may purge. Other than this host, they need a token.
-    grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale
-        answers are served, also after an ordinary expiry.
-    strong_reads_per_s: how many requests with `Cache-Control: no-cache` and without a condition (a revalidation has one) of one
-        client's address are passed to the application in a second, past what is kept, which stays. More are answered like any
-        other request, and `Cache-Status` says `Varnish; hit`; 0: all are. Behind a TLS terminator that does not speak the PROXY
-        protocol all clients have one address.
-    fills_caches: other caches of yours ask this one (it is a shield), so it leaves them the fields for caches: tags and
-        CDN-Cache-Control. Nobody else may be able to ask it. Its answers carry their Age.
+    grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale answers are
+        served, also after an ordinary expiry.
+    strong_reads_per_s: bound of the `Cache-Control: no-cache` requests of one client's address that reach the application in a
+        second. Requests with a condition (revalidations) never pass. A passed request leaves the kept object in place. Requests
+        above the bound are answered like any other request, and `Cache-Status` contains `Varnish; hit`; 0: all are. Behind a TLS
+        terminator that does not speak the PROXY protocol all clients have one address.
+    fills_caches: other caches of yours fetch from this one (it is a shield), so it passes on the fields for caches: tags and
+        CDN-Cache-Control. No other client may be able to reach it. Its answers carry their Age.
 
     Raises ConfigurationError for values that cannot stand in VCL.
     """

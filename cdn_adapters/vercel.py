@@ -25,7 +25,7 @@ class Vercel(HostedPlace):
     project: its id or name.
     token: of a member or owner.
     team: the team's id, if the project belongs to one.
-    soft: `invalidate-by-tags`: the next reader is still served the old object. Otherwise `dangerously-delete-by-tags`.
+    soft: `invalidate-by-tags`: the next reader still receives the old object. Otherwise `dangerously-delete-by-tags`.
     base_url, timeout_s: of the API.
     clock: seconds since 1970; replaced in tests.
     """
@@ -55,18 +55,18 @@ class Vercel(HostedPlace):
             batch_bytes=4_000,
             soft=True,
             tag_field=TagField(name="vercel-cache-tag", separator=",", budget_bytes=4_000, max_tag_bytes=256),
-            # Not published; Vercel refuses what is too much for it, and is believed.
+            # Our guess: Vercel publishes no rate. Its refusals decide.
             rates=(Rate(bucket=f"vercel/{team or project}", owner=Owner.ACCOUNT, per_s=2, burst=30),),
             effective_within_ms=1_000,
         )
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
-        """See HostedPlace. Of all deployments, so previews too."""
+        """See HostedPlace. Purges all deployments, including previews."""
         body = {"tags": [target.value for target in targets]}
         return self._request("POST", self._path, body, {"authorization": f"Bearer {self._token.get_secret_value()}"})
 
     def meaning(self, response: httpx.Response) -> Answer | None:
-        """See HostedPlace: a 429 says when in `X-RateLimit-Reset`."""
+        """See HostedPlace: a 429 carries the end of the wait in `X-RateLimit-Reset`."""
         if response.status_code != 429:
             return None
         wait_s, reset_at = retry_after_s(response), number_field(response, "x-ratelimit-reset")
@@ -80,5 +80,5 @@ class Vercel(HostedPlace):
         return f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else response.text
 
     def answer(self, response: httpx.Response) -> Answer:
-        """See HostedPlace: 200, with no body that is documented."""
+        """See HostedPlace: 200, without a documented body."""
         return Delivered() if response.status_code in (200, 204) else no_success(self, response)

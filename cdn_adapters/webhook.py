@@ -1,4 +1,4 @@
-"""Generic webhook: purges told to a program of your own, signed as Standard Webhooks (www.standardwebhooks.com) says."""
+"""Generic webhook: purges sent to your own program, signed by the Standard Webhooks (www.standardwebhooks.com)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Webhook(HostedPlace):
 
     url: receives `{"type": "cdn.purge", "by": "tag" or "url", "values": [...]}`, and answers 2xx when it is purged.
     key: `whsec_` and base64 of 24 to 64 bytes, shared with the receiver.
-    tag_header: the field in which it finds an answer's tags, separated by blanks; None: none, and purges are by URL.
+    tag_header: the field with an answer's tags, separated by blanks; None: no field, and purges go by URL.
     timeout_s: for one request.
-    effective_within_ms: what you promise: bound from your 2xx until no copy is served.
+    effective_within_ms: your promise: bound from your 2xx until no copy is served.
     clock, message_id: replaced in tests.
 
-    Purges by tag name the tags and, in requests of their own, the URLs that are known: use what your CDN can.
+    A purge by tag sends the tags and, in separate requests, the known URLs: use the kind that your CDN supports.
     """
 
     name = "webhook"
