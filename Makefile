@@ -128,7 +128,7 @@ coverage: $(READY) servers ## coverage of the quick families by room, into docs/
 LOWEST := .venv-lowest
 # Where we touch those libraries: servers and frameworks, drivers, HTTP on both sides, the codecs, and what is quick anyway.
 LOWEST_TESTS ?= $(wildcard tests/unit/test_*.py) tests/unit/admin tests/unit/rest tests/inputs/test_request_fields.py \
-	tests/inputs/test_middleware_order.py $(addprefix tests/conformance/test_,event_layer.py response_store.py) \
+	tests/inputs/test_middleware_order.py tests/inputs/test_asked_besides.py $(addprefix tests/conformance/test_,event_layer.py response_store.py) \
 	$(addprefix tests/end_to_end/test_,middleware.py middleware_on_uvicorn.py frameworks.py embedded.py capture.py \
 	capture_contexts.py mappers.py rest_router.py rest_access.py proxy_forwarding.py proxy_bodies.py)
 

@@ -16,14 +16,12 @@ from urllib.parse import quote
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.canary import PATH as CANARY_PATH
+from quaestor.invalidation.effects.purge_probe import PATH as PROBE_PATH
 from quaestor.middleware import bodies
-from quaestor.middleware.admission import wanted
 from quaestor.middleware.asked_whole import AskedWhole
 from quaestor.middleware.audit import Audit
 from quaestor.middleware.browser_client import BrowserClient, ClientFiles
 from quaestor.middleware.bypass import pass_by
-from quaestor.middleware.canary import CanaryEndpoint
 from quaestor.middleware.construction import ReadableRefusal
 from quaestor.middleware.context import ExchangeContext
 from quaestor.middleware.exchange import Exchange
@@ -34,8 +32,10 @@ from quaestor.middleware.never_stored import NeverStored
 from quaestor.middleware.order import report_misplaced
 from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.page_script import PageScript
+from quaestor.middleware.purge_probe import PurgeProbeEndpoint
 from quaestor.middleware.quarantines import Quarantines
 from quaestor.middleware.refresh import Refreshes
+from quaestor.middleware.request_admission import wanted
 from quaestor.middleware.routes import Plan, Routes
 from quaestor.middleware.sending import refuse
 from quaestor.middleware.sketch_endpoint import SketchEndpoint
@@ -64,7 +64,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         `read_path.query.TRACKING`.
     browser_client: what of the browser client is served; None: nothing.
     dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
-    forwards: the app hands every request field on to an origin, as the proxy does. `X-` fields that no list names are then
+    forwards: the app hands every request on to an origin, with its fields, and its answers are the origin's, `Vary` included.
+        That `Vary`, and not the copy of the fields, then names the deciding fields. `X-` fields that no list names are
         credentials (docs/proxy.md).
 
     Raises ConfigurationError for a wrong argument. If the framework constructs it later, the app refuses to start with it.
@@ -108,7 +109,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         ignored = tuple(name.encode() for name in quaestor.settings.store.ignored_fields)
         self._notable = UnlistedFields(ignored) if forwards else NOTABLE
         self._sketch = SketchEndpoint(quaestor, sketch_path)
-        self._canary = CanaryEndpoint(quaestor, tuple(cdn))
+        self._purge_probe = PurgeProbeEndpoint(quaestor, tuple(cdn))
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
@@ -120,6 +121,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             barred=quaestor.read_path.probation.barred,
             traffic=quaestor.telemetry.routes.of,
+            forwards=forwards,
         )
         self._quarantines = Quarantines(quaestor.read_path, self._routes)
         self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
@@ -190,8 +192,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             return await self._client_files(path, scope, send)
         if self._dashboard is not None and self._dashboard.serves(path):
             return await self._dashboard(scope, receive, send)
-        if path == CANARY_PATH and self._purges:
-            return await self._canary(method, send)
+        if path == PROBE_PATH and self._purges:
+            return await self._purge_probe(method, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

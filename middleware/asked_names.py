@@ -4,6 +4,7 @@ Frameworks find a field by comparing the names of a request, one after the other
 handler is shown note what they are compared with. Whatever else is done with a name (hashed, decoded, taken apart) hands it on to
 somebody whose comparisons are not seen, and counts as reading all fields. What some frameworks do with them is known here: Quart
 copies the names and goes on comparing, FastAPI's header models are declared by the route, Starlette's tracing decides nothing.
+Where the app forwards, copies go on noting, and comparisons within a client of HTTP decide nothing.
 
 What C code reads past a type's methods (`b"".join(names)`, a regular expression) cannot be seen, nor fields that are told
 apart by their values alone.
@@ -21,6 +22,8 @@ _COMPARES_COPIES = frozenset({"quart.asgi"})
 """Modules whose copies of names are only compared with others."""
 _DECIDES_NOTHING = frozenset({"fastapi.dependencies.utils", "starlette.middleware.opentelemetry"})
 """Modules whose copies decide nothing, or only by fields that the route is known to declare."""
+_CLIENTS = frozenset({"aiohttp", "h11", "h2", "hpack", "http", "httpcore", "httpx", "multidict", "requests", "urllib3"})
+"""Packages that make a request of the fields that they are given."""
 _PASSES_ON = frozenset(
     {"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc", __name__}
 )
@@ -43,6 +46,11 @@ class _Telling:
 
     _asked: AskedFields
 
+    def _note(self, other: object) -> None:
+        """Note a comparison, unless it belongs to the forwarding of an app that declares it."""
+        if not (self._asked.forwards and (isinstance(other, _Telling) or _caller(3).partition(".")[0] in _CLIENTS)):
+            self._asked.note(other)
+
     @classmethod
     def of(cls, value: Any, asked: AskedFields) -> Self:
         """The same value, telling asked."""
@@ -56,12 +64,12 @@ class AskedName(_Telling, bytes):
 
     def __eq__(self, other: object) -> bool:
         # FastAPI parses the cookies for every route, and hands on those that it declares.
-        if other != b"cookie" or _caller(2) not in _DECIDES_NOTHING:
-            self._asked.note(other)
+        if isinstance(other, _Telling) or other != b"cookie" or _caller(2) not in _DECIDES_NOTHING:
+            self._note(other)
         return bytes.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
-        self._asked.note(other)
+        self._note(other)
         return bytes.__ne__(self, other)
 
     def __hash__(self) -> int:
@@ -80,6 +88,8 @@ class AskedName(_Telling, bytes):
             return AskedText.of(text, self._asked)
         if caller not in _DECIDES_NOTHING:
             self._asked.note_everything()
+            if self._asked.forwards:
+                return AskedText.of(text, self._asked)
         return text
 
 
@@ -113,16 +123,22 @@ class AskedText(_Telling, str):
     """Name of a field as text that notes what it is compared with."""
 
     def __eq__(self, other: object) -> bool:
-        self._asked.note(other)
+        self._note(other)
         return str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
-        self._asked.note(other)
+        self._note(other)
         return str.__ne__(self, other)
 
     def __hash__(self) -> int:
         self._asked.note_everything()
         return str.__hash__(self)
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """The name as bytes, noting as well where it is forwarded; otherwise everything was read."""
+        self._asked.note_everything()
+        name = str.encode(self, encoding, errors)
+        return AskedName.of(name, self._asked) if self._asked.forwards else name
 
     def lower(self) -> str:
         """The text in lower case, noting as well."""

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError
-from quaestor.middleware.admission import wanted
 from quaestor.middleware.framework_routes import routes_of
 from quaestor.middleware.interface import App, Engine, Scope
+from quaestor.middleware.request_admission import wanted
 from quaestor.middleware.routes import Plan, Routes
 from quaestor.middleware.verification import Answered, Repeatable, Sample, Verifications
 from quaestor.model import Version

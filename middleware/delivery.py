@@ -11,7 +11,7 @@ from quaestor.middleware.handovers import HandlerAnswer, Missed, WholeAnswer
 from quaestor.middleware.never_stored import UNNOTICED
 from quaestor.middleware.sending import send_entry
 from quaestor.model import Uncacheable
-from quaestor.read_path.answered import AnsweredRequest, HandlerRun
+from quaestor.read_path.answered import AnsweredRequest, ObservedRun
 from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
@@ -58,7 +58,7 @@ class Delivery:
                         with_body=context.facts.has_body,
                         leave=context.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
                     ),
-                    HandlerRun(
+                    ObservedRun(
                         outcome=answer.outcome, asked=answer.asked, since=answer.since, asked_ms=answer.asked_ms
                     ),
                     at_most_ms=at_most_ms,

@@ -70,7 +70,7 @@ class HandlerRun:
         self._settled: Settled | None = None
         self._part: Part | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
-        self._asked = AskedFields()
+        self._asked = AskedFields(forwards=context.plan.forwards)
         whole = missed.flight is not None
         self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
         self._withheld = whole or bool(validators)

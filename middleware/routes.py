@@ -52,6 +52,7 @@ class Plan:
     probation: what is on probation together: the route, or all paths whose routes nobody knows.
     barred: the reason why the route is quarantined; empty: it is not.
     names: where the plan is remembered.
+    forwards: its handler copies the request's fields into a request to an origin.
     traffic: counts of the route.
     """
 
@@ -65,6 +66,7 @@ class Plan:
     probation: Any = None
     barred: str = ""
     names: tuple[Any, ...] = ()
+    forwards: bool = False
     traffic: RouteCounts = field(default_factory=RouteCounts, compare=False)
 
 
@@ -105,6 +107,7 @@ class Routes:
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
     barred: the reason why what stands for a route is quarantined; empty: it is not.
     traffic: the counts of a route, by its name.
+    forwards: the whole app hands requests on to an origin.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Routes:
         on_error: Callable[[Exception], None] = lambda error: None,
         barred: Callable[[Any], str] = lambda route: "",
         traffic: Callable[[str], RouteCounts] = lambda name: RouteCounts(),
+        forwards: bool = False,
     ) -> None:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
@@ -127,6 +131,7 @@ class Routes:
         self._on_error = on_error
         self._barred = barred
         self._traffic = traffic
+        self._forwards = forwards
         self._known: dict[tuple[str, str, str, str], _Route] = {}
         self._declared: dict[tuple[str, int, int, int], _Declared] = {}
         self._heads: dict[tuple[str, str, str, str], bool] = {}
@@ -218,6 +223,7 @@ class Routes:
             probation=route if called else None,
             barred=barred,
             names=names,
+            forwards=self._forwards,
             traffic=self._traffic(route_name),
         )
 

@@ -16,10 +16,10 @@ from itertools import chain
 from typing import Any
 
 from quaestor.capture import Outcome, recording
-from quaestor.middleware.admission import somebody
 from quaestor.middleware.interface import App, Message, RawHeaders, Scope
 from quaestor.middleware.quarantines import Quarantines
 from quaestor.middleware.refresh import asked_alone, only_request
+from quaestor.middleware.request_admission import somebody
 from quaestor.middleware.routes import Plan
 from quaestor.middleware.storable_fields import storable
 from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version

@@ -1,8 +1,8 @@
 """Quaestor as an application uses it: the public face of its parts (`parts`) and of what runs beside the requests (`services`).
 
 Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Several processes need
-nothing more: each follows the database by itself. A process's own writes are never old in that process. Another process may serve
-the older answer for some milliseconds.
+nothing more: each follows the database by itself. The answer to a request that wrote waits, for `read_your_writes_ms` at most,
+until this process serves nothing older. Another process may serve the older answer for some milliseconds.
 With redis_url: everything shared lives in Redis. The processes elect one among them to run the matching node for all, while there
 is no grid (`quaestor grid`, `quaestor cluster`).
 """
@@ -69,6 +69,11 @@ class Quaestor:
     def from_env(cls, **overrides: Any) -> Quaestor:
         """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
         return cls(Settings.from_env(**overrides))
+
+    @property
+    def ignored_variables(self) -> tuple[str, ...]:
+        """Variables QUAESTOR_* of the environment that this Quaestor does not read, because `Quaestor()` made it."""
+        return self._ignored_variables
 
     def _report_ignored_variables(self) -> None:
         if self._ignored_variables:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import closing, redirect_stdout
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,12 +46,51 @@ def doctor(
         if value is not None:
             os.environ[name] = value
     check_examples(path or [])
-    settings = command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
+    settings, fault = _settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
     with redirect_stdout(sys.stderr):  # what the app prints and logs
         examined = asyncio.run(examine(settings, app=app, examples=path or []))
-    found = [*examined.found, *_grid(examined.settings)]
+    about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
+    found = [*about_settings, *examined.found, *_grid(examined.settings)]
     print(diagnosis.to_json(found) if as_json else printable(diagnosis.text(found)))
     raise typer.Exit(0 if diagnosis.healthy(found) else 1)
+
+
+def _settings(**given: str | None) -> tuple[Settings, str]:
+    """The settings to look at, and the fault of the environment; with a fault, only the command's own arguments count."""
+    from quaestor.errors import ConfigurationError
+    from quaestor.settings import Settings
+
+    try:
+        return command_settings(**given), ""
+    except ConfigurationError as error:
+        arguments: Any = {name: value for name, value in given.items() if value is not None}
+        return Settings(**arguments), str(error)
+
+
+def _fault(fault: str, app: str | None) -> Diagnosis:
+    """A fault of the environment; an app that has started does not read it."""
+    from quaestor.doctor.diagnosis import mend, warn
+
+    if app is None:
+        return mend("settings", f"{fault}. The rest is examined without the variables QUAESTOR_*")
+    return warn("settings", f"{fault}. The app does not read it")
+
+
+def _sources(settings: Settings, ignored: Sequence[str]) -> Iterator[Diagnosis]:
+    """The settings without their default, and variables that the app does not read."""
+    from quaestor.doctor.diagnosis import ok, warn
+    from quaestor.settings.sources import Source, in_use
+
+    if ignored:
+        sentence = f"{', '.join(ignored)}: set, and not read, because the app calls Quaestor()"
+        yield warn("settings", sentence, "quaestor = Quaestor.from_env()")
+    environment = {variable: text for variable, text in os.environ.items() if variable not in ignored}
+    changed = [
+        f"{setting.row.name}={setting.value!r} ({setting.source})"
+        for setting in in_use(settings, environment)
+        if setting.source is not Source.DEFAULT
+    ]
+    yield ok("settings", f"{', '.join(changed) or 'all have their defaults'}; `quaestor settings` prints all")
 
 
 def _grid(settings: Settings) -> list[Diagnosis]:

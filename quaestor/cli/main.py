@@ -24,6 +24,7 @@ from quaestor.cli import (
     doctor_command,
     extras,
     monitoring_commands,
+    settings_command,
     statistics_commands,
     ttl_commands,
 )
@@ -188,6 +189,7 @@ app.command()(dashboard_command.dashboard)
 app.command()(doctor_command.doctor)
 app.command()(cluster_commands.grid)
 app.command()(admin_commands.invalidate)
+app.command()(settings_command.settings)
 app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")

@@ -14,8 +14,8 @@ from quaestor.doctor import diagnosis, shared_redis
 from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
 from quaestor.doctor.hosted_app import load_app, middleware_of, started
 from quaestor.errors import ConfigurationError, StoreError
-from quaestor.invalidation.effects.canary import addresses, canary_tag, check
 from quaestor.invalidation.effects.cdn_diagnosis import facts_of
+from quaestor.invalidation.effects.purge_probe import addresses, check, probe_tag
 from quaestor.ports import CdnAdapter
 from quaestor.settings import Settings
 
@@ -47,7 +47,7 @@ async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding
         if name not in known:
             raise ConfigurationError(f"where clients ask {name} is not known: give --address, or set cdn_addresses")
         purge = quaestor.parts.effects.purging.of(adapters[name])
-        found = [await check(known[name], canary_tag(quaestor.settings.scope), purge)]
+        found = [await check(known[name], probe_tag(quaestor.settings.scope), purge)]
         found += await _diagnosed(adapters[name], quaestor.settings)
         found += await _clock(quaestor.settings)
         return sorted(found, key=lambda one: _SEVERITY.index(one.level), reverse=True)

@@ -21,8 +21,9 @@ from quaestor.settings import Settings
 _NAME_IT = "export MONGO_URL='mongodb://HOST:27017/?replicaSet=rs0'"
 
 _WITHOUT_REDIS = (
-    "none: each app process caches for itself and follows MongoDB by itself, also with several workers. A process serves nothing "
-    "older than its own writes; another one may, for some milliseconds. With REDIS_URL they share entries, sketch and purges"
+    "none: each app process caches for itself and follows MongoDB by itself, also with several workers. The answer to a "
+    "request that wrote waits until its process serves nothing older, for {bound_ms} ms at most (read_your_writes_ms); "
+    "another process may serve the older answer for some milliseconds. With REDIS_URL they share entries, sketch and purges"
 )
 
 
@@ -31,10 +32,12 @@ class Examined:
     """Outcome of an examination.
 
     settings: those that count: the app's, or else the environment's.
+    ignored: variables QUAESTOR_* that the app does not read.
     """
 
     settings: Settings
     found: Sequence[Diagnosis]
+    ignored: Sequence[str] = ()
 
 
 async def examine(settings: Settings, *, app: str | None = None, examples: Sequence[str] = ()) -> Examined:
@@ -64,7 +67,8 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         found += await routes.examined(middleware, hosted, examples)
         if isinstance(engine, Quaestor):  # after the routes: what they need in the background has run
             found += background.examined(engine.services())
-        return Examined(settings=engine.settings, found=found)
+        ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
+        return Examined(settings=engine.settings, found=found, ignored=ignored)
 
 
 async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
@@ -75,7 +79,7 @@ def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagno
     found = machine.examined(settings)
     found += _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
     if settings.redis_url is None:
-        return [*found, ok("redis", _WITHOUT_REDIS)]
+        return [*found, ok("redis", _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms))]
     return found + shared_redis.examined(settings.redis_url, settings)
 
 

@@ -22,8 +22,8 @@ _LOOK_AGAIN_S = 0.05
 _PARAMETER = re.compile(r"\{[^{}:]*+(?P<any>:path)?+[^{}]*+\}")
 
 
-def load_app(name: str) -> Any:
-    """Load the app that `module:app` names, as a server would. Raises ConfigurationError."""
+def load(name: str) -> Any:
+    """Load the object that `module:name` names. Raises ConfigurationError."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigurationError(f"{name!r} names no app: write module:app, as for a server")
@@ -34,6 +34,12 @@ def load_app(name: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"{name!r} cannot be loaded: {error}") from error
+    return found
+
+
+def load_app(name: str) -> Any:
+    """Load the app that `module:app` names, as a server would. Raises ConfigurationError."""
+    found = load(name)
     if not callable(found):
         raise ConfigurationError(f"{name!r} is a {type(found).__name__} and no ASGI app")
     return found
@@ -64,6 +70,19 @@ def middleware_of(app: Any) -> QuaestorMiddleware:
         if isinstance(layer, QuaestorMiddleware):
             return layer
     raise ConfigurationError("the app has no QuaestorMiddleware: add it with app.add_middleware(...)")
+
+
+def engine_of(app: Any) -> Any:
+    """The Quaestor of an app that need not be started, or the object itself if that is one; None if there is none."""
+    if hasattr(app, "read_path"):
+        return app
+    for layer in layers(app):
+        if hasattr(layer, "engine"):
+            return layer.engine
+        for middleware in getattr(layer, "user_middleware", ()):  # Starlette makes them at its start
+            if "quaestor" in middleware.kwargs:
+                return middleware.kwargs["quaestor"]
+    return None
 
 
 def layers(app: Any) -> list[Any]:

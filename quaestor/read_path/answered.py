@@ -36,8 +36,8 @@ class AnsweredRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerRun:
-    """A run of a handler, as far as it decides what its answer depends on.
+class ObservedRun:
+    """Observations of one handler run: what its answer depends on.
 
     outcome: what it read.
     asked: what it asked the request for.

@@ -103,11 +103,13 @@ class AskedFields:
     client: the address that the server saw.
     entries: of the scope and its state, as only those around the cache can have put them there: "scope.org", "state.org".
     conditions: the request's, if the handler may see them; None: it is shown none, or they are fields like any other.
+    forwards: a copy of all fields goes to an origin, unchanged.
     """
 
-    __slots__ = ("client", "conditions", "entries", "everything", "names")
+    __slots__ = ("client", "conditions", "entries", "everything", "forwards", "names")
 
-    def __init__(self) -> None:
+    def __init__(self, *, forwards: bool = False) -> None:
+        self.forwards = forwards
         self.names: set[bytes] = set()
         self.everything = False
         self.client = False
@@ -172,10 +174,13 @@ def deciding(
     *,
     ignored: Collection[bytes],
     with_body: bool = False,
+    of_origin: bool = False,
 ) -> tuple[bytes, ...]:
     """The names of the fields that decide about an answer because its handler asked for them, sorted.
 
     with_body: the request is keyed by its body, and by the fields that describe it.
+    of_origin: its handler read nothing, so a forwarded answer is the origin's. The `Vary` of the answer names the deciding fields
+        then, and the copy of all fields does not. A field that the handler reads by name decides in any case.
     """
     found = {
         name
@@ -185,7 +190,7 @@ def deciding(
     }
     if with_body:
         found -= _OF_BODY
-    if asked.everything:
+    if asked.everything and not (asked.forwards and of_origin):
         found = {whole(policy)}
     # Which coding is all that this one may decide, and an answer without one is good for everybody.
     coded = any(name == b"content-encoding" for name, _ in response_headers)

@@ -31,7 +31,7 @@ from quaestor.read_path import (
     shared_cache_rules,
     vary,
 )
-from quaestor.read_path.answered import AnsweredRequest, HandlerRun
+from quaestor.read_path.answered import AnsweredRequest, ObservedRun
 from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
@@ -131,7 +131,7 @@ class EntryAdmission:
         return self._usability.servable(response)
 
     async def admit(
-        self, answer: Answer, request: AnsweredRequest, run: HandlerRun, *, at_most_ms: int | None = None
+        self, answer: Answer, request: AnsweredRequest, run: ObservedRun, *, at_most_ms: int | None = None
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch. `publication` has to follow on KEPT:
         an entry that queries guard is stored when its handler has ended, for it may write after its answer.
@@ -144,13 +144,14 @@ class EntryAdmission:
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
         barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
-        deciding = asked_fields.deciding(
-            run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body
-        )
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
-        if self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
+        explicit = self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN
+        deciding = asked_fields.deciding(
+            run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body, of_origin=explicit
+        )
+        if explicit:
             return await self._admit_explicit(answer, request, asked_ms=run.asked_ms, barred=barred, deciding=deciding)
         refused = self._refused(answer, reasons, policy, credentials=request.credentials)
         if refused is None and barred is not None:
@@ -222,7 +223,7 @@ class EntryAdmission:
             detail="; ".join(one.detail for one in reasons),
         )
 
-    def _reads(self, request: AnsweredRequest, run: HandlerRun) -> tuple[CapturedRead, ...]:
+    def _reads(self, request: AnsweredRequest, run: ObservedRun) -> tuple[CapturedRead, ...]:
         """Everything that an answer depends on: what its handler read, and what its route declares."""
         settings = self._settings
         return run.outcome.reads + declared_reads(

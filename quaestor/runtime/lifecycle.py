@@ -28,7 +28,7 @@ _LEAST_STEP_S: Final = 0.2
 """Time of a step when the bound is spent."""
 
 _SERVICES: Final = (
-    *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
+    *(services.invalidating, services.purging, services.purge_probes, services.registering, services.housekeeping),
     *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
 )
 _WATCHING: Final = (

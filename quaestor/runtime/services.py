@@ -16,8 +16,8 @@ from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError, StoreError
-from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
+from quaestor.invalidation.effects.purge_probe import PurgeProbes, addresses, probe_tag
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
@@ -55,8 +55,8 @@ async def purging(parts: Parts) -> Stop:
     return _nothing
 
 
-async def canaries(parts: Parts) -> Stop:
-    """Canaries of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
+async def purge_probes(parts: Parts) -> Stop:
+    """Purge probes of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
     known = addresses(parts.settings.cdn.cdn_addresses)
     names = {adapter.name for adapter in parts.effects.cdn}
     if not known or not parts.settings.cdn.cdn_canary_ms:
@@ -65,8 +65,8 @@ async def canaries(parts: Parts) -> Stop:
         raise ConfigurationError(
             f"cdn_addresses names {sorted(strangers)}, which is no CDN here; there are: {', '.join(sorted(names)) or 'none'}"
         )
-    watching = Canaries(
-        parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
+    watching = PurgeProbes(
+        parts.effects.cdn, addresses=known, tag=probe_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
         outbox=parts.storage.outbox, telemetry=parts.telemetry, clock=parts.clock,
     )  # fmt: skip
     return parts.supervisor.keep("purge-probes", partial(watching.run, parts.settings.cdn.cdn_canary_ms / 1_000)).aclose

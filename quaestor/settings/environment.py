@@ -12,7 +12,8 @@ from quaestor.settings.bounds import Row
 ENVIRONMENT_PREFIX = "QUAESTOR_"
 _OF_OTHERS = frozenset({"QUAESTOR_ADMIN_TOKEN", "QUAESTOR_ADMIN_URL"})
 """Variables with the prefix that are no settings: see `quaestor.admin`."""
-_PLAIN = ("MONGO_URL", "REDIS_URL")
+PLAIN = ("MONGO_URL", "REDIS_URL")
+"""Variables without the prefix."""
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -27,7 +28,7 @@ def values_in(environment: Mapping[str, str], table: Mapping[str, Row]) -> dict[
     Raises ConfigurationError for an unknown variable with the prefix, and for a text that is no value of the setting.
     """
     settings = {variable_of(name): name for name in table}
-    values: dict[str, Any] = {plain.lower(): environment[plain] for plain in _PLAIN if plain in environment}
+    values: dict[str, Any] = {plain.lower(): environment[plain] for plain in PLAIN if plain in environment}
     for variable, text in environment.items():
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OF_OTHERS:
             name = settings.get(variable)

@@ -8,8 +8,8 @@ from typing import Any
 
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded
-from quaestor.store.admission import Admission
 from quaestor.store.by_registration import ByRegistration
+from quaestor.store.memory_admission import MemoryAdmission
 
 _ENTRY_OVERHEAD_BYTES = 1500
 """Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
@@ -127,7 +127,7 @@ class MemoryStore:
         self._budget_bytes = budget_bytes
         self._entries: dict[str, Resident] = {}
         self._guarded: ByRegistration[str] = ByRegistration()
-        self._admission = Admission(budget_bytes=budget_bytes)
+        self._admission = MemoryAdmission(budget_bytes=budget_bytes)
         self._unreported: Iterator[str] = iter(())
         self.used_bytes = 0
 

@@ -3,7 +3,7 @@
 `StaticTtl` is what most configurations say. `AgeTtl` is the Alex protocol (Cate 1992), RFC 9111's heuristic freshness, Squid's
 LM-factor: a share of the time since the last change. `DynamicTtl` is d-TTL (Basu et al., "Adaptive TTL-Based Caching for Content
 Delivery", arXiv:1704.04448): one lifetime for each kind, moved by stochastic approximation; there towards a hit rate, here
-towards the share that changes too early, because a server is not told of the hits in browsers. `OracleTtl` knows the future:
+towards the share that changes too early, because a server does not see the hits in browsers. `OracleTtl` knows the future:
 the bound of what any estimator can reach.
 """
 
@@ -115,7 +115,7 @@ class AgeTtl(StaticTtl):
 
 
 class DynamicTtl(StaticTtl):
-    """Estimator with one lifetime for each kind, moved by what came of those that were given; implements LifetimeEstimator.
+    """Estimator with one lifetime for each kind, moved by the outcomes of earlier lifetimes; implements LifetimeEstimator.
 
     quantile: share of the results that are to change before their lifetime ends (0..1, exclusive).
     """

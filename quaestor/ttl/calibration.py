@@ -1,9 +1,8 @@
 """Calibration: lifetimes that were given, beside what came of them, as plain data for tables and plots. Pure.
 
-A lifetime that ran out before anything changed says of the result only that it lived at least so long: it is right-censored.
-A mean of what was seen to end would be too short. So the lifetimes' distribution is the product-limit estimate (Kaplan and Meier,
-"Nonparametric estimation from incomplete observations", JASA 1958), and what is compared with the quantile is the share that
-changed in time.
+A lifetime that ended before any change is right-censored: the result lived at least so long. A mean of the observed ends would be
+too short. The distribution of lifetimes is therefore the product-limit estimate (Kaplan and Meier, "Nonparametric estimation from
+incomplete observations", JASA 1958). The share that changed in time is compared with the quantile.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Outcome:
 
 
 def share_changed(outcomes: Iterable[Outcome]) -> tuple[int, float]:
-    """Number of outcomes that are known, and the share of those that changed before their lifetime ended (0..1)."""
+    """Return the number of known outcomes, and the share of them that changed before their lifetime ended (0..1)."""
     judged = [one.early for one in outcomes if one.judged]
     return len(judged), sum(judged) / len(judged) if judged else 0.0
 
@@ -77,8 +76,8 @@ def survival(outcomes: Iterable[Outcome]) -> list[tuple[int, float]]:
 def error_distribution(outcomes: Iterable[Outcome]) -> list[tuple[float, float]]:
     """Distribution of the errors of the lifetimes whose end was seen: (given / lived, share of errors at most so large).
 
-    Above 1 a lifetime was too long, below too short. Those that were never seen to end are left out: of them only "too
-    short" is known.
+    Above 1 a lifetime was too long, below too short. Lifetimes without an observed end are left out: all that is known of
+    them is "too short".
     """
     ratios = sorted(one.given_ms / max(1, one.lived_ms) for one in outcomes if one.changed)
     return [(ratio, (i + 1) / len(ratios)) for i, ratio in enumerate(ratios)]

@@ -1,8 +1,8 @@
-"""Counts of what lifetimes did, by what the app itself sees: each request is judged by whether a copy of the answer before it
-could have answered it. Pure.
+"""Counts of the effects of lifetimes, from the requests that the app sees. Pure.
 
-The same counts are taken of a recorded trace, which is what a prediction is made from, and of live traffic, canary and rest
-alike; so what the model leaves out (how many clients share a copy) is left out on both sides.
+A request is judged by this question: could a copy of the answer before it have answered it? A recorded trace, from which a
+prediction is made, and live traffic are counted alike, for the canary and for the rest. The model ignores how many clients share
+a copy, so both sides ignore it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Counts:
     """Counts of some results.
 
     requests: for results whose lifetime was the estimator's.
-    hits: of them those that came within the lifetime of the copies before them: a copy could have answered.
+    hits: requests within the lifetime of an earlier copy, which could have answered.
     lifetimes: that were given: with an answer of the handler, and again with the first request after one was over.
-    invalidations: of them those that a change met before they were over: a purge, and a key in the Cache Sketch.
-    stale: requests within the staleness bound after such a change, while the lifetime before it still ran: a client may have
-        been answered with something older.
+    invalidations: lifetimes that a change cut short. Each costs a purge, and a key in the Cache Sketch.
+    stale: requests within the staleness bound after such a change, while the earlier lifetime still ran. A client may have
+        received an older answer.
     """
 
     requests: int = 0
@@ -105,8 +105,8 @@ class Meter:
         one.counts.lifetimes += 1
 
     def served(self, result: Hashable, times: int, *, now_ms: int) -> None:
-        """Note that a result was served from what is stored, so often in the last second. What was filled elsewhere, or before
-        this began, is not counted."""
+        """Note that a result was served from what is stored, so often in the last second. Entries that another process filled,
+        or that are older than these counts, are not counted."""
         one = self._followed.get(result)
         if one is None or one.until_ms < 0 or times < 1:
             return

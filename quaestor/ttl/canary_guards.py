@@ -1,7 +1,7 @@
 """Absolute guards of a canary: shares that its results may not pass, whatever a trace predicts of them. Pure.
 
 A prediction moves with the present parameters: where those are bad, a canary that is as bad lies within its band. A guard does
-not move. It is broken when all of the canary's interval lies beyond it; then the canary ends at once.
+not move. The guard is broken when all of the canary's interval lies beyond it. Then the canary ends at once.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Rule that a canary is judged by: figures of its results against those of the rest, moved by what was predicted. Pure.
 
-Compared are odds (events over the others). With requests at random a copy that lives for G answers r G of them for each one that
-it cannot, so the odds of `hits` of two lifetimes are to each other as the lifetimes are, whatever r is; of what is rare the odds
-are the share. So busy hours, and other traffic than in the trace, move canary and rest alike, and the ratio stays.
+The rule compares odds (events over the others). Let requests come at random, r a second. A copy that lives for G seconds answers
+r G of them for each one that it cannot answer. The ratio of the odds of `hits` is therefore the ratio of the lifetimes, for any
+r. For rare events the odds are the share. Busy hours, and traffic that differs from the trace, move canary and rest alike: the
+ratio stays.
 
 The band is the rest's figure (both ends of its interval) moved by the predicted log odds ratio. A figure is worse than
-predicted when all of the canary's interval lies beyond the band's bad end, and breaks a guard when all of it lies beyond that
-(see `canary_guards`). Intervals are Wilson's (JASA 1927), at 99.9 %: they
-are looked at every few seconds, and each look is a chance to be wrong.
+predicted when all of the canary's interval lies beyond the band's bad end. A figure breaks a guard when all of the interval lies
+beyond the guard (see `canary_guards`). Intervals are Wilson's (JASA 1927), at 99.9 %: the rule runs every few seconds, and each
+run is a chance to be wrong.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class CanaryReports(Protocol):
         """Put what this process has counted of canary `number` there."""
 
     async def all(self, number: int) -> list[Told]:
-        """Counts of every process, those that have ended included."""
+        """Counts of every process, also of processes that have ended."""
         ...
 
 

@@ -24,9 +24,9 @@ _MOST_REMEMBERED: Final = 1_024
 class ChosenEstimators:
     """Estimators of all kinds, as one; implements LifetimeEstimator. Not thread-safe.
 
-    What has the same parameters shares one estimator, so an observation is told to as many as there are different ones.
+    Kinds with the same parameters share one estimator. An observation goes to each different estimator once.
 
-    outcomes: of the lifetimes that are given, for whoever shows them; None while nobody does.
+    outcomes: outcomes of the lifetimes, for a page that shows them; None while no page does.
     canary: other parameters for a share of the results; None: there is none.
     """
 
@@ -41,7 +41,7 @@ class ChosenEstimators:
 
     def take_up(self, parameters: TtlParameters, canary: Canary | None = None) -> None:
         """Go on with other parameters. An estimator whose parameters are still wanted keeps what it has learned; so does the
-        one for whatever is not named, if only its numbers have changed. Those of a canary begin anew, and end with it."""
+        one for whatever is not named, if only its numbers have changed. Estimators of a canary begin anew, and end with it."""
         self.canary = None
         if canary is not None:
             of_canary = ChosenEstimators(canary.parameters, false_positive_rate=self._rate)

@@ -1,12 +1,11 @@
-"""Rates of change by kind of query: what is known of a query of which nothing is known yet. Pure.
+"""Rates of change by kind of query: the prior of a query without a history. Pure.
 
-The writes to a result's members are not all that changes it: records enter that were no members. How often, only other queries of
-the same collection can tell before this one has been watched. So for each kind three sums are kept over all its queries: the time
-for which they were watched, the changes in it, and the changes that the writes to their members explained. What those leave
-unexplained, a second of watching, is the rate at which records enter; where nothing was known of members it is the whole
-rate, the prior of a cold start.
+Writes to the members change a result, and so do records that enter it. Before a query has been watched, only other queries of the
+same collection show how often records enter. Each kind therefore keeps three sums: the time of watching, the
+changes in that time, and the changes that writes to members explain. The unexplained changes, for each second of watching, are
+the rate at which records enter. Without known members they are the whole rate, the prior of a cold start.
 
-Time that is still running is counted too: of each open interval only its beginning has to be known, so the sums are O(1) to read.
+Intervals that are still open count too. Only the beginning of an open interval is needed, so the sums are O(1) to read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Constrained estimation: lifetimes as another estimator gives them, shortened while what they cost exceeds its budget. Pure.
 
-Long lifetimes have two costs. A result that changes while copies of it live has to be purged, and is listed in the Cache
-Sketch until the last copy is dead; the more is listed, the more of what clients ask for is in it by mistake. Both fall when
-lifetimes
-fall: a copy that is dead when the write comes costs neither. So a factor stands before the lifetimes, at most 1, and is
-moved by how far the worse
-of the two is from its budget: down while it is exceeded, up again while there is room (an integral controller, of limited speed).
-After the idea of CATE, the constrained adaptive TTL estimation of Gessert's thesis; there the factor is the quantile.
+Long lifetimes have two costs. A result that changes while copies of it live is purged, and the Cache Sketch lists it until the
+last copy ends. A fuller sketch has more false positives. Both costs fall with the lifetimes: a copy that has ended before the
+write costs neither. The lifetimes are therefore multiplied by a factor of at most 1. The worse of the two costs moves the factor:
+down while its budget is exceeded, up while there is room. The controller is integral, of limited speed. After the idea of CATE,
+the constrained adaptive TTL estimation of Gessert's thesis; there the factor is the quantile.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class Budgets:
     """Budgets of what lifetimes may cost; 0: without limit.
 
     false_positives: share of what is not stale that the sketch lists by mistake (0..1).
-    invalidations_hz: invalidations a second of which copies outside have to be told.
+    invalidations_hz: invalidations a second that reach copies outside.
     """
 
     false_positives: float = 0.0

@@ -1,11 +1,11 @@
 """Daily cycle of changes: how much faster than on average time passes at each time of day, and what a lifetime is then. Pure.
 
-A Poisson process whose rate follows the time of day, λ(t) = λ s(t), is an ordinary one in the time Λ(t) = ∫ s
-(time-rescaling theorem). So lifetimes are measured, averaged and foretold in that time, and turned back into the clock's at
-the end: the quantile keeps its meaning, at noon as at night.
+Let the rate of a Poisson process follow the time of day: λ(t) = λ s(t). In the time Λ(t) = ∫ s the process is an ordinary one
+(time-rescaling theorem). Lifetimes are measured, averaged and predicted in that time, and converted to clock time at the end. The
+quantile keeps its meaning, at noon as at night.
 
-s is learned for each part of the day: changes that came in it, over those that were to be expected of the queries watched
-then at their average rates. Both begin with the same number of imagined ones, so what is rarely seen stays near 1.
+s is learned for each part of the day: the observed changes over the expected ones. The watched queries with their average rates
+give the expected number. Both numbers begin with the same pseudo-count, so parts with few observations stay near 1.
 """
 
 from __future__ import annotations

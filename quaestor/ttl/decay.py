@@ -1,9 +1,9 @@
 """Decayed counts: how much of each key there was lately, in bounded memory. Pure.
 
-Forward decay (Cormode et al., "Forward decay: a practical time decay model for streaming systems", ICDE 2009): what happens
-later weighs more, by a factor that doubles every half-life since a landmark; a count is a plain sum of such weights, and is
-divided by today's weight when somebody asks. So counting is one addition, nothing has to be aged, and events may be
-reported in any order. The landmark moves before the weights leave the range of floats: every 300 time constants.
+Source: Cormode et al., "Forward decay: a practical time decay model for streaming systems", ICDE 2009. Later events weigh more:
+the weight doubles every half-life since a landmark. A count is a plain sum of such weights; a reading divides it by the present
+weight. Counting is therefore one addition, no count is ever aged, and events may be reported in any order. The landmark moves
+before the weights leave the range of floats: every 300 time constants.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DecayedCounts:
             self.since_ms = now_ms
 
     def add(self, key: Hashable, *, now_ms: int, count: float = 1.0) -> None:
-        """Count so many events of this key. O(1), but for O(keys) once in 300 time constants."""
+        """Count so many events of this key. O(1), and O(keys) once in 300 time constants."""
         counts = self._counts
         if now_ms != self._at_ms:
             self._weigh(now_ms)

@@ -1,19 +1,19 @@
 """Estimator of how long a query result will probably live. Pure.
 
-Before anything is known of a query, the writes to the records it contains count: a result changes with the first write to any
-of them, so their rates add up. After its first invalidation the lifetimes that were observed count instead: they know of
-records that enter the result, and of writes that do not matter to it.
+A query without a history is estimated from the writes to its records. A result changes with the first write to any of them, so
+their rates add up. After the first invalidation the observed lifetimes count instead. Observed lifetimes include records that
+enter the result, and ignore writes that do not change it.
 
 Sources: Gessert et al., "Quaestor: Query Web Caching for Database-as-a-Service Providers" (PVLDB 2017); Wingerath's thesis,
 section 5.1. Two deviations. The paper measures a lifetime from the last read before the invalidation; with results that
 expire, that read is at most one TTL old, and an estimate that was too short once could never grow again. Here a lifetime is
-the whole time a result was guarded since the invalidation before: the time to the next write is memoryless, so expiry and
-re-reading in between do not matter, and time in which nobody was watching does not count. And what is averaged is the mean
-lifetime, of which the TTL is the quantile, so the quantile keeps its meaning after the first invalidation.
+the whole time of guard since the invalidation before. The time to the next write is memoryless, so expiry and re-reading in
+between do not matter. Time without a guard does not count. The second deviation: the mean lifetime is averaged, and the TTL is
+its quantile. The quantile therefore keeps its meaning after the first invalidation.
 
-What enters a result without having been a member is added to the members' rates (`collection_rates`). What a mean lifetime and an
-exponential distribution do not say, a factor learned for each kind of result does: it keeps the share of results that change
-before their TTL ends at the quantile, whatever the writes are like (`quantile_tracking`). Derivations: docs/ttl_theory.md.
+The rate at which records enter a result is added to the members' rates (`collection_rates`). A mean lifetime and an exponential
+distribution leave an error. A factor for each kind of result corrects it (`quantile_tracking`). The share of results that change
+before their TTL ends stays at the quantile, for any pattern of writes. Derivations: docs/ttl_theory.md.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class TtlEstimator:
     alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); larger is steadier and slower. The
         first few lifetimes are averaged plainly.
     max_queries: beyond this, what is known of the query read longest ago is forgotten.
-    tracked: whether TTLs are corrected by what came of those that were given.
+    tracked: whether the outcomes of earlier TTLs correct the next ones.
     cycle: of the day, if the writes follow one.
-    exponent: of the mean lifetime (0.25..4). 1: every query has the quantile. Above, what lives longer than is usual for its
-        kind gets more, and what lives shorter less, so that the quantile is the share over all of the kind.
+    exponent: of the mean lifetime (0.25..4). 1: every query has the quantile. Above 1 a result that lives longer than is usual
+        for its kind gets more, and a shorter-lived one less. The quantile is then the share over the whole kind.
     """
 
     def __init__(
@@ -109,12 +109,15 @@ class TtlEstimator:
     def reasons(
         self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
     ) -> dict[str, float | str]:
-        """The numbers behind estimate_ms(), for people.
+        """Return the numbers behind estimate_ms(), for people.
 
-        Of the result: `unexplained_hz` (records that enter, a second), `rate_hz` (of changes, as it is taken to be), `means`
-        (so many mean lifetimes make the quantile), `factor` (learned, before the model's answer), `queries`, `known` (of which
-        so many have a history), `lifetimes` (observed, of all of them), `mean_ms`, `quiet_ms` (of the one that is known best:
-        its mean lifetime, and how long it has been unchanged).
+        unexplained_hz: records that enter the result, a second.
+        rate_hz: estimated changes a second.
+        means: number of mean lifetimes in the quantile.
+        factor: learned correction of the model.
+        queries, known: number of queries, and of queries with a history.
+        lifetimes: observed lifetimes of all the queries.
+        mean_ms, quiet_ms: of the query with the longest history, its mean lifetime and the time since its last change.
         """
         distinct = _distinct(query_ids) or ("",)
         unexplained_hz = self._rates.unexplained_hz(kind)
@@ -141,7 +144,7 @@ class TtlEstimator:
                 continue
             quiet_ms = 0.0 if history is None else history.quiet_ms(now_ms, self._elapsed)
             if quiet_ms > mean_ms:
-                # It has already outlived its mean: as though it were invalidated now, so that a query that was
+                # The result has outlived its mean. Count it as invalidated now: a query that was
                 # written often and no longer is gets its long life back.
                 mean_ms = self._alpha * mean_ms + (1 - self._alpha) * quiet_ms
             rate_per_ms += 1 / mean_ms
@@ -174,7 +177,7 @@ class TtlEstimator:
             history.read(now_ms, until_ms, self._elapsed)
             self._rates.watch(query_id, kind, now_ms=now_ms, until_ms=until_ms, rate_hz=rate_hz)
         if given_ms is not None and self._ttl_min_ms < given_ms < self._ttl_max_ms:
-            # What a bound has cut says nothing of the model.
+            # A lifetime that a bound has cut is no evidence about the model.
             self._tracker.give(distinct, kind, quantile=self._quantile, now_ms=now_ms, until_ms=now_ms + given_ms)
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
@@ -190,7 +193,8 @@ class TtlEstimator:
         self._tracker.changed(query_id, now_ms=now_ms)
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
-        """Note that the result of this query is no longer guarded, though nothing was written: from now on nobody is watching."""
+        """Note that the result of this query is no longer guarded, though no write came: no registration guards it from now
+        on."""
         history = self._histories.get(query_id)
         if history is not None and history.from_ms is not None:
             history.until_ms = max(history.from_ms, min(history.until_ms, now_ms))

@@ -1,8 +1,8 @@
 """History of one query: for how long its results lived, and for how long the present one has been watched. Pure.
 
 Lifetimes are right-censored: a result whose guard ended before anything changed says only that it lived at least so long.
-The time to the next write of a Poisson process is memoryless, so stretches of watched time add up until a change ends them:
-their sum per change is the maximum-likelihood estimate of the mean lifetime under censoring.
+The time to the next write of a Poisson process is memoryless, so stretches of watched time add up until a change ends them. The
+watched time per change is the maximum-likelihood estimate of the mean lifetime under censoring.
 """
 
 from __future__ import annotations

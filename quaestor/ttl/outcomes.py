@@ -1,8 +1,7 @@
 """Outcomes of the lifetimes that were given lately: a sample of them, watched from when each was given. Pure.
 
-What is sampled are beginnings, and of each it is said how it stands now: changed after so long, or alive for at least so long. So
-whoever looks has a cohort that is censored by the clock alone, which is what a Kaplan-Meier curve wants; a list of those that
-have ended lately would be a list of short lives.
+The sample is of beginnings. Each has its present outcome: changed after some time, or alive for at least some time. The clock
+alone censors this cohort, as a Kaplan-Meier curve requires. A list of lifetimes that ended lately would be a list of short lives.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ class Outcomes:
             self._close(one)
 
     def so_far(self, *, now_ms: int, limit: int = MOST_OUTCOMES) -> list[tuple[str, Outcome]]:
-        """Kind and outcome of each of the newest lifetimes, as of now. What is alive counts as having lived for at least so
-        long."""
+        """Kind and outcome of each of the newest lifetimes, as of now. A lifetime that still runs counts as at
+        least its present age."""
         return [(one.kind, _outcome(one, now_ms)) for one in list(self._sample)[-limit:] if one.from_ms <= now_ms]
 
     def _alive(self, one: _Watched, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """Parameters of lifetime estimation: which estimator with which numbers, for each collection or class of its queries; as JSON,
 checked. Pure.
 
-One object for all that is not named, and one for each kind that is. What is not said of a named kind is as for all.
+One object for all that is not named, and one for each kind that is. A named kind inherits from the object for all.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Tuning:
     estimator: "lifetimes" (see `estimator`), or one of the baselines "static", "age", "dynamic".
     quantile: share of the results that change before their lifetime ends (0..1, exclusive); of "lifetimes" and "dynamic".
     alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); of "lifetimes".
-    exponent: of the mean lifetime; 1: each query has the quantile, above 1: only all of the kind together, and what is written
-        seldom gets longer lifetimes than it, what is written often shorter ones; of "lifetimes".
+    exponent: of the mean lifetime; of "lifetimes". 1: each query has the quantile. Above 1: the kind as a whole has the
+        quantile; results with few writes get longer lifetimes, results with many writes shorter ones.
     daily: whether the writes follow the time of day; of "lifetimes".
     ttl_min_ms, ttl_max_ms: no lifetime lies outside these.
     static_ms: the lifetime of "static".
     fraction: share of the age (0..1); of "age".
     false_positives: budget of the sketch's false positives (0..1); 0: without limit.
-    invalidations_hz: budget of the invalidations a second that copies outside have to be told; 0: without limit.
+    invalidations_hz: budget of the invalidations a second that reach copies outside; 0: without limit.
     """
 
     estimator: str = "lifetimes"
@@ -129,7 +129,7 @@ _NAMES: Final = frozenset(one.name for one in fields(Tuning))
 
 def _tuning(value: Any, base: Tuning, what: str) -> Tuning:
     if not isinstance(value, dict):
-        raise ConfigurationError(f"what is said of {what[:100]!r} must be an object")
+        raise ConfigurationError(f"the parameters of {what[:100]!r} must be an object")
     unknown = sorted(set(value) - _NAMES)
     if unknown:
         raise ConfigurationError(f"{what[:100]!r} has unknown parameters {', '.join(unknown)[:200]}")

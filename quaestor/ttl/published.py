@@ -1,10 +1,11 @@
 """Published parameters: what operators apply, as a log in the event layer that every app process reads.
 
 One stream, one entry for each time something was applied: who, when, which parameters, and which entry it was decided on. An
-entry counts if it was decided on the one that counted last before it; so of two operators who apply at once, one has and the
-other is told, and nothing is ever overwritten. What was applied is the audit trail, and undoing it is applying what was
-there before. An entry may begin a canary: its `parameters` are those of all other results then, so a process of an older
-version, which knows of no canaries, does nothing wrong.
+entry counts if it was decided on the last entry that counts. Of two operators who apply at once, one succeeds and the other gets
+an error; nothing is ever overwritten. The log is the audit trail. To undo a change, apply the parameters from before it. An entry
+may
+begin a canary: its `parameters` are then for all other results. A process of an older version, which knows no canaries, therefore
+does nothing wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SupersededError(ConfigurationError):
 class Publication(NamedTuple):
     """An entry of the log.
 
-    number: from 1, of those that count.
+    number: position among the entries that count, from 1.
     base: number that it was decided on; 0: there was none.
     parameters: None: as each app's settings say.
     canary: other parameters for a share of the results; None: these count for all.
@@ -94,7 +95,7 @@ class PublishedParameters:
         why: str = "",
     ) -> Publication:
         """Publish parameters that were decided on the entry `base`. Raises SupersededError, and changes nothing, if another
-        one counts by now. Whatever canary there was is over."""
+        one counts by now. A running canary is over."""
         newest = self.history()[-1]
         fields = {
             "base": base, "at_ms": now_ms, "by": by[:_LONGEST],
@@ -125,7 +126,7 @@ class PublishedParameters:
         return self.publish(self.history()[-1].parameters, base=base, by=by, now_ms=now_ms, canary=canary)
 
     def _count(self, payload: bytes) -> None:
-        """What cannot be read, or was decided on something else, does not count."""
+        """An unreadable entry, or one with another base, does not count."""
         newest = self._counted[-1]
         try:
             fields = json.loads(payload)

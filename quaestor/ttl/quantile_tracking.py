@@ -1,11 +1,13 @@
 """Quantile tracking: lifetimes that were given are judged by what came of them, and the next ones corrected. Pure.
 
-A model of the writes is never quite true: they come in bursts, by day more than by night, and a mean of a few lifetimes is
-itself a guess. What is wanted can be measured, though: the share of results that changed before their lifetime ended. So a
-factor stands before the model's answer, one for each kind of result, and moves a step down when a result changed too early,
-a step up when it did not; the steps have the ratio in which both happen if the share is right. After n judged lifetimes the
-share is off by at most (range of the logarithm of the factor) / (step * n), whatever the writes are like (Gibbs and Candès,
-"Adaptive conformal inference under distribution shift", NeurIPS 2021, proposition 4.1, which is the same recursion).
+A model of the writes is never quite true. Writes come in bursts, by day more than by night, and a mean of a few lifetimes is
+itself a guess. The aim can be measured, though: the share of results that changed before their lifetime ended. Each kind of
+result therefore has a factor before the model's answer. The factor moves a step down when a result changed too early, and a step
+up when it did not. The two steps balance when the share is right.
+
+Let R be the range of the logarithm of the factor. After n judged lifetimes the error of the share is at most R / (step * n), for
+any writes. The recursion is that of Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021,
+proposition 4.1.
 """
 
 from __future__ import annotations
@@ -53,9 +55,8 @@ class Correction:
 
 
 _Given = tuple[int, int, tuple[str, ...], str, float]
-"""Lifetime that was given to a response, of which it is not known yet what comes of it: its end (ms), its number, the queries of
-the response, its kind, and the quantile. A plain tuple, because there are as many as results: it is made fast, and garbage
-collection passes it over.
+"""Lifetime of a response without an outcome yet: its end (ms), its number, the queries of the response, its kind, and the
+quantile. A plain tuple, because there are as many as results: it is made fast, and garbage collection ignores it.
 """
 
 

@@ -1,8 +1,8 @@
 """Query classes: what is read of a collection, which decides how its results change. Pure.
 
-A record by its id changes with the writes to it alone; what a filter finds also with what enters. So lifetimes are learned, and
-may be tuned, for each class of a collection by itself. What is said of a collection counts for all of its classes that nothing is
-said of.
+A look-up by id changes only with the writes to its record. The result of a filter also changes when records enter. Lifetimes are
+therefore learned, and may be tuned, for each class of a collection by itself. Parameters of a collection apply to all of its
+classes without parameters of their own.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def kind_of_result(queries: Iterable[Query], *, ignored: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def collections_of(kind: str) -> str:
-    """Collections of a kind, sorted, with a space between: the kind without classes. What has no class is its own."""
+    """Collections of a kind, sorted, with a space between: the kind without classes. A kind without a class stays as it is."""
     *collections, rest = _CLASSES.split(kind)
     return " ".join(sorted(set(collections))) if collections and not rest else kind

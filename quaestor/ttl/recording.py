@@ -1,8 +1,8 @@
-"""Recording of a trace: what an estimator is told, and how often what was kept is served, written to a file.
+"""Recording of a trace: the observations of an estimator, and the hits of what it kept, written to a file.
 
 The recorder stands before the estimator, so the read path and the effects know nothing of it; hits are counted as they are
 anyway, and fetched once a second. Nobody can tell queries from the trace: they are hashed with a key that is made for it and
-thrown away. A share of the results is recorded whole, the others not at all, so the rates of those that are there are true.
+thrown away. A share of the results is recorded whole, the others not at all, so the recorded rates are true.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TraceRecorder:
     """Recorder of one process; implements LifetimeEstimator. Its observations come from one event loop; write() from any
     thread, one call at a time.
 
-    inner: the estimator that is asked and told.
+    inner: the estimator that answers, and that receives every observation.
     path: of the file; one that is there already is replaced.
     share: of the results (0..1, exclusive of 0).
     max_bytes: the file ends when it has reached this.
@@ -154,7 +154,7 @@ class TraceRecorder:
         self._overrun = len(self._waiting) >= MOST_WAITING
 
     def _result(self, hashes: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-        """What stands for a result and its queries in the trace; None: it is not in it."""
+        """Return the trace's key of a result and its queries; None: the result is not recorded."""
         queries = tuple(self._hashed(one) for one in dict.fromkeys(hashes))
         result = queries[0] if len(queries) == 1 else self._hashed("".join(queries))
         if int(result, 16) >= self._share * 16**_DIGITS:

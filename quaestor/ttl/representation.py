@@ -3,7 +3,7 @@
 Kept whole ("object list"), it is a hit that costs next to nothing, and every change of a member makes it a miss. Kept as ids, a
 change of a member that leaves it where it stands costs one record, none if another list has read it meanwhile; in return every
 hit is put together. Maintained ("update in place"), it is kept whole and made anew from the result that the grid keeps up to
-date: no change makes a query, but each is worked off, also while nobody asks. The costs are derived in docs/rest.md.
+date: no change makes a query, but each change costs work, also without requests. The costs are derived in docs/rest.md.
 
 Sources: Gessert et al., "Quaestor" (PVLDB 2017), and Wingerath's thesis, section 5.1, on object lists and id lists. There the
 client puts the list together, so an id list costs a further round trip; here the server does, so it costs processor time.
@@ -52,7 +52,7 @@ class Costs:
     query: reading a list from the database, registering it.
     record, byte: reading one record as a part of that, and each byte of it.
     refresh: reading single records again.
-    maintenance: one change of a maintained result: matched, sorted in, told, applied.
+    maintenance: one change of a maintained result: matched, sorted in, sent, applied.
     refill, row: making a list anew from its maintained result, registering it; each record of it.
     """
 

@@ -1,8 +1,8 @@
 """Write rates of records, from the writes alone: exponentially decayed counts, in bounded memory. Pure.
 
-A count that halves every so often has no edge that a window slides over, and follows a rate that changes. What it is
-divided by is the weight that the time watched so far can have given it, so the rate is right from the start: dividing by
-the time since the start, or by the whole memory before it is full, are the mistakes to avoid.
+A count that halves every so often has no edge that a window slides over, and follows a rate that changes. The
+rate is the count over the largest weight that the watched time can have given it, so it is right from the start. Dividing by the
+time since the start, or by the whole memory before it is full, would be wrong.
 """
 
 from __future__ import annotations

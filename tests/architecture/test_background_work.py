@@ -22,7 +22,7 @@ WAITED_FOR = {
     "quaestor/dashboard/leaving.py": "the request waits for it",
     "quaestor/dashboard/simulating.py": "waits in a child process for the end of its parent",
     "quaestor/doctor/hosted_app.py": "the command waits for it",
-    "quaestor/invalidation/effects/canary.py": "a task group raises what its tasks raise",
+    "quaestor/invalidation/effects/purge_probe.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/purging.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/own_writes.py": "counts its only failure; asked again at the next request",
     "quaestor/observability/metrics_server.py": "the server answers for each request's failure by itself",

@@ -18,10 +18,6 @@ FACE = (*PACKAGES, "quaestor.testing")
 """Modules that applications import from."""
 API = (ROOT / "docs/api.md").read_text()
 USE = Path(__file__).with_name("public_use.py")
-FORMER = {
-    "quaestor.invalidation.standing.live": ("LiveResult", "Whole"),
-    "quaestor.invalidation.matching.maintained": ("ResultEvent", "replay"),
-}
 
 
 def documented(package: str) -> set[str]:
@@ -73,17 +69,6 @@ def test_a_user_s_code_passes_a_strict_type_checker() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
-
-
-@pytest.mark.parametrize("module", FORMER)
-def test_former_places_still_work_and_warn(module: str) -> None:
-    program = f"import {module} as former; import quaestor; " + "; ".join(
-        f"assert former.{name} is quaestor.{name}" for name in FORMER[module]
-    )
-    run = [sys.executable, "-W", "always::DeprecationWarning", "-c", program]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "DeprecationWarning: import" in done.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

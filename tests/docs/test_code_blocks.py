@@ -230,6 +230,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/dashboard.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),
     "docs/middleware_order.md-python-1": (f"{APP}\n{MIDDLEWARES}", answers),
+    "docs/proxy.md-python-1": ("", None),
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),

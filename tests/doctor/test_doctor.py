@@ -51,13 +51,27 @@ async def test_a_standalone_mongod_is_told_what_to_do_and_that_suffices(standalo
     assert told.status == 0
 
 
+def test_the_settings_without_their_default_are_named_with_their_source(mongo_url: str) -> None:
+    """A password is hidden; an unknown variable has to be mended, and the rest is examined all the same."""
+    told = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BYTES="5", QUAESTOR_DEPLOYMENT="shop")
+    assert told.level("settings") == "ok"
+    assert "memory_bytes=5 (environment)" in told.one("settings")["sentence"]
+    assert "deployment='shop' (environment)" in told.one("settings")["sentence"]
+    told = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BITES="5")
+    assert "did you mean QUAESTOR_MEMORY_BYTES?" in told.to_mend()[0]["sentence"]
+    assert told.about("redis")
+    told = doctor("--mongo-url", mongo_url, QUAESTOR_HEARTBEAT_MS="5000")
+    assert "at most half of staleness_bound_ms" in told.one("settings")["sentence"]
+
+
 def test_several_workers_need_no_redis(mongo_url: str) -> None:
-    """And the limit is said: read-your-writes holds within a process."""
+    """And the limits are said: read-your-writes holds within a process, and within its bound."""
     told = doctor("--mongo-url", mongo_url)
     assert told.level("redis") == "ok"
     sentence = told.one("redis")["sentence"]
     assert "also with several workers" in sentence
-    assert "older than its own writes; another one may" in sentence
+    assert "waits until its process serves nothing older, for 50 ms at most (read_your_writes_ms)" in sentence
+    assert "another process may serve the older answer for some milliseconds" in sentence
 
 
 def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
@@ -195,8 +209,13 @@ def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: st
 
 
 def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> None:
-    """Those around it are not: they run for every request."""
-    told = doctor("--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
+    """Those around it are not: they run for every request. A variable that the app does not read is named too."""
+    told = doctor(
+        "--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix,
+        QUAESTOR_TTL_MAX_MS="100000",
+    )  # fmt: skip
+    unread = told.one("settings", "QUAESTOR_TTL_MAX_MS: set, and not read")
+    assert (unread["level"], unread["remedy"]) == ("warn", ["quaestor = Quaestor.from_env()"])
     found = {one["sentence"].partition(" ")[0]: one["level"] for one in told.about("middlewares")}
     assert found == {"AuthenticationMiddleware": "warn", "GZipMiddleware": "ok", "named": "ok"}
     inside = told.one("middlewares", "AuthenticationMiddleware")

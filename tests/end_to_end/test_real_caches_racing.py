@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.setups.faults.proxy import Link, Links
 from benchmarks.setups.real_caches import RealCache, each_cache
-from quaestor.invalidation.effects.canary import Level, canary_tag, check
+from quaestor.invalidation.effects.purge_probe import Level, check, probe_tag
 from quaestor.model import Version
 from quaestor.testing.servers import Server, free_port, running
 from tests.end_to_end.cached_site import NEVER_MS, CachedSite, cached_site, nothing
@@ -187,7 +187,7 @@ async def test_the_canary_goes(world: dict[str, Any], cache: Server) -> None:
     """So credentials, configuration, lifetimes and purges fit together."""
     async with cached_site(**world) as site:
         purge = site.quaestor.parts.effects.purging.of(site.delivery)
-        found = await check(cache.url, canary_tag(site.quaestor.settings.scope), purge)
+        found = await check(cache.url, probe_tag(site.quaestor.settings.scope), purge)
         assert found.level is Level.OK, found.sentence
 
 

@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI, Header
 from pydantic import BaseModel
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -17,6 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from quaestor.middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine, reads
@@ -108,14 +110,29 @@ async def test_a_compressed_answer_is_for_those_who_accept_it() -> None:
         assert (await http.get("/", headers={"accept-encoding": "identity"})).text == "plain"
 
 
-async def test_every_origin_is_given_its_own_fields() -> None:
+class EarlierCors(CORSMiddleware):
+    """As Starlette had it before 1.7: an answer to a request without `Origin` does not say that it varies by that field."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inside = self.app if Headers(scope=scope).get("origin") is None else super().__call__
+        await inside(scope, receive, send)
+
+
+@pytest.mark.parametrize("kind", [CORSMiddleware, EarlierCors])
+async def test_every_origin_is_given_its_own_fields(kind: Any) -> None:
+    """Caches outside are told so by each stored answer, whichever Starlette there is."""
+
     async def page(request: Request) -> Response:
         reads()
         return PlainTextResponse("page")
 
-    cors = Middleware(CORSMiddleware, allow_origins=["http://a", "http://b"])
+    cors = Middleware(kind, allow_origins=["http://a", "http://b"])
     async with client_of(page, middleware=[cors]) as http:
-        assert "access-control-allow-origin" not in (await http.get("/")).headers
+        for _ in range(2):
+            without = await http.get("/")
+            assert "access-control-allow-origin" not in without.headers
+            assert "origin" in varies_by(without)
+        assert is_hit(without)
         for origin in ("http://a", "http://b", "http://a"):
             answer = await http.get("/", headers={"origin": origin})
             assert answer.headers["access-control-allow-origin"] == origin

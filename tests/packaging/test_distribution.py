@@ -115,6 +115,18 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages(built: tuple[Path, Path
     assert {"README.md", "pyproject.toml", "CHANGELOG.md"} <= names
 
 
+def test_it_installs_beside_sphinx(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """Sphinx needs newer stemmers than the extra `text` pins. The plain package pins none, so both are solvable together."""
+    _run(["uv", "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")])
+    beside = Installed(built[1], tmp_path)
+    _run(["uv", "pip", "install", "-q", "--python", str(beside.python), f"quaestor @ file://{beside.wheel}", "sphinx"])
+    done = subprocess.run(
+        [str(beside.python), "-c", "import sphinx, snowballstemmer; from quaestor import Quaestor, QuaestorMiddleware"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_application_may_have_packages_of_any_name(installed: Installed, tmp_path: Path) -> None:
     """Own packages `middleware`, `cdn_adapters`, `tests` and `quaestor_app` stay the application's; Quaestor imports too."""
     installed.add()

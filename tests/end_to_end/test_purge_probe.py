@@ -15,14 +15,14 @@ from quaestor.cdn_adapters import MemoryAdapter, VarnishAdapter
 from quaestor.cdn_ports import Finding, Level
 from quaestor.doctor.cdn_check import check_cdn
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.canary import (
+from quaestor.invalidation.effects.purge_probe import (
     MARK,
     PATH,
-    Canaries,
     Purge,
+    PurgeProbes,
     addresses,
-    canary_tag,
     check,
+    probe_tag,
 )
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.telemetry import Telemetry
@@ -131,7 +131,7 @@ async def test_a_cdn_whose_purges_have_no_effect_gets_short_lifetimes_until_they
     def purge_of(one: CdnAdapter) -> object:
         return lambda tags, urls: one.purge(tags=tags, urls=urls)
 
-    canaries = Canaries(
+    canaries = PurgeProbes(
         [adapter], addresses={"varnish": varnish.url}, tag=prefix, purge_of=purge_of,  # type: ignore[arg-type]
         outbox=MemoryOutbox(), telemetry=telemetry, within_s=WITHIN_S,
     )  # fmt: skip
@@ -160,7 +160,7 @@ async def test_one_process_of_a_deployment_looks_and_the_others_act_on_what_it_f
 
     running = []
     for one in adapters:
-        canaries = Canaries(
+        canaries = PurgeProbes(
             [one], addresses={"varnish": f"http://{HOST}:{behind.port}"}, tag=prefix, purge_of=purge_of,
             outbox=RedisOutbox(client, deployment=prefix), telemetry=Telemetry(), within_s=WITHIN_S,
         )  # fmt: skip
@@ -189,7 +189,7 @@ async def test_the_check_of_an_application_names_what_is_worst_first(
         Starlette(), quaestor=quaestor, cdn=[VarnishAdapter(varnish.url, token=TOKEN, timeout_s=PATIENCE_S)]
     )
     monkeypatch.setitem(sys.modules, "checked_shop", module)
-    canary(behind, canary_tag(quaestor.settings.scope))
+    canary(behind, probe_tag(quaestor.settings.scope))
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     outbox, queue = RedisOutbox(client, deployment=quaestor.settings.scope), f"varnish {varnish.url}"
     now_ms = int(time.time() * 1_000)

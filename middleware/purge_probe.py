@@ -1,17 +1,17 @@
-"""The endpoint `GET /quaestor/canary`: an answer that CDNs may keep, new each time, so that a purge of it can be seen."""
+"""Endpoint `GET /quaestor/canary` of the purge probe: an answer that CDNs may keep, new each time, so a purge shows."""
 
 from __future__ import annotations
 
 import secrets
 
-from quaestor.invalidation.effects.canary import MARK, canary_tag
+from quaestor.invalidation.effects.purge_probe import MARK, probe_tag
 from quaestor.middleware.interface import Engine, RawHeaders, Send
 from quaestor.ports import CdnAdapter, LifetimeCdn
 
 LIVES_S = 60
 
 
-class CanaryEndpoint:
+class PurgeProbeEndpoint:
     """The endpoint of one middleware.
 
     cdn: the adapters whose CDNs may keep it.
@@ -31,7 +31,7 @@ class CanaryEndpoint:
             (MARK.encode(), b"%d" % now_ms),
         ]
         for adapter in self._cdn:
-            headers += adapter.response_headers((canary_tag(self._engine.settings.scope),))
+            headers += adapter.response_headers((probe_tag(self._engine.settings.scope),))
             if isinstance(adapter, LifetimeCdn):
                 headers += adapter.lifetime_headers(lives_s=LIVES_S, until_s=now_ms // 1000 + LIVES_S)
         if method not in ("GET", "HEAD"):

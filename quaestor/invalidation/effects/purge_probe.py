@@ -1,4 +1,4 @@
-"""Canary of a CDN: a tagged answer that is read through the CDN's public address, purged, and read again.
+"""Purge probe of a CDN: a tagged answer that is read through the CDN's public address, purged, and read again.
 
 A purge that is acknowledged and does nothing shows in no answer of the provider: a wrong zone, a tag field that something strips,
 a configuration without tags, a token that was revoked. It shows here.
@@ -47,8 +47,8 @@ class DoubtfulCdn(Protocol):
         """Let copies live for a short time only, or as long as otherwise again."""
 
 
-def canary_tag(scope: str) -> str:
-    """The surrogate key of the canary's answer in one deployment."""
+def probe_tag(scope: str) -> str:
+    """Return the surrogate key of the probe's answer in one deployment."""
     return f"quaestor-{scope}-canary"
 
 
@@ -129,9 +129,10 @@ async def _gone(
     return True
 
 
-class Canaries:
-    """The canaries of one process: one for each CDN whose public address is known. Of all processes of a deployment one looks, by
-    lease; the others act on what it has found.
+class PurgeProbes:
+    """Purge probes of one process: one for each CDN with a known public address.
+
+    One process of a deployment probes, by lease; the others act on its findings.
 
     addresses: by the CDN's name.
     purge_of: purges one CDN.
@@ -162,9 +163,9 @@ class Canaries:
 
     async def run(self, every_s: float) -> None:
         """Check at once, and again and again."""
-        async with asyncio.TaskGroup() as canaries:
+        async with asyncio.TaskGroup() as probes:
             for adapter in self._cdn:
-                canaries.create_task(self._run(adapter, every_s))
+                probes.create_task(self._run(adapter, every_s))
 
     async def check(self, adapter: CdnAdapter) -> Finding:
         """Check one CDN, tell the metrics and the log, and rely on it no longer if its purges have no effect."""

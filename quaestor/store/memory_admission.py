@@ -17,7 +17,7 @@ WINDOW_SHARE = 16
 """One part in so many of the budget is the window; larger entries are judged at once."""
 
 
-class Admission:
+class MemoryAdmission:
     """Admission policy over keys and sizes alone. Use from one thread. A call costs some 3 us, touch() 0.3 us.
 
     budget_bytes: of window and main part together.
