@@ -192,7 +192,7 @@ class World:
         if self.moves:
             now = self.clock.now()
             day = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-            self.clock.advance(day + timedelta(minutes=story.minute, seconds=7.25) - now)
+            self.clock.advance(max(day + timedelta(minutes=story.minute, seconds=7.25) - now, timedelta()))
         start = self.clock.now().replace(microsecond=0)
         await self._records.delete_many({})
         await self._records.insert_many(
@@ -265,7 +265,7 @@ class World:
         now = self.clock.now()
         unit = timedelta(seconds=JUMPS[jump.unit])
         begins = EPOCH + ((now - EPOCH) // unit + 1) * unit
-        self.clock.advance(begins + timedelta(milliseconds=jump.after_ms) - now)
+        self.clock.advance(max(begins + timedelta(milliseconds=jump.after_ms) - now, timedelta()))
 
     def change(self, change: Change) -> None:
         """What nobody can see says something else from now on."""
