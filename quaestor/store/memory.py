@@ -202,8 +202,10 @@ class MemoryStore:
         dropped = []
         for registration_id in registration_ids:
             for key in self._guarded.pop(registration_id):
-                dropped.append(self._entries[key].response)
-                self.drop(key)
+                entry = self._entries.get(key)
+                if entry is not None:  # an error may have interrupted the drop that removed it
+                    dropped.append(entry.response)
+                    self.drop(key)
         return dropped
 
     def drop_all(self) -> None:

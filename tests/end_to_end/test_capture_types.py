@@ -128,6 +128,6 @@ def test_dates_that_python_does_not_know_are_read_as_raw_records(client: Client,
     with watch_client(Capture(), settings) as watching:
         again = Rereader(watching, timeout_ms=60_000).read(read.query)
     with pymongo.MongoClient[Any](mongo_url, datetime_conversion="DATETIME_AUTO") as plain:
-        expected = ResultDigest()
+        expected = ResultDigest(read.query)
         expected.add({"cursor": {"firstBatch": plain[prefix].dates.find().to_list()}})
     assert again.digest == expected.value()

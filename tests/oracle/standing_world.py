@@ -173,10 +173,8 @@ class Grid:
     def vanish(self, app: Subscriptions) -> None:
         """The app process is gone without a word."""
         self.apps.remove(app)
-        app._stop.set()
-        thread = app._thread
-        assert thread is not None
-        thread.join(JOIN_S)
+        assert app._thread is not None
+        app._thread.stop()
 
     def lose_everything(self, redis_url: str) -> None:
         """Redis comes back without its data, as far as this grid is concerned."""

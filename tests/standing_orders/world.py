@@ -17,7 +17,6 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import AfterImage, Cell, GridShape, Query, Version, WriteKind
 from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.plan import plan_query
-from quaestor.realtime.local_subscription import StageAddress
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.stage import StageLoop
 from quaestor.realtime.subscriptions import Subscriptions
@@ -161,7 +160,7 @@ class World:
         app = self.apps[number]
         for query in self.scenario.queries:
             query_id = plan_query(query).query_id
-            live = app._join(query_id, query, StageAddress.of(query_id, self.shape))
+            live = app._join(query_id, query)
             app._open(query_id)
             self.followers[number].append(Follower(live, self.truth))
         app._step()
