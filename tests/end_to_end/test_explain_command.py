@@ -64,7 +64,7 @@ def test_recorded_images_need_not_be_recommended(database: Any, explain: Explain
     count = '[{"$count": "n"}]'
     assert "pre-images" in explain(count)["remark"]
     database.command("collMod", "c", changeStreamPreAndPostImages={"enabled": True})
-    assert explain(count)["remark"] is None
+    assert "pre-images" not in (explain(count)["remark"] or "")
 
 
 def test_the_fields_of_compound_indexes_are_among_those_that_matter(database: Any, explain: Explain) -> None:

@@ -58,7 +58,7 @@ async def test_what_an_older_release_left_is_not_served(world: World) -> None:
     assert await shared.get(KEY) is None
     for worker in world.workers:
         assert await worker.get() == "run 2"
-    assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x06"
+    assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x07"
 
 
 async def test_what_was_only_looked_at_to_outdate_it_is_not_served(world: World) -> None:
