@@ -72,7 +72,7 @@ async def test_a_view_that_is_defined_anew_unseen_ends_its_answers_and_bars_no_r
 ) -> None:
     """No event reports the collMod, and no poll comes in time: a verification finds out, and looks the definitions up first."""
 
-    async def never(self: Catalog, on_error: object = None) -> None:
+    async def never(self: Catalog, *arguments: object, **named: object) -> None:
         await anyio.sleep_forever()
 
     monkeypatch.setattr(Catalog, "run", never)
