@@ -59,6 +59,9 @@ def serving(app: Any) -> Iterator[str]:
     """Serve an ASGI application, with its lifespan, on a free loopback port until the block ends; gives its URL."""
     import uvicorn
 
-    config = uvicorn.Config(app, host=HOST, port=0, lifespan="on", log_level="warning", access_log=False)
+    # log_config=None: the logging of the test process stays as it is.
+    config = uvicorn.Config(
+        app, host=HOST, port=0, lifespan="on", log_config=None, log_level="warning", access_log=False
+    )
     with served_by_uvicorn(config) as url:
         yield url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import pydoc
 import re
 import time
@@ -99,7 +100,7 @@ def test_the_command_line_has_a_version() -> None:
     ],
 )
 def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
-    given: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+    given: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raised where a module constructs it; where Starlette does, the server logs the sentence and does not start."""
     arguments = {"quaestor": Quaestor(grid=False)} | given
@@ -108,6 +109,9 @@ def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
     app = Starlette()
     app.add_middleware(QuaestorMiddleware, **arguments)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+    # Another test's server may have kept its records from the root logger.
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
     with (
         caplog.at_level("ERROR", logger="uvicorn.error"),
         suppress(SystemExit),
