@@ -34,6 +34,7 @@ from quaestor.model import AfterImage, Document, Invalidated, Query
 from quaestor.planning.plan_cache import plan_of
 from quaestor.testing import servers
 from tests.oracle import widened_generator
+from tests.oracle.captured_world import ANSWER_MS, QUERY_MS
 from tests.oracle.guarded import Guard, Records, answer, comparable
 
 WRITES = 300
@@ -42,9 +43,6 @@ SEED = 20_270_101
 DATABASE = "false_invalidation"
 _IMAGES = {"with_images": True, "without_images": False}
 WRITES_PER_SECOND = 10
-QUERY_MS = 2.0
-ANSWER_MS = 6.0
-"""What running a query, and making an answer of it, is taken to cost: with the driver, the framework and the registration."""
 
 
 @dataclass(frozen=True, slots=True)
