@@ -89,6 +89,21 @@ def test_the_command_line_has_a_version() -> None:
     assert (done.exit_code, done.stdout) == (0, f"quaestor {metadata.version('quaestor')}\n")
 
 
+class Records(logging.Handler):
+    """A handler that keeps its records.
+
+    Attributes:
+        kept: the records, oldest first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append(record)
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -100,7 +115,7 @@ def test_the_command_line_has_a_version() -> None:
     ],
 )
 def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
-    given: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raised where a module constructs it; where Starlette does, the server logs the sentence and does not start."""
     arguments = {"quaestor": Quaestor(grid=False)} | given
@@ -109,16 +124,14 @@ def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
     app = Starlette()
     app.add_middleware(QuaestorMiddleware, **arguments)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
-    # Another test's server may have kept its records from the root logger.
-    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    # A handler of this test alone: other tests' servers leave the loggers' handlers and propagation changed.
+    records = Records()
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [records])
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
-    with (
-        caplog.at_level("ERROR", logger="uvicorn.error"),
-        suppress(SystemExit),
-    ):  # newer servers exit, older ones return
+    with suppress(SystemExit):  # newer servers exit, older ones return
         server.run()
     assert not server.started
-    sentence, end = (record.getMessage() for record in caplog.records)
+    sentence, end = (record.getMessage() for record in records.kept if record.levelno >= logging.ERROR)
     assert re.search(told, sentence)
     assert end == "Application startup failed. Exiting."
     assert "secret" not in sentence
