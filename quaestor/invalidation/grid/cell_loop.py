@@ -133,7 +133,7 @@ class CellLoop:
         self._tell(ticked=ticked)
 
     def _restart(self, position: CellPosition) -> None:
-        self.parts.query_intake.restart(position.queries)
+        self.parts.query_intake.restart(position.queries, inherited=position.inherited)
         self.parts.write_events.restart(position)
 
     def _read(self) -> ArrivedEntries:
@@ -168,7 +168,8 @@ class CellLoop:
     def _tell(self, *, ticked: bool) -> None:
         """Append what was found; then a heartbeat may prove it, and the position may be saved."""
         periodic, now_s = self.parts.periodic, time.monotonic()
-        beats = periodic.heartbeat_is_due(now_s, ticked=ticked) and self.parts.succession.joined
+        guards = self.parts.succession.joined and not self.parts.query_intake.inherits
+        beats = periodic.heartbeat_is_due(now_s, ticked=ticked) and guards
         if beats:
             complete = self.parts.write_events.complete
             self.parts.outbox.add([periodic.heartbeat(0 if complete is None else complete.version)])

@@ -3,6 +3,9 @@
 It rebuilds what that one knew: retained writes up to its checkpoint for replay, then the registrations that it had. Everything
 behind the checkpoint is then read as usual. Without a checkpoint there is nothing to take over; if writes behind it were lost,
 whatever was registered is invalidated.
+
+The cell before may have activated registrations behind its checkpoint, too. Apps rely on these. So all registrations that the
+query pipeline holds at the beginning are inherited: this cell guards or invalidates each of them, and proves no moment earlier.
 """
 
 from __future__ import annotations
@@ -72,13 +75,14 @@ class CellRecovery:
         tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=saved.version)
         self._node.process(tick, now_ms=self._clock())
         self._take_over(saved)
-        return CellPosition(saved.queries, saved.writes, CompletePoint(saved.writes, saved.version))
+        complete = CompletePoint(saved.writes, saved.version)
+        return CellPosition(saved.queries, saved.writes, complete, inherited=self._end_of_queries(saved.queries))
 
     def _first_position(self, since: str) -> CellPosition:
         reached = self._rebuild_retention(since, None)
         if reached == since:  # nothing, or this clock is fast
             reached = self._rebuild_retention(offsets.START, None)
-        return CellPosition(offsets.START, reached)
+        return CellPosition(offsets.START, reached, inherited=self._end_of_queries(offsets.START))
 
     def _position_after_loss(self, saved: Checkpoint) -> CellPosition:
         cell = str(self._node.cell)
@@ -86,7 +90,13 @@ class CellRecovery:
         self._outbox.add(
             [self._events.invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
         )
-        return CellPosition(saved.queries, offsets.START)
+        return CellPosition(saved.queries, offsets.START, inherited=self._end_of_queries(saved.queries))
+
+    def _end_of_queries(self, after: str) -> str:
+        """Offset of the last entry of the query pipeline, or `after`. O(entries behind that)."""
+        while entries := self._layer.read({self._names.queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
+            after = entries[-1].offset
+        return after
 
     def _rebuild_retention(self, after: str, up_to: str | None) -> str:
         """Feed the node retained writes for replay, without registrations that could fire. Returns the offset reached."""

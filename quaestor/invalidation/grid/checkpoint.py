@@ -57,11 +57,13 @@ class CellPosition(NamedTuple):
 
     queries, writes: everything up to these offsets has been dealt with.
     complete: the last complete point at or before `writes`; None: none is known.
+    inherited: the cell before may have activated registrations up to this offset of the query pipeline.
     """
 
     queries: str
     writes: str
     complete: CompletePoint | None = None
+    inherited: str = offsets.START
 
     @property
     def checkpoint(self) -> Checkpoint | None:

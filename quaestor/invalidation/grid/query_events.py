@@ -50,10 +50,11 @@ class QueryEvents:
         self._clock = clock
         self._telemetry = telemetry
 
-    def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
+    def take(self, entry: StreamEntry, *, refused: bool = False, inherited: bool = False) -> None:
         """Do what an entry says.
 
         refused: guard nothing for it, because the pipeline is too large (query_retention.py).
+        inherited: the cell before this one may have activated it.
         """
         if concerns_subscriptions(entry.payload):
             self._keep(entry, self._subscriptions.take_query_event(entry.payload))
@@ -73,11 +74,12 @@ class QueryEvents:
                 self._outbox.add(
                     self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
                 )
-            elif self._succession.fenced:
-                reason = "the grid is partitioned anew"
-                self._outbox.add([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
             else:
-                self._outbox.add(self._registered(entry, event))
+                outcomes = self._fenced(event) if self._succession.fenced else self._registered(entry, event)
+                self._outbox.add(outcomes)
+                if inherited and any(isinstance(outcome, Refused) for outcome in outcomes):
+                    # An app that relies on the other cell's activation ignores the refusal.
+                    self._outbox.add([self.invalidated(event, MatchType.EVICTED)])
 
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
         """The registration or cancellation in an entry that the cell before this one has dealt with; None: neither is in
@@ -137,6 +139,10 @@ class QueryEvents:
         self._leases.add(at_ms, until_ms)
         return until_ms > 0
 
+    def _fenced(self, registration: Registration) -> Sequence[Activated | Refused | Invalidated]:
+        reason = "the grid is partitioned anew"
+        return [Refused(registration_id=registration.id, cell=self._cell, reason=reason)]
+
     def _registered(
         self, entry: StreamEntry, registration: Registration
     ) -> Sequence[Activated | Refused | Invalidated]:
@@ -151,4 +157,9 @@ class QueryEvents:
                     tenant=registration.tenant, query_id=registration.query_id, registration_ids=(registration.id,)
                 )
             )
-            return [Refused(registration_id=registration.id, cell=self._cell, reason=f"matching failed: {error!r}")]
+            reason = f"matching failed: {error!r}"
+            # A registration that comes again with its contributors was active: an app ignores its refusal.
+            return [
+                Refused(registration_id=registration.id, cell=self._cell, reason=reason),
+                self.invalidated(registration, MatchType.EVICTED),
+            ]

@@ -26,12 +26,15 @@ class QueryIntake:
     """The consumer of one query pipeline. Not thread-safe.
 
     position: everything up to this offset has been dealt with.
+    inherits: registrations may wait that the cell before this one has activated.
     """
 
     def __init__(
         self, events: QueryEvents, *, succession: Succession, leases: LeaseHorizon, retention: QueryRetention
     ) -> None:
         self.position = offsets.START
+        self.inherits = False
+        self._inherited = offsets.START
         self._queue = FairQueue()
         self._events = events
         self._succession = succession
@@ -53,10 +56,15 @@ class QueryIntake:
         """Whether no more should be read before some of what waits has been dealt with."""
         return self._queue.full
 
-    def restart(self, offset: str) -> None:
-        """Go on behind this offset; nothing is waiting."""
+    def restart(self, offset: str, *, inherited: str = offsets.START) -> None:
+        """Go on behind this offset; nothing is waiting.
+
+        inherited: see CellPosition.
+        """
         self._queue.restart(offset)
         self.position = offset
+        self._inherited = inherited
+        self.inherits = offset < inherited
 
     def take(self, arrived: Sequence[StreamEntry]) -> None:
         """Deal with some events, of what has just arrived and of what is waiting."""
@@ -69,5 +77,7 @@ class QueryIntake:
             queue.arrived(arrived, self._leases)
             taken = queue.turns(_EVENTS_AT_ONCE, within_s=_LONGEST_S)
         for entry in taken:
-            self._events.take(entry, refused=refused)
+            self._events.take(entry, refused=refused, inherited=entry.offset <= self._inherited)
         self.position = queue.worked_off
+        # Without arrivals and without a queue the pipeline holds no more: another cell has trimmed the rest.
+        self.inherits = self.inherits and self.position < self._inherited and (bool(arrived) or self.waiting)
