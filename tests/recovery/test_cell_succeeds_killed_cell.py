@@ -1,4 +1,4 @@
-"""A cell takes over from a killed one, step by step: what that one activated after its last checkpoint is guarded or invalidated."""
+"""A cell takes over from a killed one: what that one activated after its last checkpoint is guarded or invalidated."""
 
 from __future__ import annotations
 
