@@ -1,9 +1,10 @@
 """The ASGI middleware and its hit path: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`.
 
-Or, around everything else that a framework does for a request: `app = QuaestorMiddleware(app, quaestor=quaestor, cdn=[...])`.
+To wrap a framework's other work on a request as well, wrap the app itself:
+`app = QuaestorMiddleware(app, quaestor=quaestor, cdn=[...])`.
 
-__call__ is the hit path: from the request's bytes to an answer out of memory without an await but `send`. Whatever is not a plain
-hit goes on to _closer_look(), and from there to an Exchange or straight to the app.
+__call__ is the hit path, from the request's bytes to an answer out of memory. Its only await is `send`. Every other request
+goes to _closer_look(), and from there to an Exchange or straight to the app.
 """
 
 from __future__ import annotations
@@ -51,21 +52,20 @@ from quaestor.read_path.unsafe_invalidation import SAFE
 
 
 class QuaestorMiddleware(metaclass=ReadableRefusal):
-    """The cache around an application: answers GET and HEAD, and keeps what handlers answer for as long as the database stays as
-    they read it.
+    """The cache around an application, for GET and HEAD. An answer is kept until a write changes what its handler read.
 
-    quaestor: started and stopped with the app's lifespan; without one, from the first request until the event loop ends. With
-        the setting `enabled` off every request goes to the app.
+    quaestor: started and stopped with the app's lifespan. Without a lifespan it runs from the first request until the event loop
+        ends. With the setting `enabled` off every request goes to the app.
     cdn: CDNs that may keep copies, because they are purged.
-    sketch_path: where the Cache Sketch is served.
-    metrics_path: where metrics are served; None: nowhere, because they tell strangers how busy a site is.
-    routes: declarations by path, for what its framework's routes do not say themselves (see `quaestor.middleware.routes`).
+    sketch_path: path of the Cache Sketch.
+    metrics_path: path of the metrics; None: they are not served, because they show strangers how busy a site is.
+    routes: declarations by path, for routes that carry no declaration themselves (see `quaestor.middleware.routes`).
     tracking: names of query parameters that are left out of keys unless a route declares them; None:
         `read_path.query.TRACKING`.
-    browser_client: what of the browser client is served; None: nothing.
+    browser_client: the parts of the browser client to serve; None: none.
     dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
-    forwards: the app hands every request on to an origin, with its fields, and its answers are the origin's, `Vary` included.
-        That `Vary`, and not the copy of the fields, then names the deciding fields. `X-` fields that no list names are
+    forwards: the app forwards every request with its fields to an origin, and returns the origin's answers, `Vary` included.
+        That `Vary` then names the deciding fields; copying a field does not make it one. `X-` fields that no list names are
         credentials (docs/proxy.md).
 
     Raises ConfigurationError for a wrong argument. If the framework constructs it later, the app refuses to start with it.
@@ -145,7 +145,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             claimed: tuple[tuple[bytes, bytes], ...] = ()
             for name, value in scope["headers"]:
                 if notable[name]:
-                    # A tuple grows by copying: hundreds of them would be work for seconds.
+                    # A tuple grows by copying: with hundreds of claims that would take seconds.
                     if name not in CLAIMS or len(claimed) == len(CLAIMS):
                         break
                     claimed += ((name, shown(name, value)),)
@@ -167,7 +167,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                 ):
                     now_ms = self._clock()
                     resident = self._servable(asked.key, now_ms)
-                    # An entry that was never rendered is sent below, where its route's policy is known.
+                    # _closer_look() sends an entry that was never rendered: the policy of its route is known there.
                     if (
                         resident is not None
                         and resident.rendered is not None
@@ -177,7 +177,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                         plan.traffic.hits += 1
                         headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
-                        # Fresh messages and a fresh list: whoever wraps us may change them.
+                        # New messages and a new list: a middleware around this one may change them.
                         headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
                         await send({"type": "http.response.start", "status": response.status, "headers": headers})
                         return await send({"type": "http.response.body", "body": response.body})
@@ -202,7 +202,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"], self._notable)
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
-        if method == "HEAD" and not self._routes.heads(scope):  # whoever answers it, it is not the handler of the GET
+        if method == "HEAD" and not self._routes.heads(scope):  # the handler of the GET does not answer it
             if facts.only_if_cached:
                 return await refuse(send)
             plan.traffic.passed_by("request")
@@ -210,12 +210,12 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
         if credentials:
-            # Answers that their origin lets a shared cache keep in spite of credentials (RFC 9111, section 3.5).
+            # Answers that their origin allows a shared cache to keep in spite of credentials (RFC 9111, section 3.5).
             target, reason = wanted(plan, replace(facts, personal=False), scope, on_error=self._by_failed)
             credentials = target is not None
         now_ms = self._clock()
         if target is not None and method == "GET" and facts.plain and target.own and not credentials:
-            # The same once more, now that whom the request is for is known: declared fields, scopes, variants.
+            # A second look into memory, with the full key: declared fields, scopes, variants.
             key = self._read_path.variants.key(target.key, scope["headers"])
             resident = None if key is None else self._servable(key, now_ms)
             if (
@@ -269,7 +269,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             return await self._app(scope, receive, after_own_writes(barrier, log, told))
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request other than GET and HEAD: for the app, unless its route is keyed by the body."""
+        """Answer a request other than GET and HEAD: from cache if its route is keyed by the body, otherwise by the app."""
         facts = inspect(scope["headers"], self._notable)
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target = None
@@ -286,9 +286,9 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         return await self._unsafe(scope, receive, send)
 
     def audit(self, app: Any) -> Audit:
-        """The audit of its routes. Raises ConfigurationError before it was started.
+        """Return the audit of the app's routes. Raises ConfigurationError before the app has started.
 
-        app: the whole, as the framework puts it into the scope of requests.
+        app: the outermost app, as the framework puts it into the scope of requests.
         """
         if not self._lifespan.ready:
             raise ConfigurationError("nothing can be audited before the app has started: run its lifespan first")
@@ -296,7 +296,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
 
     @property
     def engine(self) -> Engine:
-        """The Quaestor that it was given."""
+        """The Quaestor of this middleware."""
         return self._engine
 
     @property

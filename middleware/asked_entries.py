@@ -1,7 +1,7 @@
-"""Entries of the ASGI scope, and of its state, that notice being looked up.
+"""The ASGI scope and its state as dicts that note which entries a handler looks up.
 
-Only what a middleware around the cache can have put there counts: what servers and frameworks put there is the same for
-everybody, or in the key.
+Only entries that a middleware around the cache may have added count. Entries of servers and frameworks are the same for every
+request, or part of the key.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _OF_FRAMEWORKS = frozenset(
 )
 _FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
 KNOWN = _OF_ASGI | _OF_FRAMEWORKS
-"""Entries of the scope that come from the server or a framework."""
+"""Names of scope entries that the server or a framework sets."""
 
 
 class AskedEntries(dict[str, Any]):
-    """Scope, or its `state`, that notes the look-up of what only those around the cache can have put there, found or not.
+    """Scope, or its `state`, that notes look-ups of entries that only middlewares around the cache can add, present or absent.
 
-    This one is for what tells nothing itself, as nearly every request's: frameworks look up dozens of entries, and the dict
-    finds them without a call. What is not there is noted. Made by `of`.
+    Frameworks look up dozens of entries of a request, and nearly no request has entries that decide answers. This class serves
+    such requests: the dict finds a present entry without a call of Python code, and only absent entries are noted. Made by `of`.
 
     where: "scope" or "state".
-    same: names that tell nothing: of what is the same for everybody, or has a treatment of its own.
+    same: names that are never noted: their values are the same for every request, or are tracked elsewhere.
     """
 
     __slots__ = ("_asked", "_same", "_where")
@@ -55,7 +55,7 @@ class AskedEntries(dict[str, Any]):
 
     @staticmethod
     def of(given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> AskedEntries:
-        """Such entries, of whichever kind."""
+        """Return the entries as an AskedEntries, or as TellingEntries if some names are outside `same`."""
         return (AskedEntries if same.issuperset(given) else TellingEntries)(given, asked, where, same)
 
     def __missing__(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class AskedEntries(dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         try:
-            return self[name]  # nothing more is called if it is there
+            return self[name]  # a present entry needs no further call
         except KeyError:
             return default
 
@@ -94,8 +94,8 @@ class AskedEntries(dict[str, Any]):
 
 
 class TellingEntries(AskedEntries):
-    """The same for entries some of which tell something: looking those up is noted as well. What is set or noted tells nothing
-    from then on."""
+    """Scope or state with entries that may decide answers: look-ups of present entries are noted as well. An entry is not noted
+    again once it was noted, or set by the application."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class TellingEntries(AskedEntries):
         dict.__setitem__(self, name, value)
 
     def __iter__(self) -> Iterator[str]:
-        # Overridden, so that copies are made name by name.
+        # Overridden, so that the interpreter copies the dict name by name.
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -1,13 +1,14 @@
-"""Names of request fields, and the address of the client, that notice being looked at.
+"""Names of request fields, and the address of the client, that note how a handler uses them.
 
-Frameworks find a field by comparing the names of a request, one after the other, with the one they want. So the names that a
-handler is shown note what they are compared with. Whatever else is done with a name (hashed, decoded, taken apart) hands it on to
-somebody whose comparisons are not seen, and counts as reading all fields. What some frameworks do with them is known here: Quart
-copies the names and goes on comparing, FastAPI's header models are declared by the route, Starlette's tracing decides nothing.
-Where the app forwards, copies go on noting, and comparisons within a client of HTTP decide nothing.
+Frameworks find a field by comparing the names of a request, one after the other, with the wanted name. Therefore the names in a
+handler's scope note their comparands. Any other use of a name (hashing, decoding, slicing) makes a copy whose comparisons are not
+seen; that counts as reading all fields.
+Some frameworks are known here. Quart copies the names and goes on comparing. The route declares FastAPI's header models.
+Starlette's tracing decides nothing. Where the app forwards, copies go on noting, and comparisons within an HTTP client decide
+nothing.
 
-What C code reads past a type's methods (`b"".join(names)`, a regular expression) cannot be seen, nor fields that are told
-apart by their values alone.
+Uses by C code that bypass a type's methods (`b"".join(names)`, a regular expression) cannot be seen. Neither can fields that a
+handler distinguishes by their values alone.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from typing import Any, Self, SupportsIndex
 from quaestor.read_path.asked_fields import AskedFields
 
 _COMPARES_COPIES = frozenset({"quart.asgi"})
-"""Modules whose copies of names are only compared with others."""
+"""Modules that only compare their copies of names."""
 _DECIDES_NOTHING = frozenset({"fastapi.dependencies.utils", "starlette.middleware.opentelemetry"})
-"""Modules whose copies decide nothing, or only by fields that the route is known to declare."""
+"""Modules whose copies decide nothing, or only by fields that the route declares."""
 _CLIENTS = frozenset({"aiohttp", "h11", "h2", "hpack", "http", "httpcore", "httpx", "multidict", "requests", "urllib3"})
-"""Packages that make a request of the fields that they are given."""
+"""Packages that make a request out of the fields they receive."""
 _PASSES_ON = frozenset(
     {"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc", __name__}
 )
 
 
 def _caller(depth: int) -> str:
-    """The module that a method of ours was called from, past what only passes on."""
+    """Return the name of the module that called a method of this module, skipping modules that only pass values on."""
     frame: Any = sys._getframe(depth)
     try:
-        # This is asked for every comparison of a name, so nothing is called on the way.
+        # This runs at every comparison of a name, so it calls nothing.
         while (module := frame.f_globals["__name__"]) in _PASSES_ON:
             frame = frame.f_back
     except (KeyError, AttributeError):  # nameless code, or the end of the stack
@@ -42,28 +43,28 @@ def _caller(depth: int) -> str:
 
 
 class _Telling:
-    """Value that tells somebody of its use."""
+    """Value that notes its use in AskedFields."""
 
     _asked: AskedFields
 
     def _note(self, other: object) -> None:
-        """Note a comparison, unless it belongs to the forwarding of an app that declares it."""
+        """Note a comparison, unless the HTTP client of a forwarding app made it."""
         if not (self._asked.forwards and (isinstance(other, _Telling) or _caller(3).partition(".")[0] in _CLIENTS)):
             self._asked.note(other)
 
     @classmethod
     def of(cls, value: Any, asked: AskedFields) -> Self:
-        """The same value, telling asked."""
+        """Return the same value, noting its use in `asked`."""
         made = cls(value)  # type: ignore[call-arg]
         made._asked = asked
         return made
 
 
 class AskedName(_Telling, bytes):
-    """Name of a field that notes what it is compared with."""
+    """Name of a field that notes its comparands."""
 
     def __eq__(self, other: object) -> bool:
-        # FastAPI parses the cookies for every route, and hands on those that it declares.
+        # FastAPI parses the cookies for every route, and passes on the declared ones only.
         if isinstance(other, _Telling) or other != b"cookie" or _caller(2) not in _DECIDES_NOTHING:
             self._note(other)
         return bytes.__eq__(self, other)
@@ -77,11 +78,11 @@ class AskedName(_Telling, bytes):
         return bytes.__hash__(self)
 
     def lower(self) -> bytes:
-        """The name in lower case, noting as well."""
+        """Return the name in lower case; the copy notes as well."""
         return AskedName.of(bytes.lower(self), self._asked)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The name as text: noting as well if it is known who wants it, otherwise everything was read."""
+        """Return the name as text. The copy notes as well for known callers; for others all fields count as read."""
         text = bytes.decode(self, encoding, errors)
         caller = _caller(2)
         if caller in _COMPARES_COPIES:
@@ -94,8 +95,8 @@ class AskedName(_Telling, bytes):
 
 
 class AskedCondition(AskedName):
-    """Name of a condition: whoever looks for it is told whether it is there as `Conditions` says, whoever does anything else with
-    it has seen it."""
+    """Name of a condition, such as `If-None-Match`. A comparison finds it only if `Conditions` makes conditions visible; any
+    other use counts as having seen the condition."""
 
     def __eq__(self, other: object) -> bool:
         if not AskedName.__eq__(self, other):
@@ -110,17 +111,17 @@ class AskedCondition(AskedName):
         return AskedName.__hash__(self)
 
     def lower(self) -> bytes:
-        """The name in lower case, noting as well."""
+        """Return the name in lower case; the copy notes as well."""
         return AskedCondition.of(bytes.lower(self), self._asked)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The name as text, which has been seen then."""
+        """Return the name as text, and note the condition as seen."""
         _note_condition(self._asked)
         return super().decode(encoding, errors)
 
 
 class AskedText(_Telling, str):
-    """Name of a field as text that notes what it is compared with."""
+    """Name of a field as text that notes its comparands."""
 
     def __eq__(self, other: object) -> bool:
         self._note(other)
@@ -135,17 +136,17 @@ class AskedText(_Telling, str):
         return str.__hash__(self)
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        """The name as bytes, noting as well where it is forwarded; otherwise everything was read."""
+        """Return the name as bytes. All fields count as read; in a forwarding app the copy notes as well."""
         self._asked.note_everything()
         name = str.encode(self, encoding, errors)
         return AskedName.of(name, self._asked) if self._asked.forwards else name
 
     def lower(self) -> str:
-        """The text in lower case, noting as well."""
+        """Return the text in lower case; the copy notes as well."""
         return AskedText.of(str.lower(self), self._asked)
 
     def title(self) -> str:
-        """The text with capitals, noting as well."""
+        """Return the text with capitals; the copy notes as well."""
         return AskedText.of(str.title(self), self._asked)
 
 
@@ -154,7 +155,7 @@ class _Address(_Telling, str):
 
 
 class NoFields(list[tuple[bytes, bytes]]):
-    """The fields of a request without any: there is no name to compare with, so looking at all is noticed."""
+    """The fields of a request without any. There is no name to compare, so any iteration counts as reading all fields."""
 
     def __init__(self, asked: AskedFields) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class NoFields(list[tuple[bytes, bytes]]):
 
 
 class AskedClient(_Telling, tuple[Any, ...]):
-    """Address of the client that notes when it is looked at; that there is one is no secret."""
+    """Address of the client that notes every look at it, except at whether there is one."""
 
     def __iter__(self) -> Iterator[Any]:
         self._asked.client = True
@@ -213,7 +214,7 @@ _SILENT = (frozenset(dir(object)) - _SPEAKS) | {"__len__", "fromhex", "maketrans
 
 
 def _note_the_rest(kind: type, base: type, note: Callable[[AskedFields], None]) -> None:
-    """Have every method of a type noted that it does not treat itself."""
+    """Replace every method that a type does not define itself by one that notes the use."""
     for method in dir(base):
         if method not in _SILENT and method not in vars(kind) and callable(getattr(base, method)):
             setattr(kind, method, _noting(base, method, note))

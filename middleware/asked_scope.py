@@ -1,4 +1,4 @@
-"""The ASGI scope as a recording view: it notices what the application asks for, found or not.
+"""The ASGI scope as a recording view: it notes what the application looks up, present or absent.
 
 Handlers run on misses only, so hits pay nothing.
 """
@@ -20,9 +20,9 @@ _ENTRIES = (AskedEntries, TellingEntries)
 
 
 def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The scope as a handler is shown it, telling asked what it is asked for.
+    """Return the scope for a handler, as a copy that notes in `asked` what the handler looks up.
 
-    shared: the state that the app's lifespan has made, the same for every request.
+    shared: the state from the app's lifespan, the same for every request.
     """
     shown: dict[str, Any] = dict(scope)
     if asked.conditions is None:
@@ -43,18 +43,18 @@ def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = Ma
 
 
 def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
-    """Leave in the request's own scope what the application has put into the one it was shown: whoever wraps us looks there.
+    """Copy into the request's own scope what the application has added to its view, for the middlewares around the cache.
 
-    changed: also what it has replaced.
+    changed: copy replaced entries as well.
     """
     for name, value in dict.items(shown):
         if name in scope:
-            # Nearly all of them: nothing is called for those.
+            # This is the case of nearly all entries, so it calls nothing.
             if scope[name] is value or not (changed or name == "state") or name in _SHOWN_OTHERWISE:
                 continue
         elif name in _SHOWN_OTHERWISE:
             continue
-        if value.__class__ in _ENTRIES:  # the state: others may hold on to theirs
+        if value.__class__ in _ENTRIES:  # the state; other code may hold the scope's own state object
             if own := dict(dict.items(value)):
                 scope.setdefault("state", own).update(own)
         else:
@@ -62,10 +62,10 @@ def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
 
 
 def unrecorded(scope: Scope) -> dict[str, Any]:
-    """A copy of a scope of which nothing is noticed: for code whose use of it is known.
+    """Return a copy of a scope that notes nothing, for code with a known use of the request.
 
-    Of the proxy's, because its origin says by what it varies; of the router's principal, because the key has it. Conditions that
-    would be noticed are not in it.
+    The proxy is such code, because its origin's `Vary` names the deciding fields; so is the router's principal, which is in the
+    key. The copy leaves out conditions whose use would be noted.
     """
     plain = dict(dict.items(scope) if isinstance(scope, dict) else scope)
     headers = plain["headers"]

@@ -1,7 +1,7 @@
-"""Routes that are asked for whole answers, whatever conditions a client has.
+"""Routes whose handlers never see a client's conditions, so that they return whole answers.
 
-Their handlers decide about conditions before they read what would be stored, so every client that has a copy would keep the cache
-from having one.
+Their handlers evaluate conditions before they read what would be stored. If they saw conditions, every client with a copy would
+prevent the cache from storing an answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from quaestor.middleware.latest_keys import LatestKeys
 
 
 class AskedWhole(LatestKeys):
-    """Memory of these routes (`Plan.route`), learnt when an answer could have been stored if its handler had seen no conditions.
+    """Memory of such routes (`Plan.route`), learnt when only a visible condition kept an answer from being stored.
 
-    Forgetting one costs a miss: the answer to the next condition is for its client alone, and teaches it again.
+    Forgetting a route costs one miss: the answer to the next condition goes to its client alone, and the route is learnt again.
     """

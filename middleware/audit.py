@@ -1,6 +1,6 @@
-"""Audit of one app's GET routes, on demand: what each reads, what is not covered and why, and whether it answers twice the same.
+"""Audit of an app's GET routes, on demand: the reads of each, why a route is not cached, and whether two answers are the same.
 
-The handlers run as they do on a miss; nothing of their answers is stored.
+The handlers run as on a miss; none of their answers is stored.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _LEASE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """One path, as the audit found it.
+    """The audit's findings about one path.
 
-    route: for people.
-    status: of the handler's answer; None: it gave none that could be stored.
-    reads: its queries by the names in them, each with how its invalidation is judged.
-    not_covered: why its answers are not cached; empty: they are.
-    verdict: of asking twice; None: it was not asked twice, because it is not cached.
+    route: name for people.
+    status: of the handler's answer; None: it gave no answer that could be stored.
+    reads: its queries without their values, each with how its invalidation is judged.
+    not_covered: why its answers are not cached; empty: they are cached.
+    verdict: of the comparison of two answers; None: no second answer, because the path is not cached.
     differs: the parts in which the two answers differed.
     """
 
@@ -49,10 +49,10 @@ class Examined:
 
 
 class Audit:
-    """Audit of the app behind one middleware, which has been started.
+    """Audit of the started app behind one middleware.
 
     inner: the app.
-    outer: the whole, as the framework puts it into the scope of requests.
+    outer: the outermost app, as the framework puts it into the scope of requests.
     """
 
     def __init__(self, engine: Engine, routes: Routes, verifications: Verifications, *, inner: App, outer: Any) -> None:
@@ -63,12 +63,12 @@ class Audit:
         self._outer = outer
 
     def paths(self) -> list[str]:
-        """The paths of the GET routes, as templates, each once and in order; without those that are left out of the schema."""
+        """Return the paths of the GET routes as templates, each once and in order, without routes outside the schema."""
         return list(dict.fromkeys(_paths(routes_of(self._inner) or (), "", 0)))
 
     async def examine(self, url: str) -> Examined:
-        """Ask for a path, with or without a query string, and once more if the answer would be cached. Not yet judged by the
-        first time that other queries were run: what is read once and then kept is read then."""
+        """Request a path, with or without a query string, and a second time if its answer would be cached. If the two differed in
+        their queries alone, examine once more: the first run may have filled a memo."""
         found = await self._examine(url)
         return await self._examine(url) if found.differs == ("queries",) else found
 
@@ -107,7 +107,7 @@ class Audit:
         }  # fmt: skip
 
     def _refusals(self, first: Answered, plan: Plan) -> list[str]:
-        """Why an answer like this is not stored, before anything is registered."""
+        """Return why such an answer is not stored, as far as it is known before registration."""
         refused = freshness.refusal(first.fingerprint.status, first.headers, personal=plan.policy.personal)
         reasons = [] if refused is None else [refused]
         found = [one for one in first.outcome.reasons if not waived(plan.policy, one.reason)]

@@ -1,4 +1,4 @@
-"""Bodies of requests: read before the handler runs where they are part of the key, noticed where they are not."""
+"""Bodies of requests: read before the handler runs where they are part of the key, watched where they are not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from quaestor.middleware.interface import Message, Receive
 
 MAX_KEYED_BODY_BYTES = 64 * 1024
-"""Requests with more are passed by: questions are short."""
+"""Requests with larger bodies bypass the cache: bodies that ask a question are short."""
 BY_BODY = frozenset({"POST", "QUERY"})
-"""QUERY: draft-ietf-httpbis-safe-method-w-body. Safe, cacheable, and its body is part of the key. POST where a route says so."""
+"""Methods whose body can be part of the key. QUERY (draft-ietf-httpbis-safe-method-w-body) is safe and cacheable; a route may
+declare the same of POST."""
 
 
 class Body:
-    """The part of a request's body that has been read, for a handler to read again.
+    """A request's body that was read ahead, for a handler to read again.
 
     whole: all of it; None if it is longer than the limit, or if the client left.
     """
@@ -24,12 +25,12 @@ class Body:
         self._receive = receive
 
     async def receive(self) -> Message:
-        """The next message, from the beginning: an ASGI `receive`."""
+        """Return the next message, from the beginning: an ASGI `receive`."""
         return self._messages.pop(0) if self._messages else await self._receive()
 
 
 async def read(receive: Receive, *, limit: int = MAX_KEYED_BODY_BYTES) -> Body:
-    """Read a body; no more than one message beyond the limit."""
+    """Read a body, and at most one message beyond the limit (in bytes, and in messages)."""
     messages: list[Message] = []
     chunks: list[bytes] = []
     size = 0
@@ -48,11 +49,11 @@ async def read(receive: Receive, *, limit: int = MAX_KEYED_BODY_BYTES) -> Body:
 
 
 class UnkeyedBody:
-    """A request's body as its handler reads it, when it is not part of the key.
+    """A request's body on its way to the handler, when it is not part of the key.
 
-    announced: a field said that there would be one; the cache has seen to that then.
-    limit: bytes, and messages, that are remembered for a second handler run.
-    seen: something came that no field announced: the answer must not be stored.
+    announced: a field announced the body, and the cache has taken account of it.
+    limit: bytes, and messages, that are kept for a second handler run.
+    seen: a body came that no field announced: the answer must not be stored.
     """
 
     def __init__(self, receive: Receive, *, announced: bool, limit: int = MAX_KEYED_BODY_BYTES) -> None:
@@ -65,7 +66,7 @@ class UnkeyedBody:
         self._again: list[Message] = []
 
     async def receive(self) -> Message:
-        """The next message, for the handler: an ASGI `receive`."""
+        """Return the next message, for the handler: an ASGI `receive`."""
         if self._again:
             return self._again.pop(0)
         message = await self._receive()
@@ -81,6 +82,6 @@ class UnkeyedBody:
         return message
 
     def begin_again(self) -> None:
-        """Hand everything that was read out once more, from the beginning. Instead of what was too long to be remembered comes
-        the end of the connection: nobody waits for what will not come."""
+        """Replay all messages from the beginning. If they exceeded the limit, report a disconnect instead: the handler must not
+        wait for messages that never come."""
         self._again = [{"type": "http.disconnect"}] if self._read is None else list(self._read)

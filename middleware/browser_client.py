@@ -1,7 +1,7 @@
 """Endpoints of the browser client: service worker and page module, served by the middleware.
 
-`QuaestorMiddleware(app, quaestor=quaestor, browser_client=BrowserClient(handles=["/api/"], inject=True))`. With `inject` pages
-get the line that registers the worker (`middleware/page_script.py`). See docs/browser_client.md.
+`QuaestorMiddleware(app, quaestor=quaestor, browser_client=BrowserClient(handles=["/api/"], inject=True))`. With `inject`, pages
+receive the line that registers the worker (`middleware/page_script.py`). See docs/browser_client.md.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _BUILT = Path(__file__).parent / "browser"
 _FILES = ("client.js", "long_digest.js", "register.js", "worker.js")
 _SWITCHED_OFF = b"/* switched off */"
 _SKETCH = "/quaestor/sketch"
-"""Where a worker looks for the sketch if its rules do not say."""
+"""Path of the sketch for a worker whose rules name no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserClient:
-    """Parts of the browser client that a middleware serves. Raises ConfigurationError for paths that are none.
+    """Parts of the browser client that a middleware serves. Raises ConfigurationError for malformed paths.
 
-    path: below which `worker.js`, `client.js`, `long_digest.js` and `register.js` are served; they take the place of an
-        app's own there.
-    handles: beginnings of the paths that pages read through the worker; empty: all.
-    leaves: beginnings of paths that are left to the network.
-    offline: old answers, which say that they are, are given while the network fails.
-    inject: HTML pages get the line that registers the worker.
+    path: prefix under which `worker.js`, `client.js`, `long_digest.js` and `register.js` are served; they hide files of the app
+        with the same paths.
+    handles: prefixes of the paths that pages read through the worker; empty: all.
+    leaves: prefixes of paths that the worker leaves to the network.
+    offline: while the network fails, the worker serves old answers and marks them as old.
+    inject: HTML pages receive the line that registers the worker.
     """
 
     path: str = "/quaestor"
@@ -53,7 +53,7 @@ class BrowserClient:
                 raise ConfigurationError(f"{path!r} is not the beginning of a path: it starts with / and has no query")
 
     def rules(self, *, sketch_path: str) -> str:
-        """The rules as the query of the worker's URL, with its `?`; empty: there are none."""
+        """Return the rules as the query of the worker's URL, with its `?`; empty if there are no rules."""
         rules = [("handles", path) for path in self.handles] + [("not", path) for path in self.leaves]
         if self.offline:
             rules.append(("offline", "1"))
@@ -63,7 +63,7 @@ class BrowserClient:
 
 
 class ClientFiles:
-    """The built files at their paths. While clients are switched off a worker that does nothing stands in place of the other."""
+    """The built files by path. While clients are switched off, the worker is replaced by a worker that does nothing."""
 
     def __init__(self, declared: BrowserClient, engine: Engine) -> None:
         base = declared.path.rstrip("/")
@@ -89,7 +89,7 @@ class ClientFiles:
             (b"etag", etag),
             (b"vary", b"accept-encoding"),
             (b"x-content-type-options", b"nosniff"),
-            # Below `path` lies the script, and above it the pages.
+            # The script lies below `path`; the pages that it serves lie above.
             (b"service-worker-allowed", b"/"),
         ]
         held = [value for name, value in scope["headers"] if name == b"if-none-match"]

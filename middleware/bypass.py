@@ -1,4 +1,4 @@
-"""Requests that the cache keeps out of: their handler runs unrecorded, and nothing is held back."""
+"""Requests that bypass the cache: their handler runs unrecorded, and its answer is not held back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def pass_by(
     reason: str,
     how: bytes = b"fwd=bypass",
 ) -> None:
-    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer.
+    """Run the handler without recording or holding back; only add header fields that forbid or allow keeping the answer.
 
     how: the parameters of Cache-Status.
     """
@@ -45,8 +45,8 @@ async def pass_by(
 
 
 async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
-    """Run the handler for a HEAD that asks for an explicit entry whose lifetime is over: what it says of the answer freshens the
-    entry, or shows that it is another one by now (RFC 9111, section 4.3.5)."""
+    """Run the handler for a HEAD that finds an expired explicit entry. The fields of its answer freshen the entry, or drop it if
+    they belong to another answer (RFC 9111, section 4.3.5)."""
     read_path, send = context.read_path, context.send
     stored, asked_ms = found.response, read_path.clock()
 

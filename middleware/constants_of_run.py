@@ -1,4 +1,4 @@
-"""Context of a run's constants: the memory of the process, the route, and what the request itself says."""
+"""Context of a run's constants: the memory of the process, the route, and the request's own text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from quaestor.read_path.asked_fields import AskedFields
 
 
 def constants_of_run(context: ExchangeContext, asked: AskedFields, text: str) -> ConstantsOfRun:
-    """Return what the outcome of a run needs to tell its hidden constants from the request's.
+    """Return the context that separates hidden constants of a run from values of its request.
 
-    asked: the fields that the handler asked for: their values are keyed.
+    asked: the fields that the handler looked up; their values are keyed.
     text: the path and the keyed part of the query.
     """
     names, everything = asked.names, asked.everything

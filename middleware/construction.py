@@ -1,7 +1,7 @@
 """Construction of the middleware: a wrong argument is one readable error, at the start of the app.
 
-Starlette constructs middlewares in its first lifespan or request. An exception there ends the lifespan. Servers then take the app
-for one without a lifespan: they start, and each request fails. So a wrong argument becomes an app that refuses to start.
+Starlette constructs middlewares in its first lifespan or request. An exception there ends the lifespan. Servers then assume an
+app without a lifespan: they start, and each request fails. Therefore a wrong argument becomes an app that refuses to start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RefusedApp:
 
 
 class ReadableRefusal(type):
-    """The metaclass of the middleware: checks names of arguments, and refuses at start what is constructed on an event loop.
+    """The metaclass of the middleware: it checks names of arguments, and on an event loop turns errors into a RefusedApp.
 
     Outside an event loop, as in `app = QuaestorMiddleware(app, ...)` of a module, the ConfigurationError is raised.
     """
@@ -57,7 +57,7 @@ class ReadableRefusal(type):
 
 
 def _check_names(cls: type, given: dict[str, Any]) -> None:
-    """Raises ConfigurationError for an unknown name, and if there is no Quaestor."""
+    """Raise ConfigurationError for an unknown name, and if there is no Quaestor."""
     taker, known = f"{cls.__name__}()", inspect.signature(cls.__init__).parameters  # type: ignore[misc]
     for name in given:
         if name in known:

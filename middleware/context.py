@@ -1,4 +1,4 @@
-"""One request on its way through the cache, as a value that every part of an exchange is given."""
+"""One request on its way through the cache, as a value that every part of an exchange receives."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from quaestor.read_path.service import ReadPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeContext:
-    """A request that may be answered from a cache, and everything that its answer is made with.
+    """A request that may be answered from a cache, and everything needed to answer it.
 
     app: the application behind the middleware.
     outgoing: makes the header fields of answers.
-    routes, refreshes, verifications, quarantines: those of the middleware.
+    routes, refreshes, verifications, quarantines: of the middleware.
     scope, receive, send: ASGI's.
-    facts: what the request's header fields say.
-    target: all names of what it asks for.
-    plan: what its route declares.
-    shared_state: what the app's lifespan has put into the state of every request.
-    credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
-    asked_whole: routes whose handlers are shown no conditions.
-    never_stored: requests of whose handlers nothing is noticed.
-    purge_again: purges what died while it was being sent.
+    facts: the facts in the request's header fields.
+    target: the cache key and the other names of the requested resource.
+    plan: the declarations of its route.
+    shared_state: the state that the app's lifespan puts into every request.
+    credentials: the request carries credentials; only answers that their origin allows to be shared in spite of them fit.
+    asked_whole: routes whose handlers see no conditions.
+    never_stored: requests whose handlers run untracked because their answers forbid storage.
+    purge_again: purges a dependent that died while its answer was being sent.
     """
 
     app: App
@@ -64,7 +64,7 @@ class ExchangeContext:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the handler can be asked again in the background. Not for what is keyed by its body: the body is gone."""
+        """Whether the handler can run again in the background. False for requests keyed by their body: the body is gone."""
         return self.scope["method"] in ("GET", "HEAD") and not self.credentials
 
     @property

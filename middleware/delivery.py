@@ -1,5 +1,5 @@
-"""The delivery, last part of an exchange: a handler's answer becomes an entry and is sent from that, or it is handed on uncached;
-instead of an error an older answer may be sent."""
+"""The delivery, last part of an exchange: send a handler's answer, as an entry or uncached, or an older one instead of an
+error."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from quaestor.store.memory import Resident
 _TRANSIENT = frozenset(
     {"refused", "died", "failed", "lifetime", CONDITION, DOORKEEPER, UNNOTICED, Uncacheable.READ_FAILED.value}
 )
-"""Reasons that say nothing about the next answer under the same key."""
+"""Reasons that predict nothing about the next answer under the same key."""
 
 
 class Delivery:
-    """The end of one exchange: whatever is sent, the flight lands and the miss is counted.
+    """The end of one exchange. Whichever answer is sent, the flight lands and the miss is counted.
 
     missed: the hand-over of its look-up.
     span: of the whole exchange, for tracing.
@@ -39,9 +39,9 @@ class Delivery:
         self._span = span
 
     async def admit(self, answer: WholeAnswer, *, at_most_ms: int | None = None) -> Verdict:
-        """Make an entry of an answer. Never raises an Exception: a mistake of ours must not cost the handler's answer.
+        """Make an entry of an answer. Never raises an Exception: a fault of the cache must not cost the handler's answer.
 
-        at_most_ms: how long it may live.
+        at_most_ms: upper bound of the entry's lifetime.
         """
         context, read_path = self._context, self._read_path
         try:
@@ -68,9 +68,9 @@ class Delivery:
             return Verdict(event=Event.UNGUARDED, reasons=("failed",))
 
     async def send_stored(self, resident: Resident, *, confirmed: bool) -> None:
-        """Send an answer that is going to be an entry. Who waits for the same is served when publish() has stored it.
+        """Send an answer that will become an entry. publish() serves the requests that wait for it.
 
-        confirmed: it is an older one, and the handler's 304 has confirmed it.
+        confirmed: it is an older answer, confirmed by the handler's 304.
         """
         self._watch(resident)
         self._count_miss()
@@ -108,15 +108,15 @@ class Delivery:
         more: bool = False,
         had: bool = False,
     ) -> None:
-        """Send the handler's own answer, which nobody may keep.
+        """Send the handler's own answer, and forbid copies of it.
 
         reasons, detail: why it is not stored, as labels and as text for debugging.
         more: further pieces of its body will follow, past this delivery.
-        had: the client has it already: it is told so instead, and nothing follows.
+        had: the client already has the answer: send a 304 instead, and no further pieces.
         """
         context, requests = self._context, self._read_path.telemetry.requests
         failed = answer.status >= 500
-        # What was refused this once may be stored by whoever comes next.
+        # Refusals of this kind may pass: the next request may store its answer.
         again = failed or not {CONDITION, DOORKEEPER}.isdisjoint(reasons)
         self._missed.land(Landing.LEFT if again else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(reasons):
@@ -139,7 +139,7 @@ class Delivery:
             await context.send({"type": "http.response.body", "body": answer.body or b"", "more_body": more})
 
     def first_request(self) -> bool:
-        """Whether the answer is handed on because nobody has asked for it before, nor asks now."""
+        """Whether the doorkeeper refuses the answer because this is the only request for it until now."""
         missed, read_path = self._missed, self._read_path
         flight = missed.flight
         if missed.why != "absent" or flight is None or flight.waited or flight.followed:
@@ -147,7 +147,7 @@ class Delivery:
         return read_path.doorkeeper.refuses(self._context.plan.probation, missed.key, now_ms=read_path.clock())
 
     def _watch(self, resident: Resident) -> None:
-        """Have it learned whether an entry of this route is used, if that can be seen from here."""
+        """Have the doorkeeper learn whether an entry of this route is used, if this process can see its use."""
         plan, read_path = self._context.plan, self._read_path
         if self._missed.why == "absent" and not self._context.outgoing.hides_use(resident, plan.policy):
             resident.usefulness = read_path.doorkeeper.admitted(
@@ -155,8 +155,7 @@ class Delivery:
             )
 
     async def publish(self, resident: Resident, *, asked_ms: int) -> None:
-        """Store an entry whose answer was sent and whose handler has ended, for whoever asks from now on. Never raises an
-        Exception."""
+        """Store an entry for later requests, after its answer was sent and its handler has ended. Never raises an Exception."""
         read_path = self._read_path
         try:
             kept = await read_path.admission.publication.publish(resident, asked_ms=asked_ms)
@@ -168,16 +167,16 @@ class Delivery:
         return self._land_stored(kept)
 
     def withdraw(self, resident: Resident) -> None:
-        """Give up an entry whose handler was not allowed to end, or has written after its answer."""
+        """Give up an entry whose handler was cancelled, or has written after its answer."""
         self._read_path.admission.publication.discard(resident)
         self._missed.land(Landing.LEFT)
 
     def let_others_run(self) -> None:
-        """Let nobody wait any longer for this answer: the client reads slowly, or the handler has more to do after it."""
+        """Stop other requests from waiting for this answer: the client reads slowly, or the handler goes on after it."""
         self._missed.land(Landing.LEFT)
 
     def _land_stored(self, resident: Resident) -> None:
-        """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""
+        """Serve the followers from a fresh entry. An entry that is stale already would only make them queue in vain."""
         now_ms = self._read_path.clock()
         if resident.response.fresh_until_ms > now_ms:
             return self._missed.land(Landing.STORED, resident)

@@ -1,7 +1,7 @@
 """The exchange of one request that memory could not answer at once: look-up, handler run and delivery.
 
-Three parts with a hand-over each, joined by a loop over `read_path.decision`'s table. And the same without a client: an entry
-that is made anew in the background.
+A loop over the table of `read_path.decision` joins the three parts, with a hand-over between each two. A background refresh
+does the same without a client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quaestor.store.memory import Resident
 
 
 class Exchange:
-    """One request on its way through the cache. The caller has found out that it may be answered from one."""
+    """One request on its way through the cache. The caller has found that an entry may answer it."""
 
     def __init__(self, context: ExchangeContext) -> None:
         self._context = context
@@ -74,7 +74,7 @@ class Exchange:
             tell(span, state=state.value, layer=lookup.layer, waited=lookup.waited, uncacheable=reasons)
 
     def _renew(self, renewal: Renewal) -> None:
-        """Ask the handler again, once per key, whatever becomes of this request."""
+        """Run the handler again in the background, once per key, independent of this request."""
         read_path = self._context.read_path
         coalescing, key = read_path.coalescing, renewal.key
         if coalescing.under_way(key) is None and not coalescing.uncoalesced(key, now_ms=read_path.clock()):
@@ -89,10 +89,10 @@ class Exchange:
 
 
 async def refresh(context: ExchangeContext, span: Any, early: CachedResponse | None = None) -> None:
-    """Ask the handler, whatever is stored, and store what it says. Nothing happens if somebody else is at it or was faster.
+    """Run the handler whatever is stored, and store its answer. Does nothing if another refresh runs or has just ended.
 
     span: of this refresh, for tracing.
-    early: the entry that this is for, if its lifetime is not over yet.
+    early: the entry to renew, if its lifetime is not over yet.
     """
     read_path = context.read_path
     key = read_path.variants.key(context.target.key, context.scope["headers"])
@@ -118,7 +118,8 @@ async def refresh(context: ExchangeContext, span: Any, early: CachedResponse | N
 async def _leads(
     context: ExchangeContext, key: str, flight: Flight, early: CachedResponse | None
 ) -> tuple[bool, Resident | None]:
-    """Whether this process is to ask the handler, and what it may confirm. No: another process is at it, or was faster."""
+    """Return whether this process is to run the handler, and the entry that it may confirm. False: another process runs it or
+    has renewed the entry."""
     lookup = context.read_path.lookup
     if early is not None:
         return await lookup.leads_renewal(flight, early), None

@@ -1,9 +1,8 @@
-"""The route of a request, and what that route declares: asked of the framework's own routes, before the handler runs.
+"""The route of a request and its declarations, found by the framework's own routes before the handler runs.
 
-Starlette and FastAPI routes are asked with their own `matches(scope)`, through mounts, hosts and included routers, so a path
-means here what it means to the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters,
-query parameters, security schemes, and declarations made with `Depends(cache_policy(...))`. Nothing is imported from either
-framework.
+The `matches(scope)` of Starlette and FastAPI routes is called, through mounts, hosts and included routers. Therefore a path means
+the same here and in the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters, query
+parameters, security schemes, and declarations made with `Depends(cache_policy(...))`. Nothing is imported from either framework.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _NOT_OUR_BUSINESS = frozenset({b"", b"connection", b"content-length", b"transfer
 class Found:
     """The route of a request.
 
-    endpoint: what the framework will call, None if no route matches.
-    dependant: FastAPI's description of what is injected.
+    endpoint: the endpoint that the framework will call; None if no route matches.
+    dependant: FastAPI's description of the injected values.
     """
 
     endpoint: Any = None
@@ -38,9 +37,9 @@ class Found:
 
 
 def find(app: Any, scope: Mapping[str, Any], *, method: str) -> Found:
-    """The route that would handle this request, Found() if that cannot be told. O(number of routes).
+    """Return the route that would handle this request; Found() if it cannot be determined. O(number of routes).
 
-    app: what is below us; if its routes cannot be told, those of the app that the scope names are asked.
+    app: the app behind the middleware. If it shows no routes, the app in the scope is used.
     """
     routes = routes_of(app)
     if routes is None:
@@ -51,7 +50,7 @@ def find(app: Any, scope: Mapping[str, Any], *, method: str) -> Found:
 
 
 def routes_of(app: Any) -> Sequence[Any] | None:
-    """The routes of an app, below whatever is wrapped around it."""
+    """Return the routes of an app, below any wrappers; None if there are none to see."""
     for _ in range(_DEEPEST):
         routes = getattr(app, "routes", None)
         if routes.__class__ is list or isinstance(routes, Sequence):
@@ -70,7 +69,7 @@ def _match(routes: Iterable[Any], scope: dict[str, Any], depth: int) -> Found | 
         if matches is None:
             continue
         match, child = matches(dict(scope))
-        if match._name_ == "FULL":  # `name` is two calls more, for every route that is asked
+        if match._name_ == "FULL":  # `name` would cost two more calls for every route
             return _descend(route, {**scope, **child}, child, depth)
     return None
 
@@ -88,7 +87,7 @@ def _descend(route: Any, scope: dict[str, Any], child: Mapping[str, Any], depth:
 
 
 def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -> RoutePolicy:
-    """The policy that a route declares, with the rules for its path on top."""
+    """Return the policy that a route declares, with the rules for its path on top."""
     read = _Reading()
     for node in _tree(found.dependant):
         read.take(node)
@@ -106,7 +105,7 @@ def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -
         if scopes or read.secured or read.may_refuse:
             declaration = without_implied_scope(declaration)
         if declaration.declared_only and (found.dependant is None or read.open_query):
-            # What it reads is not known, so nothing may be ignored.
+            # The handler's parameters are unknown, so none may be ignored.
             declaration = replace(declaration, declared_only=False, given={**declaration.given, "tracking": False})
         policy = declaration.apply(policy)
     return replace(policy, tracking=False) if read.open_query else policy
@@ -114,10 +113,10 @@ def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -
 
 @dataclass(slots=True)
 class _Reading:
-    """What the tree of a route's dependencies says.
+    """The declarations in the tree of a route's dependencies.
 
-    open_query: a model that takes any parameter.
-    may_refuse: there is a dependency that is no declaration.
+    open_query: a model takes any parameter.
+    may_refuse: a dependency is no declaration, so it may refuse a request.
     """
 
     headers: set[bytes] = field(default_factory=set)
@@ -133,7 +132,7 @@ class _Reading:
             names, anything = _names(one, header=True)
             found = {name.lower().encode("latin-1", "replace") for name in names}
             self.headers |= found - _KEYED_ANYWAY - _NOT_OUR_BUSINESS
-            self.secured |= anything  # it is given every header field: nobody else may be given its answer
+            self.secured |= anything  # the handler sees every header field, so its answer is for one client only
         for one in getattr(node, "cookie_params", ()):
             names, anything = _names(one)
             self.cookies |= names
@@ -157,7 +156,7 @@ class _Reading:
 
 
 def _tree(dependant: Any) -> Iterator[Any]:
-    """Depth first, a dependency before what comes after it; the root, whose call is the endpoint, without its call."""
+    """Iterate depth first, each dependency before its successors. The root comes without its call, which is the endpoint."""
     if dependant is None:
         return
     waiting = [dependant]
@@ -182,7 +181,7 @@ class _Root:
 
 
 def _names(parameter: Any, *, header: bool = False) -> tuple[set[str], bool]:
-    """Every name that a parameter may be read from, and whether it takes all there are (a model with extra fields)."""
+    """Return all names that a parameter may be read from, and whether it takes any name (a model with extra fields)."""
     info = getattr(parameter, "field_info", parameter)
     names: set[str] = set()
     for model in _models(getattr(info, "annotation", None)):
@@ -196,7 +195,7 @@ def _names(parameter: Any, *, header: bool = False) -> tuple[set[str], bool]:
 
 
 def _spellings(name: str, info: Any, *, header: bool, by_name: bool = False) -> set[str]:
-    """by_name: it is looked for under its name too when it has an alias."""
+    """Return the names that a parameter is read from. by_name: its own name counts besides its alias."""
     names: set[str] = set()
     for alias in (getattr(info, "validation_alias", None), getattr(info, "alias", None)):
         names |= {choice for choice in getattr(alias, "choices", (alias,)) if isinstance(choice, str) and choice}
@@ -220,5 +219,5 @@ def _unwrapped(call: Any) -> Any:
 
 
 def _is_security(call: Any) -> bool:
-    """An instance of fastapi.security.base.SecurityBase."""
+    """Whether a dependency is an instance of fastapi.security.base.SecurityBase."""
     return any(one.__name__ == "SecurityBase" and one.__module__.startswith("fastapi.") for one in type(call).__mro__)

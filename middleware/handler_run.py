@@ -1,7 +1,7 @@
 """The handler run, middle part of an exchange: the application runs with its reads recorded and its answer held back.
 
-The handler runs in the request's own task, so its context, its exceptions and its background tasks are what they would be without
-a cache. Its answer is held back until it is complete, or until it turns out that it will not be stored; then it is delivered.
+The handler runs in the request's own task. Its context, its exceptions and its background tasks are the same as without a cache.
+Its answer is held back until it is complete, or until it is known that it will not be stored; then it is delivered.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 _PATIENCE_S = 0.05
-"""How long others wait for an answer that is being sent, or whose handler has more to do, before one of them runs its own."""
+"""How long other requests wait while the answer is sent or its handler goes on; then one of them runs its own handler."""
 _LONGEST_WORK_S = 30.0
-"""How long tasks that a handler leaves behind keep its answer from being stored. A write after that ends the entry."""
+"""How long tasks that a handler leaves behind delay storing its answer. A later write ends the entry."""
 
 
 class HandlerRun:
@@ -52,8 +52,8 @@ class HandlerRun:
     missed: the hand-over of the look-up.
     body: the request's, as the handler reads it.
     span: of the whole exchange, for tracing.
-    state: where the exchange stands; State.LOOKING if the handler's 304 was about another answer than the stored one.
-    reasons: why the answer was not stored; empty if it was, or if there is none.
+    state: of the exchange; State.LOOKING if the handler's 304 was about another answer than the stored one.
+    reasons: why the answer was not stored; empty if it was stored, or if there is no answer.
     """
 
     def __init__(self, context: ExchangeContext, missed: Missed, body: UnkeyedBody, span: Any) -> None:
@@ -65,7 +65,7 @@ class HandlerRun:
         self._body = body
         self._delivery = Delivery(context, missed, span)
         self._held = HeldAnswer()
-        self._timer: ReleaseTimer | None = None  # of an answer in pieces: it refers to the run, and the run to it
+        self._timer: ReleaseTimer | None = None  # of an answer in pieces; timer and run refer to each other
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
         self._part: Part | None = None
@@ -90,7 +90,7 @@ class HandlerRun:
         self._span: Any = None
 
     async def run(self) -> None:
-        """Run the handler, and deliver what it answers. Raises what it raises, even if the client was sent something else."""
+        """Run the handler, and deliver its answer. Raises the handler's exceptions, even if another answer was sent."""
         tracing = self._read_path.telemetry.tracing
         self._begun_s = time.perf_counter()
         self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
@@ -111,7 +111,7 @@ class HandlerRun:
         try:
             await self._context.app(self._shown, self._body.receive, self._take)
         except BaseException as error:
-            # Even if the client is not sent the error: whoever logs exceptions must see it.
+            # Raised even if the client receives no error: a middleware around this one may log exceptions.
             if isinstance(error, Exception):
                 await self._serve_on_error(b"fwd=stale; detail=error")
             else:
@@ -126,15 +126,15 @@ class HandlerRun:
             self._hand_back()
 
     def _hand_back(self) -> None:
-        # Who was misled is asked again, with the scope as it came.
+        # After a misleading 304 the handler runs again, with the scope as it came.
         hand_back(self._shown, self._context.scope, changed=self._settled is not Settled.MISLED)
 
     def _step(self, event: Event) -> None:
         self.state = step(self.state, event)
 
     async def _publish(self, left: LeftBehind) -> None:
-        """Let others have the entry, now that its handler has ended and has not written; tasks that the handler has begun are
-        waited for in the background."""
+        """Publish the entry once its handler has ended without a write. Tasks that the handler leaves behind are awaited in the
+        background."""
         tasks = await left.tasks()
         if tasks:
             self._context.refreshes.beside(self._publish_after(tasks))
@@ -158,7 +158,7 @@ class HandlerRun:
                 self._verify()
 
     def _give_up(self) -> None:
-        """Have nothing kept of an answer that was sent: its handler writes, or was not allowed to end."""
+        """Discard the entry of an answer that was sent: its handler writes, or was cancelled."""
         if self._patience is not None:
             self._patience.cancel()
         if (admitted := self._admitted) is not None:
@@ -166,24 +166,24 @@ class HandlerRun:
             self._delivery.withdraw(admitted)
 
     async def _finish(self) -> None:
-        """The handler has returned."""
+        """Complete the exchange after the handler has returned."""
         if self._settled is Settled.MISLED:
-            # Its 304 was about another answer than the one that was stored: it has to be asked for the whole.
+            # The 304 was about another answer than the stored one: the handler has to return the whole.
             self._read_path.lookup.drop(self._missed.key)
             self._missed.land(Landing.LEFT)
             self._step(Event.MISLED)
         elif self.state is State.RUNNING:
-            # It returned without finishing: what it said so far is the answer, as it would be without a cache.
+            # The handler returned without finishing. Its messages up to here are the answer, as without a cache.
             if self._held.started:
                 await self._withhold("unfinished", more=True)
             else:
                 self._step(Event.RAISED)
 
     async def _take(self, message: Message) -> None:
-        """The handler's `send`."""
+        """Take one message of the handler: its `send`."""
         async with self._turn:
             if self._settled is not None:
-                pass  # the client was, or will be, answered otherwise
+                pass  # the client receives another answer
             elif self.state is not State.RUNNING:
                 await self._context.send(message)
             elif message["type"] == "http.response.start":
@@ -204,13 +204,13 @@ class HandlerRun:
         reason = self._refusal(message, self._held.headers if self._held.completed else fields)
         if self._held.status == 304 and self._asked.conditions is not None and self._asked.conditions.shown:
             assert self._recorder is not None
-            # What it has read says that the whole could be stored.
+            # Its reads show that the whole answer could be stored.
             reason = CONDITION if self._recorder.reading else reason
         if reason is not None:
             await self._withhold(reason, more=True)
 
     async def _settles_stale(self, fields: Sequence[tuple[bytes, bytes]]) -> bool:
-        """Whether the answer is not for the client, because it decides about a stored one."""
+        """Whether the answer decides about a stored answer instead of going to the client."""
         stale, status = self._missed.stale, self._held.status
         settled = None if stale is None else stale.settled(status, fields)
         match settled:
@@ -233,7 +233,7 @@ class HandlerRun:
                 return False
 
     def _refusal(self, message: Message, fields: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why an answer that begins like this will not be stored."""
+        """Return why an answer with this beginning will not be stored; None if it may be."""
         status, settings = self._held.status, self._read_path.settings
         if self._missed.part:
             self._part = storable_part(self._context, status, fields, self._missed.key)
@@ -260,7 +260,7 @@ class HandlerRun:
         return reason or ("stream" if streams else "too-large" if too_large else None)
 
     async def _serve_on_error(self, how: bytes) -> bool:
-        """Send what there was instead of an error, if that is allowed and nothing was sent yet."""
+        """Send the older answer instead of an error, if that is allowed and nothing was sent yet."""
         if self.state is not State.RUNNING or not await self._delivery.send_instead_of_error(how):
             return False
         self._settled = Settled.SERVED_ON_ERROR
@@ -279,7 +279,7 @@ class HandlerRun:
             self._timer.begin()
 
     async def _complete(self) -> None:
-        """The answer is whole: have an entry made of it, and answer from that; or hand it on without leave to keep it."""
+        """Make an entry of the whole answer and send it; or send the answer with copies forbidden."""
         self._read_path.telemetry.requests.handler_s.observe(time.perf_counter() - self._begun_s)
         end(self._span)
         body = self._held.body
@@ -289,7 +289,7 @@ class HandlerRun:
         if self._part is not None and self._part.span.size != len(body):
             return await self._withhold("length", more=False)
         if self._settled is Settled.CONFIRMED and UNKEYED in headers:
-            # It is ours, from when the confirmed answer was made: an origin's own is never stored.
+            # The stored answer's UNKEYED is this cache's own: an origin's `Vary: *` is never stored.
             headers.remove(UNKEYED)
             self._asked.note_everything()
         if not self._notices:
@@ -311,12 +311,13 @@ class HandlerRun:
         )
         self._context.plan.traffic.read(read.query.namespace for read in outcome.reads)
         if self._held.completed and outcome.reads:
-            # What it read tells of the rest alone.
+            # The handler read for the remaining part only.
             return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
         context, verifications = self._context, self._context.verifications
-        # Before anything is handed back: it is to be asked again as it was asked now. Most answers without reads are not stored.
+        # Made before the scope is handed back, so that a repetition sees the scope as it is now. Most answers without reads
+        # are not stored.
         repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
         self._hand_back()
         answer = WholeAnswer(
@@ -330,7 +331,7 @@ class HandlerRun:
             part=self._part,
         )
         at_most_ms = None if repeatable is None else verifications.lives_at_most_ms(context.plan)
-        with not_recording():  # timers of ours would keep the context of the handler alive
+        with not_recording():  # the cache's own timers would keep the context of the handler alive
             verdict = await self._delivery.admit(answer, at_most_ms=at_most_ms)
         if verdict.event is not Event.UNGUARDED:
             self._step(Event.REGISTERED)
@@ -353,11 +354,11 @@ class HandlerRun:
         )
 
     def _request_text(self) -> str:
-        """What the request says in its path and in what is keyed of its query."""
+        """Return the path of the request and the keyed part of its query."""
         return f"{self._context.scope['path']}?{self._context.plan.query.decode('latin-1')}"
 
     async def _withhold(self, reason: str, *, more: bool) -> None:
-        """Not stored after all: from here on the answer goes through as it comes."""
+        """Decide that the answer is not stored: from here on its messages pass through."""
         assert self._recorder is not None
         self._step(Event.UNSTORABLE)
         self.reasons = self._because(reason)
@@ -371,7 +372,7 @@ class HandlerRun:
             self._settled = Settled.HAD
 
     def _because(self, reason: str) -> tuple[str, ...]:
-        """The reasons why an answer is not stored, with what is known of its reads until now."""
+        """Return the reasons why an answer is not stored, with `no-reads` if it has read nothing until now."""
         assert self._recorder is not None
         if reason not in ("too-large", "extension"):
             return (reason,)
@@ -380,15 +381,15 @@ class HandlerRun:
         if outcome.reads or Uncacheable.NO_READS not in why:
             return (reason,)
         announced = any(name.lower() == b"content-length" for name, _ in self._held.headers)
-        # How long it is was known before anything was read: a file.
+        # Its length was announced before any read: a file.
         return ("no-reads",) if announced and len(why) == 1 and not self._held.size else ("no-reads", reason)
 
     def _reading(self) -> bool:
         return self._recorder is not None and self._recorder.reading
 
     def _learn(self) -> None:
-        """Remember a route whose answers are not stored because its handler sees conditions, or has a memo of its own; and a
-        request whose answers are not, whatever else is in it."""
+        """Remember what prevents storage: a route whose handler sees conditions or keeps a memo, or a request whose answers
+        forbid storage."""
         if CONDITION in self.reasons:
             self._context.asked_whole.learn(self._context.plan.route)
         if MISSING_READ in self.reasons:
@@ -397,7 +398,7 @@ class HandlerRun:
             self._context.never_stored.learn(self._missed.key)
 
     def _client_has_it(self) -> bool:
-        """Whether the handler would have answered 304, had it been shown the conditions that it asked for."""
+        """Whether the handler would have answered 304, had it seen the conditions that it looked up."""
         facts, shown = self._context.facts, self._asked.conditions
         withheld = self._withheld and self._asked.conditional if shown is None else shown.withheld
         if not withheld or facts.has_body or self._held.status != 200 or self._held.confirmed:
@@ -406,13 +407,13 @@ class HandlerRun:
         return validation.holds(fields, if_none_match=facts.if_none_match, if_modified_since=facts.if_modified_since)
 
     async def _after_own_writes(self) -> None:
-        """Hold the answer back while something older than what its handler wrote may be served."""
+        """Hold the answer back until its handler's writes have taken effect, so that no older state is served after it."""
         assert self._recorder is not None
         if (writes := self._recorder.writes).wrote:
             await self._read_path.own_writes.passed(writes.version)
 
     async def _release(self) -> None:
-        """The answer comes in pieces, and slowly: it is held back no longer."""
+        """Stop holding back an answer that comes slowly in pieces."""
         async with self._turn:
             if self.state is State.RUNNING:
                 await self._withhold("stream", more=True)

@@ -1,4 +1,4 @@
-"""The ASGI scope as a handler is shown it: what is keyed, and the conditions of what is stored instead of the client's."""
+"""The ASGI scope for a handler: its keyed parts, and the validators of a stored answer in place of the client's conditions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from quaestor.read_path.request import CONDITIONS, RequestFacts
 
 
 def conditional(facts: RequestFacts) -> bool:
-    """Whether the client has asked whether what it has still holds."""
+    """Whether the client sends a condition: a question whether its copy is still valid."""
     return facts.if_none_match is not None or facts.if_modified_since is not None
 
 
 def conditions(
     context: ExchangeContext, validators: RawHeaders, *, whole: bool, reading: Callable[[], bool]
 ) -> Conditions | None:
-    """The request's conditions as the handler may see them; None: all of them, or none at all.
+    """Return the view of the request's conditions for its handler; None: all conditions are visible, or none.
 
-    Who is known to read in spite of them, or is cached without having read anything, is shown none: its answer is stored. The
-    origin behind a proxy is asked for the whole for the same reason.
+    No condition is visible if the route is known to read in spite of conditions, or if answers without reads are cached.
+    Then the answer is stored. A proxy requests the whole from its origin for the same reason.
 
     reading: whether the handler has read anything yet.
     """
@@ -39,15 +39,15 @@ def conditions(
 def handler_scope(
     context: ExchangeContext, validators: RawHeaders, asked: AskedFields, *, whole: bool
 ) -> dict[str, Any]:
-    """The scope for a handler whose answer may be stored.
+    """Return the scope for a handler whose answer may be stored.
 
-    If the answer may be stored, conditions are evaluated by the cache, against the whole of it: its handler must not reduce it to
-    a 304, so it is shown none, or as `asked.conditions` says. Ignored parameters, and what of `Forwarded` is not keyed, must not
-    influence an answer for everybody.
+    If the answer may be stored, the cache evaluates conditions itself, against the whole answer. The handler must not reduce
+    it to a 304, so it sees no conditions, or only as `asked.conditions` allows. Ignored parameters, and the unkeyed parts of
+    `Forwarded`, must not influence an answer for all clients.
 
-    validators: fields that ask whether a stored answer still holds, in place of the client's conditions.
-    asked: what is to be noticed of it: which conditions the handler may see.
-    whole: others wait for the answer, so it must be whole even if the client has it.
+    validators: fields that ask whether a stored answer is still valid, in place of the client's conditions.
+    asked: notes what the handler looks up, and holds the conditions it may see.
+    whole: other requests wait for the answer, so it must be whole even if the client has it.
     """
     scope, facts = context.scope, context.facts
     headers = scope["headers"]

@@ -1,4 +1,4 @@
-"""The values that the parts of an exchange hand over: look-up to handler run, handler run to delivery. Nothing else is shared."""
+"""The values that the parts of an exchange hand over, look-up to handler run to delivery. The parts share nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaestor.store.memory import Resident
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
-    """The hand-over to the handler run: nothing usable is stored under this key.
+    """The hand-over to the handler run: no usable entry is stored under this key.
 
     key: of the variant that the request selects.
     flight: led by this request; None: its handler runs uncoalesced.
@@ -25,8 +25,8 @@ class Missed:
     why: for the metrics, one of `observability.vocabularies.MISSES`.
     layer: where `stale` was found.
     begun_s: when the request came, by time.perf_counter().
-    varied: answers are known under this URL, but none for the fields of this request.
-    part: only a part is asked for, and only that may be stored; `key` is that of the partial entry.
+    varied: entries exist under this URL, but none for the fields of this request.
+    part: only a part is requested, and only that part may be stored; `key` is the partial entry's.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Missed:
             self.flight.land(how, entry)
 
     def forwarded(self, *, confirmed: bool) -> bytes:
-        """The reason why the handler was asked, as Cache-Status says it."""
+        """Return the reason why the handler ran, as a Cache-Status parameter."""
         if self.stale is None:
             return b"fwd=vary-miss" if self.varied else b"fwd=uri-miss"
         return self.stale.forwarded(confirmed=confirmed)
@@ -52,7 +52,7 @@ class Missed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """An entry that was sent and is to be made anew in the background.
+    """An entry that was sent and will be refreshed in the background.
 
     early: the entry, if its lifetime is not over yet.
     """
@@ -66,8 +66,8 @@ class Looked:
     """The outcome of a look-up.
 
     event: leads to the next state.
-    missed: if that is State.RUNNING.
-    renewal: something to do besides.
+    missed: the hand-over, if that state is State.RUNNING.
+    renewal: an entry to refresh besides.
     """
 
     event: Event
@@ -77,10 +77,10 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAnswer:
-    """The part of a handler's answer that nobody was sent yet.
+    """The part of a handler's answer that was not sent yet.
 
-    status, headers: as it sent them, or those of the stored answer that it has confirmed.
-    body: all that was held back; None: nothing has come yet.
+    status, headers: as the handler sent them, or of the stored answer that it has confirmed.
+    body: all bytes held back; None: none has come yet.
     confirmed: it was a 304 about the stored answer.
     """
 
@@ -92,14 +92,14 @@ class HandlerAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeAnswer:
-    """The hand-over from the handler run: an answer that is complete, and what it was made of.
+    """The hand-over from the handler run: a complete answer with the observations of its run.
 
     headers: the fields to store.
     outcome: the reads of its handler.
-    asked: what the handler asked the request for.
+    asked: the parts of the request that the handler looked up.
     since: the watermark when the handler began.
     asked_ms: when it began.
-    part: the body is this part of the whole; then status and fields are those of the whole.
+    part: the body is this part of the whole; status and fields then belong to the whole.
     """
 
     status: int

@@ -1,8 +1,8 @@
 """Outgoing header fields of an answer, for browsers, CDNs and people.
 
 Answers from an entry carry `Cache-Control` for browsers, `CDN-Cache-Control` (RFC 9213) and tags for CDNs that we purge,
-`ETag`, `Age` and `Cache-Status` (RFC 9211). Answers that nobody may keep say so. What the handler sent stays, in order,
-duplicates kept.
+`ETag`, `Age` and `Cache-Status` (RFC 9211). Answers that must not be kept forbid it. The handler's own fields stay, in order,
+with duplicates.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from quaestor.store.memory import Resident
 
 CACHE = b"Quaestor"
 LIFETIME = b"quaestor-ttl"
-"""How long clients that consult the Cache Sketch may keep an answer; see docs/sketch_clients.md."""
+"""The lifetime for clients that consult the Cache Sketch; see docs/sketch_clients.md."""
 AT_STEP_MS = 100
-"""An answer may leave so much later than its lifetime says."""
+"""How much later than its lifetime says an answer may leave, at most."""
 _NO_STORE = (b"cache-control", b"no-store")
 _IN_RANGES = (b"accept-ranges", b"bytes")
 _NONE_YET: RawHeaders = []
@@ -44,25 +44,25 @@ _NOT_MODIFIED = frozenset(
         b"vary", b"x-quaestor-explain", LIFETIME,
     }
 )  # fmt: skip
-"""What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
+"""Fields that a 304 carries (RFC 9110, section 15.4.5), besides tags for CDNs."""
 _OF_THE_CONTENT = frozenset(
     {
         b"accept-ranges", b"content-digest", b"content-disposition", b"content-encoding", b"content-language",
         b"content-length", b"content-md5", b"content-range", b"content-type", b"repr-digest", b"transfer-encoding",
     }
 )  # fmt: skip
-"""What a 304 does not repeat."""
+"""Fields about the content, which a 304 does not repeat."""
 UNKEYED = (b"vary", EVERYTHING)
-"""On an answer whose handler read all fields: nobody outside can tell for which requests it is."""
+"""On an answer whose handler read all fields: caches outside cannot know which requests it fits."""
 _UNSEEN = frozenset({b"cookie", EVERYTHING})
-"""What an answer may vary by that a page cannot see."""
+"""Names in `Vary` whose values a page cannot see."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The value of `Vary` beside what the handler said: the declared fields, in the order of their names.
+    """Return the names that `Vary` needs besides the handler's own: the declared fields, sorted.
 
-    `*` where nobody knows what decides for whom an answer is.
+    `*` where the deciding fields are unknown.
     """
     names = {*policy.headers, *(policy.reads or ())} if policy.vary_known else {EVERYTHING}
     if policy.cookies:
@@ -76,20 +76,21 @@ def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _varied_by(fields: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    """The names in the `Vary` of an answer."""
+    """Return the names in the `Vary` of an answer."""
     return {piece.strip() for name, value in fields if name == b"vary" for piece in value.lower().split(b",")}
 
 
 def lives_s(
     resident: Resident, policy: RoutePolicy, *, estimated: bool, sketch: bool = False, cdn_at_most_s: int | None = None
 ) -> tuple[int, int]:
-    """The lifetimes of an entry's copies in browsers and in purged CDNs, in seconds: never longer than in our own store.
+    """Return the lifetimes of an entry's copies in browsers and in purged CDNs, in seconds. Never longer than in our own store.
 
-    Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as is estimated, or the handler
-    lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
-    all: whoever shares the browser may log in next. Where our own field carries its lifetime (`sketch`), or where nobody knows
-    what decides for whom it is, that is 0. CDNs: what is estimated, or what the route or the handler's own
-    CDN-Cache-Control shorten it to, or what is safe while a CDN is behind with its purges (`cdn_at_most_s`).
+    Browsers: the route's lifetime, if it declares one. Otherwise, if clients use estimated lifetimes (`estimated`), the estimate
+    or the handler's shorter bound. Otherwise 0: browsers revalidate with the ETag every time. A personal answer is kept only for
+    as long as the route declares, because another user of the same browser may log in next. A personal answer's
+    lifetime is 0 where our own field carries it (`sketch`), and where the deciding fields are unknown.
+    CDNs: the estimate. The route, the handler's own CDN-Cache-Control, and a CDN that is behind with its purges
+    (`cdn_at_most_s`) may shorten it.
     """
     response = resident.response
     longest_s = cdn_s = (resident.copies_until_ms - resident.copies_from_ms) // 1000
@@ -114,19 +115,19 @@ def lives_s(
 
 
 def hit(response: CachedResponse, left_s: int) -> bytes:
-    """The parameters of Cache-Status for an answer from an entry.
+    """Return the parameters of Cache-Status for an answer from an entry.
 
-    left_s: rest of its life. A short one would look like a fault where the reason is the probation of its route.
+    left_s: rest of its life. During its route's probation an entry's life is short; `detail=probation` gives that reason.
     """
     return b"hit; ttl=%d%s" % (left_s, b"; detail=probation" if response.provisional else b"")
 
 
 def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -> int:
-    """The end of the lifetime that clients with the Cache Sketch may be told of an entry; 0: none.
+    """Return the end of an entry's lifetime for clients with the Cache Sketch; 0: they may not keep it.
 
-    At most what the sketch was told, what the route says for browsers, and what the handler lets them. None if it varies by what
-    a page cannot see: copies of one cookie's answer would be used for another's. An answer for one user may vary by cookies all
-    the same: its client forgets it when the user changes.
+    The bounds are the lifetime that the sketch knows, the route's for browsers, and the handler's. Clients may not keep an entry
+    that varies by fields that a page cannot see: a copy for one cookie would be used for another. A personal answer may vary by
+    cookies all the same, because its client forgets it when the user changes.
     """
     if not resident.reported_until_ms or policy.browser_ttl_ms == 0:
         return 0
@@ -144,16 +145,16 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
 
 @lru_cache(maxsize=256)
 def _must_revalidate(whose: bytes, lives_s: int, further: bytes) -> tuple[bytes, bytes]:
-    """Cache-Control of an answer that browsers keep for so long: one field for all entries that are told the same."""
+    """Return Cache-Control for copies in browsers. The cache makes entries with equal lifetimes share one field."""
     return (b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, lives_s, further))
 
 
 class _Rendered:
-    """What is kept beside a resident entry: the fields that never change, and the whole list for one step.
+    """The rendered fields of a resident entry: the fixed ones, and the whole list for one step.
 
-    cdn_at_most_s: the bound of what CDNs are handed, when the fixed fields were made; None: there is none.
-    kept_until_ms: when the lifetime ends that clients with the Cache Sketch are told; 0: they are told none.
-    further: what else they are told of it: partition of the sketch, whose it is.
+    cdn_at_most_s: the bound on copies in CDNs when the fixed fields were made; None: there was none.
+    kept_until_ms: end of the lifetime for clients with the Cache Sketch; 0: they may not keep it.
+    further: further parameters for such clients: the sketch's partition, and `private`.
     """
 
     __slots__ = ("cdn_at_most_s", "fixed", "further", "headers", "kept_until_ms", "step")
@@ -172,7 +173,7 @@ class HeaderPolicy:
 
     cdn: the adapters whose CDNs may keep copies.
     purges: whether there is any.
-    leaves_copies: whether anybody outside is allowed to keep an answer without asking, and without looking into the sketch.
+    leaves_copies: whether any cache outside may keep an answer without revalidation and without the sketch.
     """
 
     def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
@@ -191,24 +192,24 @@ class HeaderPolicy:
         self.leaves_copies = self.purges or self._estimated
 
     def leaves(self, policy: RoutePolicy) -> bool:
-        """Whether anybody outside may keep an answer of this route without asking, be it after a look into the sketch."""
+        """Whether any cache outside may keep an answer of this route without revalidation, with the sketch or without."""
         return self.leaves_to_all(policy) or (self._sketch and policy.browser_ttl_ms != 0 and policy.vary_known)
 
     def leaves_to_all(self, policy: RoutePolicy) -> bool:
-        """Whether others than clients with the sketch may keep an answer of this route without asking."""
+        """Whether caches outside that do not use the sketch may keep an answer of this route without revalidation."""
         if policy.personal:
             return bool(policy.browser_ttl_ms) and policy.vary_known and not self._sketch
         return bool(policy.browser_ttl_ms) or self.leaves_copies
 
     def hides_use(self, resident: Resident, policy: RoutePolicy) -> bool:
-        """Whether a CDN may answer the next requests for this entry, so that nobody here sees how often it is asked for."""
+        """Whether a CDN may answer the next requests for this entry, so that this process does not see how often it is used."""
         response = resident.response
         if not self._cdn or policy.personal or is_explicit(response) or UNKEYED in response.headers:
             return False
         return self._lives_s(resident, policy, self._cdn_at_most_s())[1] > 0
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
-        """The fields of a hit. The caller must not change the list; it is made anew once a step at most."""
+        """Return the fields of a hit. The caller must not change the list: it is shared until the step ends."""
         rendered = resident.rendered
         step = now_ms // AT_STEP_MS
         if rendered is not None and rendered.step == step:
@@ -231,11 +232,11 @@ class HeaderPolicy:
         received: bool = False,
         layer: str = "memory",
     ) -> RawHeaders:
-        """The fields of an answer from an entry.
+        """Return the fields of an answer from an entry.
 
         how: the parameters of Cache-Status.
-        received: the entry was made of the very answer that is sent; then an origin's own word of its age stands.
-        layer: where it comes from, for people.
+        received: the entry was made of the very answer that is sent; then an origin's own `Age` stays.
+        layer: the entry's store, for people.
         """
         response = resident.response
         rendered = resident.rendered
@@ -250,11 +251,11 @@ class HeaderPolicy:
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
-        at_ms = now_ms - now_ms % AT_STEP_MS  # this list goes out for as long as the step lasts
-        # Of a time that has not come yet, because the clock was set back, nobody is told a lifetime: it could be days.
+        at_ms = now_ms - now_ms % AT_STEP_MS  # the list is reused for as long as the step lasts
+        # After the clock was set back, copies may begin in the future. Their lifetime could be days, so none is sent.
         begun = resident.copies_from_ms <= now_ms + COPY_SLACK_MS
         if begun and (left_ms := rendered.kept_until_ms - at_ms) > 0:
-            # 0 is told as well: an answer without the field is taken for one that nobody guards, and asked for again.
+            # 0 is sent as well: clients take an answer without the field for an unguarded one, and request it again.
             headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.further)))
         if self._debug:
             browser_s, cdn_s = self._lives_s(resident, policy, at_most_s)
@@ -266,11 +267,11 @@ class HeaderPolicy:
         return headers
 
     def not_modified(self, headers: RawHeaders) -> RawHeaders:
-        """The fields of an answer that its 304 carries."""
+        """Return the fields that the 304 of an answer carries."""
         return [(name, value) for name, value in headers if name in self._not_modified]
 
     def handler_has_it(self, headers: RawHeaders) -> RawHeaders:
-        """The fields of a handler's own 200 for a client that has it already: what speaks of the content it holds is left out."""
+        """Return the fields of a handler's own 200 for a client that has it already, without those about the content."""
         tagged = any(name.lower() == b"etag" for name, _ in headers)
         return [
             (name, value)
@@ -279,7 +280,7 @@ class HeaderPolicy:
         ]
 
     def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
-        """The fields of an answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
+        """Return the fields of an answer for a browser whose sketch does not cover the copy (`Target.own`)."""
         return [
             (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value)
             for name, value in headers
@@ -287,7 +288,7 @@ class HeaderPolicy:
         ]
 
     def without_leave(self, headers: RawHeaders) -> RawHeaders:
-        """The fields of an answer for somebody who must not keep it."""
+        """Return the fields of an answer that its receiver must not keep."""
         return [*((name, value) for name, value in headers if name not in _LIFETIMES), _NO_STORE]
 
     def withheld(
@@ -299,8 +300,8 @@ class HeaderPolicy:
         detail: str = "",
         policy: RoutePolicy | None = None,
     ) -> RawHeaders:
-        """The fields of a handler's own answer that was not stored."""
-        # A lifetime is for the clients of one sketch: if the handler has handed one on, it is another sketch's.
+        """Return the fields of a handler's own answer that was not stored."""
+        # A lifetime is valid with one sketch only: a lifetime in the handler's answer belongs to another sketch.
         fields = [field for field in headers if field[0].lower() != LIFETIME]
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
@@ -324,7 +325,7 @@ class HeaderPolicy:
         return fields
 
     def _cdn_at_most_s(self) -> int | None:
-        """How long copies in CDNs may live now, because one of them is behind with its purges; None: as long as otherwise."""
+        """Return the bound on copies in CDNs while one of them is behind with its purges, in seconds; None: no bound."""
         at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
         return None if at_most_ms is None else at_most_ms // 1000
 
@@ -332,7 +333,7 @@ class HeaderPolicy:
         return lives_s(resident, policy, estimated=self._estimated, sketch=self._sketch, cdn_at_most_s=cdn_at_most_s)
 
     def _lifetime_headers(self, *, lives_s: int, until_s: int) -> RawHeaders:
-        """What CDNs are told of a lifetime that do not know CDN-Cache-Control."""
+        """Return the lifetime fields for CDNs that do not know CDN-Cache-Control."""
         told = (one.lifetime_headers(lives_s=lives_s, until_s=until_s) for one in self._lifetimes)
         return list(dict.fromkeys(header for headers in told for header in headers))
 

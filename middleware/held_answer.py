@@ -1,4 +1,4 @@
-"""Held-back answer of a handler: until it is whole, or until it turns out that it will not be stored."""
+"""The held-back answer of a handler: held until it is whole, or until it is known that it will not be stored."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from quaestor.middleware.interface import RawHeaders
 from quaestor.observability.event_log import EventLog
 
 HOLD_S = 1.0
-"""How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
+"""How long an answer that arrives in pieces is held back; after that it passes through, uncached."""
 
 
 class HeldAnswer:
     """A buffer for the pieces of one answer, in order.
 
-    started: its status and fields are there.
+    started: status and fields have arrived.
     size: of the body so far, in bytes.
     confirmed: it is the stored answer, which a 304 has confirmed.
     completed: its beginning was stored, and a 206 is its rest.
@@ -32,17 +32,17 @@ class HeldAnswer:
         self.completed = False
 
     def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take status and fields, as they were sent."""
+        """Take status and fields as the handler sent them."""
         self.started = True
         self.status = status
         self.headers = [(bytes(name), bytes(value)) for name, value in headers]
 
     def confirm(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Put the stored answer in the place of a 304 that has confirmed it."""
+        """Replace a 304 by the stored answer that it has confirmed."""
         self.status, self.headers, self._chunks, self.confirmed = status, headers, [body], True
 
     def complete(self, headers: RawHeaders, before: bytes) -> None:
-        """Make the whole of a 206: what was stored stands before what comes."""
+        """Make a whole answer of a 206: the stored beginning comes before the rest."""
         self.status, self.headers, self.completed = 200, headers, True
         self.add(before)
 
@@ -57,14 +57,14 @@ class HeldAnswer:
         return b"".join(self._chunks)
 
     def release(self) -> HandlerAnswer:
-        """Hand out everything that was held back; nothing of the body is held from then on."""
+        """Return everything that was held back, and hold nothing of the body from then on."""
         body = self.body if self._chunks else None
         self._chunks = []
         return HandlerAnswer(status=self.status, headers=self.headers, body=body, confirmed=self.confirmed)
 
 
 class ReleaseTimer:
-    """A clock that calls `release` once an answer that comes in pieces has been held back for long enough."""
+    """A timer that calls `release` once an answer in pieces has been held back for HOLD_S."""
 
     def __init__(self, release: Callable[[], Awaitable[None]]) -> None:
         self._release = release
@@ -72,7 +72,7 @@ class ReleaseTimer:
         self._task: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Start the clock with the first piece; further calls change nothing."""
+        """Start the timer at the first piece; further calls change nothing."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._fire)
 
@@ -80,7 +80,7 @@ class ReleaseTimer:
         self._task = asyncio.ensure_future(self._release())
 
     async def stop(self, telemetry: EventLog) -> None:
-        """Stop the clock, and wait for a release that is under way. A client that has left meanwhile is reported."""
+        """Stop the timer, and wait for a release that is under way. Report a client that has left meanwhile."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

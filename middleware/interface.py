@@ -1,5 +1,4 @@
-"""The interfaces of the middleware: ASGI (https://asgi.readthedocs.io/en/latest/specs/main.html), and the part of a Quaestor that
-it needs."""
+"""The interfaces of the middleware: ASGI (https://asgi.readthedocs.io/en/latest/specs/main.html), and its view of a Quaestor."""
 
 from __future__ import annotations
 
@@ -39,35 +38,35 @@ class Engine(Protocol):
     def sketch(self) -> CacheSketch: ...
 
     def add_cdn(self, adapter: CdnAdapter) -> None:
-        """Have this CDN purged of what dies."""
+        """Purge dead entries from this CDN from now on."""
 
     def purge_again(self, dependent: Dependent) -> None:
-        """Purge all CDNs of copies that were still on their way when they were purged."""
+        """Purge all CDNs once more of an answer that was still on its way at the first purge."""
 
     async def start(self) -> None:
         """Start the background work."""
 
     async def stop(self) -> None:
-        """Stop it; start() begins again."""
+        """Stop the background work; start() begins again."""
 
 
 class MountedApp(Protocol):
-    """An app of its own below one path, which the middleware serves beside the cache."""
+    """An app below one path, which the middleware serves beside the cache."""
 
     def serves(self, path: str) -> bool:
-        """Whether a path is its own."""
+        """Whether a path belongs to the app."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
     def begin(self) -> None:
-        """Begin what runs beside requests. Called on the event loop when the engine runs."""
+        """Begin the app's background work. Called on the event loop when the engine runs."""
 
     async def stop(self) -> None:
-        """Stop it; the object is done then."""
+        """Stop the app for good."""
 
 
 class Mountable(Protocol):
-    """The declaration of such an app: `quaestor.Dashboard`."""
+    """The declaration of a mounted app: `quaestor.Dashboard`."""
 
     def mounted(self, engine: Any) -> MountedApp:
-        """The app, for this engine."""
+        """Return the app for this engine."""

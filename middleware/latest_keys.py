@@ -1,4 +1,4 @@
-"""Bounded memory of keys, for what is learnt from answers: the oldest are forgotten."""
+"""Bounded memory of keys that were learnt from answers; the oldest are forgotten first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMEMBERED: Final = 4_096
 class LatestKeys:
     """The keys that were learnt last. Use from one event loop. O(1) a call.
 
-    limit: so many at most.
+    limit: number of keys kept.
     """
 
     def __init__(self, limit: int = REMEMBERED) -> None:
@@ -29,5 +29,5 @@ class LatestKeys:
             self._keys[key] = None
 
     def forget(self, key: Hashable) -> None:
-        """Remember a key no longer."""
+        """Forget a key."""
         self._keys.pop(key, None)

@@ -1,4 +1,4 @@
-"""Lifespan of a Quaestor with its app: around the app's own lifespan, or at the first request if there is none."""
+"""Start and stop of a Quaestor with its app: around the app's own lifespan, or at the first request if there is none."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from quaestor.tasks import ended
 PATIENCE_S = 1.0
 """How long a request waits for the start; then it is answered without a cache."""
 RETRY_MS = 5_000
-"""How long after a failed start the next request tries again."""
+"""How long after a failed start the next request may try again."""
 _UNTIL_LOOPS_END: set[asyncio.Task[None]] = set()
-"""Holds the tasks that stop engines: an event loop itself does not, and an app may be dropped while its loop runs."""
+"""Keeps the tasks that stop engines alive: an event loop does not, and an app may be dropped while its loop runs."""
 
 
 class Lifespan:
     """Starts and stops an engine with its app.
 
-    ready: the engine runs. The only thing that the hit path looks at.
-    shared_state: what the app puts into the state of every request.
-    before_stop: called after the app has stopped, before the engine does.
+    ready: the engine runs. The hit path reads only this field.
+    shared_state: the state that the app puts into every request.
+    before_stop: called after the app has stopped, before the engine stops.
     on_start: called once the engine runs.
-    eases: the garbage collector is given less to do once the app has started (gc_freezing.py).
+    eases: relieve the garbage collector once the app has started (gc_freezing.py).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Lifespan:
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the `lifespan` scope: start before the app starts, stop after it has stopped.
 
-        A wrong configuration stops the app from starting, with its sentence; a part that is down does not.
+        A wrong configuration stops the app from starting, with a message. A server that is down does not.
         """
         refused = False
         self.shared_state = scope.get("state", self.shared_state)
@@ -82,10 +82,10 @@ class Lifespan:
         await app(scope, receive_started, send_stopped)
 
     async def ensure(self) -> None:
-        """Start before a request, if not ready, or go on without. Never raises; waits for a moment at most."""
+        """Start before a request if not ready, or go on without. Never raises; waits for PATIENCE_S at most."""
         now_ms = self._engine.read_path.clock()
         if self._starting is not None and self._starting.get_loop() is not asyncio.get_running_loop():
-            self._starting = None  # its loop is gone, and it with it
+            self._starting = None  # its loop has ended, and the task with it
         if self._starting is None and not self._stopped and now_ms >= self._retry_at_ms:
             self._starting = self._errands.start(self._start_quietly())
         if self._starting is not None:
@@ -110,9 +110,9 @@ class Lifespan:
             self._starting = None
 
     async def _stop_with_loop(self) -> None:
-        """Stop when the event loop ends, which cancels its tasks: without a lifespan nothing else says that the app is over.
+        """Stop the engine when the event loop ends and cancels its tasks: without a lifespan there is no other sign of the end.
 
-        A loop that was closed without that runs nothing any more, so the engine is left as it is.
+        A loop that was closed without cancelling its tasks runs nothing any more, so the engine stays as it is.
         """
         try:
             await asyncio.get_running_loop().create_future()
@@ -137,7 +137,7 @@ class Lifespan:
         self._on_start()
 
     async def _stop(self) -> None:
-        """Stop, until the app's next lifespan; stragglers are answered without a cache."""
+        """Stop until the app's next lifespan; late requests are answered without a cache."""
         self._stopped = True
         await self._before_stop()
         if self.ready:

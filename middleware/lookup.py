@@ -1,5 +1,5 @@
-"""The look-up, first part of an exchange: it finds an answer and sends it, waits for somebody who is fetching it, passes by, or
-hands over to the handler run: nothing usable is stored."""
+"""The look-up, first part of an exchange: send a stored answer, wait for another request's handler, bypass, or hand over
+to the handler run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from quaestor.read_path.reuse import Use
 from quaestor.store.memory import Resident
 
 FOLLOW_DEADLINE_S = 10.0
-"""How long a request waits for another one's handler before it runs its own."""
+"""How long a request waits for another request's handler before it runs its own."""
 _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
 _LOOKS = 8
-"""How often an entry may die between being found and being sent before the request is answered without the cache."""
+"""How often an entry may die between look-up and sending; after that the request bypasses the cache."""
 
 
 class Lookup:
-    """The look-ups of one request: several if entries die, leaders leave, or a handler's 304 was about another answer.
+    """The look-ups of one request. Further ones follow if an entry dies, a leader leaves, or a handler's 304 misleads.
 
-    layer: where the last entry was found: "memory" or "redis".
-    waited: how often another request or process was waited for.
+    layer: the last entry's store: "memory" or "redis".
+    waited: how often the request waited for another request or process.
     """
 
     def __init__(self, context: ExchangeContext) -> None:
@@ -47,14 +47,14 @@ class Lookup:
         self._waited_for = "process"
         self._looks = 0
         self._known = False
-        # Whether this request may run the handler for others too.
+        # Whether this request may run the handler for others as well.
         self._leads = context.storable and not context.credentials
         self._waited_for_verdict = False
         self._misleading = False
         self._begun_s = time.perf_counter()
 
     async def look(self) -> Looked:
-        """Look the request up until an entry was sent or something else has to happen."""
+        """Look the request up until an entry was sent, or another part of the exchange has to act."""
         while True:
             context = self._context
             key = self._read_path.variants.key(context.target.key, context.scope["headers"])
@@ -86,16 +86,16 @@ class Lookup:
                 return looked
 
     def look_again(self, receive: Receive) -> None:
-        """Begin anew: the handler's 304 was about another answer than the stored one. That may still lie in the shared store, but
-        the handler is asked for the whole now.
+        """Look again after a handler's 304 about another answer than the stored one. The stored one may still be in the shared
+        store, but the handler now returns the whole.
 
-        receive: hands out the request's body once more.
+        receive: replays the request's body.
         """
         self._context = replace(self._context, receive=receive)
         self._misleading = True
 
     def land(self, how: Landing, entry: Resident | None = None) -> None:
-        """End the flight that this request leads, if it leads one."""
+        """End the flight that this request leads, if any."""
         if self._flight is not None:
             self._flight.land(how, entry)
 
@@ -109,7 +109,7 @@ class Lookup:
         )
 
     async def _look_further(self, found: Resident | None, now_ms: int) -> Resident | None:
-        """Ask the shared store: as somebody who will run the handler for others, unless the answer is for this request only."""
+        """Look into the shared store. If the request may run the handler for others, lead a flight from here on."""
         coalescing = self._read_path.coalescing
         if not self._leads:
             if found is None:
@@ -132,7 +132,7 @@ class Lookup:
         return found
 
     def _handed_over(self, key: str) -> Resident | None:
-        """What the flight that was waited for has landed with: memory need not have had room for it."""
+        """Return the entry of the flight that was awaited: memory may have had no room for it."""
         flight, self._awaited = self._awaited, None
         entry = None if flight is None else flight.entry
         return None if entry is None or entry.response.key != key else self._read_path.lookup.handed_over(entry)
@@ -151,7 +151,7 @@ class Lookup:
         return await self._pass_by("credentials")
 
     async def _absent(self, found: Resident | None) -> Looked:
-        """Nothing may be sent unasked."""
+        """Choose the next part of the exchange: no entry may be sent without the handler."""
         context = self._context
         if part_wanted(context):
             return await self._part()
@@ -169,7 +169,7 @@ class Lookup:
         return Looked(event=Event.ABSENT, missed=self._missed(stale))
 
     async def _part(self) -> Looked:
-        """Send a part out of what is stored in parts, or have it asked for."""
+        """Send the part from a partial entry, or hand over to the handler run."""
         context, missed = self._context, self._missed(None)
         key = key_of_parts(self._key)
         found = await self._read_path.lookup.fetch(key)
@@ -193,7 +193,7 @@ class Lookup:
         )
 
     def _varied(self) -> bool:
-        """Whether answers are known under this URL, whose key is another one, but none that was made for such fields."""
+        """Whether entries of this URL exist under other keys, but none for the fields of this request."""
         return self._read_path.telemetry.stores.removals.why(self._key) == "absent"
 
     def _why_missing(self, stale: StaleEntry | None) -> str:
@@ -203,7 +203,8 @@ class Lookup:
         return "expired" if self._read_path.clock() >= stale.response.fresh_until_ms else "request"
 
     def _use(self, found: Resident | None) -> Use:
-        """What is found after waiting for another request's handler is as new as the client can ask for."""
+        """Judge whether an entry may be used. An entry found after waiting for a handler counts as new, whatever the request
+        demands."""
         if found is None:
             return Use.VALIDATE
         asked = {} if self.waited else self._context.facts.directives
@@ -211,7 +212,7 @@ class Lookup:
         return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._context.repeatable else use
 
     async def wait(self) -> Looked:
-        """Wait for the request that is fetching the same."""
+        """Wait for the request whose handler runs for the same key."""
         flight = self._read_path.coalescing.under_way(self._key)
         begun_s = time.perf_counter()
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
@@ -227,10 +228,10 @@ class Lookup:
                 return Looked(event=Event.LEADER_REFUSED, missed=self._missed(None))
 
     async def _serve(self, resident: Resident, use: Use) -> Looked | None:
-        """From an entry that was live a moment ago. None: it is not any more."""
+        """Answer from an entry that was live a moment ago. None: it has died since."""
         how = self._how(resident, use)
         fresh = use is Use.FRESH
-        # First of all: neither those who wait nor this very request, if it has to look again, are to wait for its client to read.
+        # First of all, so that no waiting request, nor this one if it looks again, waits for a client to read.
         if fresh:
             self.land(Landing.STORED, resident)
         else:
@@ -249,7 +250,7 @@ class Lookup:
         return Looked(event=Event.FOUND, renewal=self._renewal(resident, use))
 
     def _how(self, resident: Resident, use: Use) -> bytes | None:
-        """The parameters of Cache-Status; None for a plain hit."""
+        """Return the parameters of Cache-Status; None for a plain hit."""
         left_ms = resident.response.fresh_until_ms - self._read_path.clock()
         if use is not Use.FRESH:
             return hit(resident.response, left_ms // 1000)
@@ -266,13 +267,13 @@ class Lookup:
         return Renewal(key=self._key, early=resident.response) if due and self._context.repeatable else None
 
     async def _refuse(self) -> Looked:
-        """Answer `only-if-cached`."""
+        """Answer `only-if-cached` with 504."""
         self.land(Landing.LEFT)
         await refuse(self._context.send)
         return Looked(event=Event.FORBIDDEN)
 
     async def _pass_by(self, reason: str, *, how: bytes = b"fwd=bypass") -> Looked:
-        """how: what Cache-Status says of it."""
+        """Bypass the cache. how: the parameters of Cache-Status."""
         context = self._context
         if context.facts.only_if_cached:
             return await self._refuse()

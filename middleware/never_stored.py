@@ -1,9 +1,8 @@
-"""Requests whose answers their origin does not let anybody store, so that nothing that their handler asks for can decide about an
-entry: it is shown the scope as it is, which costs less than to notice what it looks at.
+"""Requests whose answers always forbid storage. Their handlers run untracked.
 
-That holds as long as the answers go on saying so. The first one that could be stored is not, because nobody has noticed what it
-depends on, and from then on everything is noticed again. Requests with conditions are not among them: what the handler would have
-said about those is noticed too.
+No entry can depend on such a handler's look-ups. Hence it sees the scope as it is, which costs less than a recording view. As
+soon as an answer could be stored, the request is tracked again. That first answer is not stored, because its run was not tracked.
+Requests with conditions are always tracked, because their handlers may depend on conditions.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Final
 from quaestor.middleware.latest_keys import LatestKeys
 
 WORD_OF_ORIGIN: Final = frozenset({"no-store", "no-cache", "private"})
-"""Reasons that stand in the answer itself."""
+"""Reasons that the answer itself gives."""
 UNNOTICED: Final = "unnoticed"
-"""As the reason why an answer is not stored: it could have been, but nobody has noticed what its handler asked for."""
+"""Reason of an answer that could be stored, but whose handler ran untracked."""
 
 
 class NeverStored(LatestKeys):
-    """Memory of these requests by cache key: learnt when an answer said that nobody is to store it, forgotten otherwise."""
+    """Memory of such requests by cache key. Learnt when an answer forbids storage, forgotten when one does not."""

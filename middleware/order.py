@@ -1,11 +1,11 @@
-"""Order of middlewares: which of those that stand inside the cache should stand around it, because on a hit nothing inside runs.
+"""Order of middlewares: which middlewares inside the cache belong around it, because on a hit nothing inside runs.
 
-They are known by their class, or by the words of its name, or of the function that was given to `@app.middleware("http")`. What
-an application hides in a closure is not seen. See docs/middleware_order.md.
+A middleware is recognised by its class, by the words of its name, or by those of the function given to
+`@app.middleware("http")`. Middlewares that an application hides in a closure are not seen. See docs/middleware_order.md.
 
-What belongs around is what may refuse a request, or gives out what is the requester's or this one request's, so that a hit skips
-something that counts. What only adds fixed fields to an answer (HSTS, frame options), or decides by what is in the cache key
-(hosts, schemes), may stand inside: what it did is stored with the answer, or was done for the same key.
+A middleware belongs around the cache if it may refuse a request, or adds data of one user or request: a hit would skip it.
+A middleware may stand inside if it adds fixed fields (HSTS, frame options), because they are stored with the answer. The same
+holds if it decides by parts of the cache key (hosts, schemes), because each key has its own entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 4096
 _FRAMEWORK = ("starlette.middleware.errors", "starlette.middleware.exceptions", "fastapi.", "litestar.")
 """Modules whose middlewares are a framework's own stack."""
 _BEHIND = ("app", "_app", "application", "middleware_stack", "asgi_handler")
-"""Attributes under which middlewares and apps keep what they wrap."""
+"""Attributes of middlewares and apps that hold the wrapped app."""
 _LOOKED_AT = frozenset(_BEHIND) | {"csrf_config", "middleware", "routes", "kwargs"}
 
 
@@ -31,9 +31,9 @@ _LOOKED_AT = frozenset(_BEHIND) | {"csrf_config", "middleware", "routes", "kwarg
 class _Kind:
     """Kind of middleware that belongs around the cache.
 
-    words: one of them as a word of its name.
-    parts: one of them in its name, written together.
-    why: what happens where it stands inside.
+    words: any of them occurs in its name as a word.
+    parts: any of them occurs in its name, written together.
+    why: what goes wrong where it stands inside.
     """
 
     name: str
@@ -47,14 +47,14 @@ def _kind(name: str, words: str, parts: str, why: str) -> _Kind:
 
 
 _KINDS = (
-    _kind("csrf", "csrf xsrf", "", "a token that is in a cached page is everybody's"),
+    _kind("csrf", "csrf xsrf", "", "every client of a cached page receives the same token"),
     _kind(
         "csp-nonce", "csp nonce nonces talisman", "contentsecuritypolicy",
-        "a nonce that is in a cached answer is given out again and again",
+        "every client of a cached answer receives the same nonce",
     ),
     _kind(
         "address-filter", "ip ips firewall cidr geoip geoblock", "allowlist whitelist blocklist blacklist denylist",
-        "on a hit nobody looks at the client's address",
+        "hits skip the check of the client's address",
     ),
     _kind("rate-limit", "limiter throttle throttling throttler", "ratelimit slowapi", "hits are not counted"),
     _kind("request-id", "", "requestid correlationid", "hits carry the id of the request that their answer was made for"),
@@ -65,7 +65,7 @@ _KINDS = (
     _kind(
         "authentication", "auth authn authz authentication authenticate authorization authorize jwt oauth oidc login bearer",
         "apikey requireuser",
-        "on a hit nobody is authenticated",
+        "hits skip authentication",
     ),
 )  # fmt: skip
 _CLASSES = {
@@ -85,7 +85,7 @@ class Misplaced:
 
     name: of its class or function.
     kind: of middleware.
-    why: what happens where it stands.
+    why: what goes wrong where it stands.
     """
 
     name: str
@@ -94,16 +94,16 @@ class Misplaced:
 
 
 def misplaced(app: App) -> list[Misplaced]:
-    """The middlewares inside the cache that belong around it, each name once.
+    """Return the middlewares inside the cache that belong around it, each name once.
 
-    app: what the cache wraps: the next middleware, or a whole application.
+    app: the app that the cache wraps: the next middleware, or a whole application.
     """
     judged = standing_inside(app).values()
     return [one for one in judged if one is not None]
 
 
 def standing_inside(app: App) -> dict[str, Misplaced | None]:
-    """All middlewares inside the cache by their names; None: nothing is known against its place.
+    """Return all middlewares inside the cache by name; None: no reason to move it is known.
 
     app: see `misplaced`. A framework's own stack is left out.
     """
@@ -118,7 +118,7 @@ def standing_inside(app: App) -> dict[str, Misplaced | None]:
 
 
 def report_misplaced(app: App, log: EventLog) -> None:
-    """Report each of them as a lasting failure. Never raises: somebody else's objects are looked at."""
+    """Report each misplaced middleware as a lasting failure. Never raises, although foreign objects are inspected."""
     try:
         found = misplaced(app)
     except Exception as error:
@@ -130,7 +130,7 @@ def report_misplaced(app: App, log: EventLog) -> None:
 
 
 def _inside(app: Any) -> Iterator[Any]:
-    """Every middleware below what is given: an object that wraps another one, or an entry of an application's list."""
+    """Iterate over every middleware inside an app: objects that wrap another one, and entries of an application's list."""
     waiting: list[Any] = [app]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
@@ -151,7 +151,7 @@ def _inside(app: Any) -> Iterator[Any]:
 
 
 def _attributes(one: Any) -> dict[str, Any]:
-    """What an object has of its own, without calling anything of it."""
+    """Return an object's own attributes without running its code."""
     own: dict[str, Any] = {}
     if not isinstance(one, type) and not inspect.isroutine(one):
         for kind in type(one).__mro__:
@@ -167,9 +167,9 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _judged(one: Any) -> tuple[str, _Kind | None]:
-    """The name of a middleware, and the kind by which it is known to belong around the cache. No name: a framework's own."""
+    """Return the name of a middleware, and its kind if it belongs around the cache. No name: the framework's own."""
     has = _attributes(one)
-    entered = has.get("cls") or has.get("middleware")  # an entry of Starlette's, of Litestar's
+    entered = has.get("cls") or has.get("middleware")  # an entry in Starlette's list, or Litestar's
     dispatch = has.get("dispatch_func") or (has.get("kwargs") or {}).get("dispatch")
     if getattr(dispatch, "__self__", None) is one:  # Starlette's BaseHTTPMiddleware: its own method
         dispatch = None

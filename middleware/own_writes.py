@@ -1,4 +1,4 @@
-"""Answers to requests that wrote: they begin when nothing older than their writes is served any more."""
+"""Answers to requests that wrote: they are held back until no state older than their writes is served."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quaestor.ports import OwnWritesBarrier
 
 
 def after_own_writes(barrier: OwnWritesBarrier, log: WriteLog, send: Send) -> Send:
-    """The `send` of a request that may write: what begins its answer is held back, what follows is not.
+    """Return a `send` for a request that may write. The start of the answer is held back; the rest follows at once.
 
     log: of its writes, filled while its handler runs.
     """

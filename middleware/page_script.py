@@ -1,10 +1,10 @@
-"""One line of script in an application's HTML pages, where their Content Security Policy lets it run.
+"""One line of script in an application's HTML pages, where their Content Security Policy allows it.
 
-It stands inside the cache, so a page that is cached is changed once. What cannot be changed safely goes out as it is: compressed
-and streamed bodies, parts, answers that say `no-transform` or carry a digest of their bytes, what does not begin as HTML does.
+The app inside the cache adds it, so a cached page is changed once. Bodies that are compressed, streamed, partial or not HTML
+stay as they are. The same holds for answers with `no-transform`, or with a digest of their bytes.
 
-A page holds text of strangers. Only its first EXAMINED_BYTES are read, in linear time. A longer page is changed if its head ends
-within them.
+A page may hold text of strangers. Only its first EXAMINED_BYTES are read, in linear time. A longer page is changed if its head
+ends within them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEAD = re.compile(
     rb"(?:<html(?:\s[^>]*)?>)?(?>\s+|<!--(?>.*?-->))*+<head(?:\s[^>]*)?>",
     re.IGNORECASE | re.DOTALL,
 )
-"""Up to the end of the tag that opens the head; nothing but comments and white space between what has to be there."""
+"""Matches up to the end of the tag that opens the head; only comments and white space may stand between the tags."""
 _POLICY_IN_PAGE = re.compile(rb"http-equiv\s*+=\s*+[\"']?+\s*+content-security-policy", re.IGNORECASE)
 _HEAD_ENDS = re.compile(rb"</head[\s>]|<body[\s>]", re.IGNORECASE)
 EXAMINED_BYTES = 65_536
@@ -35,7 +35,7 @@ _WORKERS = ("worker-src", "child-src")
 class PageScript:
     """The application, with a script in its pages.
 
-    path: where the script is served, without the prefix that the application is mounted at.
+    path: of the script, without the prefix that the application is mounted at.
     query: of its URL, with the `?`.
     """
 
@@ -63,7 +63,7 @@ class _Page:
             nonce = permitted(message["headers"]) if changeable(message["status"], message["headers"]) else None
             if nonce is not None:
                 self._nonce = nonce
-                if self._head:  # nobody knows how long the page would be
+                if self._head:  # the length of the changed page is unknown
                     message["headers"] = [
                         field for field in message["headers"] if field[0].lower() != b"content-length"
                     ]
@@ -96,7 +96,7 @@ class _Page:
 
 
 def head_opens(page: bytes) -> int | None:
-    """Place where the head of a page begins, or None: no HTML, a policy in the page, a head that does not end in time.
+    """Return where the head of a page begins. None: no HTML, a policy in the page, or no end of the head within the limit.
 
     O(EXAMINED_BYTES), whatever the page holds.
     """
@@ -109,7 +109,7 @@ def head_opens(page: bytes) -> int | None:
 
 
 def changeable(status: int, headers: RawHeaders) -> bool:
-    """Whether an answer is an HTML page whose bytes nobody has a claim on."""
+    """Whether an answer is an HTML page whose bytes may be changed."""
     fields = [(name.lower(), value) for name, value in headers]
     kinds = [value.split(b";")[0].strip().lower() for name, value in fields if name == b"content-type"]
     return (
@@ -121,7 +121,7 @@ def changeable(status: int, headers: RawHeaders) -> bool:
 
 
 def permitted(headers: RawHeaders) -> str | None:
-    """The nonce by which a page's policies let a script of its origin run, empty if none is needed; None: they do not."""
+    """Return the nonce for a script of the page's own origin, empty if none is needed; None: the policies forbid the script."""
     policies = [
         policy
         for name, value in headers
@@ -145,7 +145,7 @@ def permitted(headers: RawHeaders) -> str | None:
 
 
 def _directives(policy: str) -> dict[str, str]:
-    """Directives by name; of several with one name the first counts (CSP level 3, section 2.2.1)."""
+    """Return directives by name; of several with one name the first counts (CSP level 3, section 2.2.1)."""
     found: dict[str, str] = {}
     for piece in policy.split(";"):
         name, _, sources = piece.strip().partition(" ")

@@ -1,5 +1,5 @@
-"""Requests for a part, and parts that complete a whole: what look-up, handler run and sending do about partial entries
-(`quaestor.read_path.partial_answers`), where the setting `partial_answers` is on."""
+"""Partial entries in an exchange: answering requests for a part, and completing a whole from its parts. The rules are in
+`quaestor.read_path.partial_answers`; the setting is `partial_answers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quaestor.store.memory import Resident
 
 
 def part_wanted(context: ExchangeContext) -> bool:
-    """Whether a request may be answered from a part, and its answer be stored as one."""
+    """Whether a partial entry may answer a request, and its handler's answer may be stored as one."""
     return (
         context.read_path.settings.store.partial_answers
         and context.facts.partial
@@ -29,15 +29,15 @@ def part_wanted(context: ExchangeContext) -> bool:
 
 
 def holds_part(context: ExchangeContext, found: Resident) -> bool:
-    """Whether a partial entry may be used now, and contains what is asked for."""
+    """Whether a partial entry may be used now, and contains the requested part."""
     use = context.read_path.usability.use(found.response, context.plan.policy, context.facts.directives)
     return use is Use.FRESH and partial_answers.selected(found.response, context.facts) is not None
 
 
 def in_part(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) -> tuple[int, RawHeaders, bytes]:
-    """Status, fields and body of an answer from a partial entry that contains what is asked for."""
+    """Return status, fields and body of an answer from a partial entry that contains the requested part."""
     found = partial_answers.selected(response, facts)
-    assert found is not None, "somebody was about to be sent a part that is not there"
+    assert found is not None, "the partial entry does not contain the requested part"
     part, body = found
     kept = partial_answers.without_place(headers)
     kept += [
@@ -48,7 +48,7 @@ def in_part(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) 
 
 
 def as_received(response: CachedResponse, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> CachedResponse:
-    """The part that a handler answered with, as verification compares it, out of the entry that it became part of."""
+    """Return the part as its handler sent it, out of the entry that it became part of. Verification compares it."""
     kept = partial_answers.without_place(response.headers)
     kept += [field for field in headers if field[0] in (b"content-length", b"content-range")]
     return replace(response, status=206, headers=tuple(kept), body=body)
@@ -57,7 +57,7 @@ def as_received(response: CachedResponse, headers: Sequence[tuple[bytes, bytes]]
 def storable_part(
     context: ExchangeContext, status: int, fields: Sequence[tuple[bytes, bytes]], key: str
 ) -> Part | None:
-    """The part that an answer beginning like this holds, if it may be stored and is worth it.
+    """Return the part that an answer with this beginning holds, if it may be stored and is worth storing.
 
     key: of the partial entry.
     """
@@ -69,17 +69,17 @@ def storable_part(
 
 
 class BegunEntry(StaleEntry):
-    """A partial entry whose rest is asked for: with it, it is the whole."""
+    """A partial entry that its missing rest, requested now, completes to the whole."""
 
     __slots__ = ()
 
     def conditions(self) -> RawHeaders:
-        """A range up to the end, of this very representation; of another one the whole is sent (RFC 9110, section 13.1.5)."""
+        """Return a range up to the end of this very representation; of another one the whole is sent (RFC 9110, 13.1.5)."""
         missing, _, validator = self._beginning()
         return [(b"range", b"bytes=%d-" % missing.span.first), (b"if-range", validator)]
 
     def settled(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> Settled | None:
-        """COMPLETED by just the part that is missing. Whatever else speaks of ranges is no answer to who wants the whole."""
+        """Return COMPLETED for exactly the missing part. Any other answer about ranges does not fit a request for the whole."""
         missing, _, validator = self._beginning()
         if (
             status == 206
@@ -91,28 +91,28 @@ class BegunEntry(StaleEntry):
         return Settled.MISLED if status in (206, 304, 412, 416) else None
 
     def completed(self, fields: Sequence[tuple[bytes, bytes]]) -> tuple[RawHeaders, bytes]:
-        """The fields of the whole, and what stands before the part that is coming."""
+        """Return the fields of the whole, and the bytes before the part that is coming."""
         missing, before, _ = self._beginning()
         return [*partial_answers.without_place(fields), (b"content-length", b"%d" % missing.size)], before
 
     def may_serve_on_error(self) -> bool:
-        """It is not the whole."""
+        """Return False: a partial entry is not the whole answer."""
         return False
 
     def forwarded(self, *, confirmed: bool) -> bytes:
-        """RFC 9211, section 2.2."""
+        """Return the reason for the handler run as Cache-Status parameter (RFC 9211, section 2.2)."""
         return b"fwd=partial"
 
     def _beginning(self) -> tuple[Part, bytes, bytes]:
         found = partial_answers.beginning(self.response)
-        assert found is not None, "only an entry that can be completed is"
+        assert found is not None, "a BegunEntry is made only of an entry that can be completed"
         return found
 
 
 def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
-    """The beginning, in memory, of a whole that is asked for: a range up to its end is all that is missing. None otherwise.
+    """Return the partial entry in memory that lacks only a range up to its end, to complete the requested whole; None: none.
 
-    Only of an explicit entry: what queries guard is made here anyway, and its parts may depend on different reads.
+    Explicit entries only: a guarded entry's handler runs here anyway, and its parts may depend on different reads.
 
     key: of the whole.
     """

@@ -1,4 +1,4 @@
-"""Endpoint `GET /quaestor/canary` of the purge probe: an answer that CDNs may keep, new each time, so a purge shows."""
+"""Endpoint `GET /quaestor/canary` of the purge probe: an answer that CDNs may keep, new each time, so that a purge shows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Quarantines: routes that are passed by from now on, because an answer of them diverged or their handler writes.
+"""Quarantines: routes that bypass the cache because two of their answers diverged or their handler writes.
 
-All that is known to be stored of such a route dies as of a write, here, in other processes and in copies outside.
+All known entries of such a route die as after a write: here, in other processes, and in copies outside.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Quarantines:
         self._under_way = read_path.supervisor.errands("quarantines")
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """End the releases and the work under way."""
         for timer in self._releases.values():
             timer.cancel()
         await self._under_way.aclose()
@@ -42,13 +42,13 @@ class Quarantines:
         differs: tuple[str, ...],
         answers: tuple[Fingerprint, Fingerprint],
     ) -> None:
-        """Quarantine a route of which two answers differ though no write explains it.
+        """Quarantine a route with two different answers although no write explains the difference.
 
-        key, registration: of the entry, and the one that is its own.
+        key, registration: of the entry, and its own registration.
         answers: the stored one, and the one that was made for comparison.
         """
         if self._probation.barred(plan.route):
-            return  # another answer of it was found out meanwhile
+            return  # another of its answers diverged before
         keys = self._begin(plan, differs)
         stored, again = answers
         self._read_path.telemetry.verification.divergences.inc()
@@ -78,8 +78,8 @@ class Quarantines:
         return noticed
 
     def writes(self, plan: Plan) -> None:
-        """Quarantine a route whose handler writes, or leaves work behind that does: a hit would lose the write, and a run in the
-        background would do it twice. From now on no entry of it is served here; the others are told at once."""
+        """Quarantine a route whose handler writes, or leaves work behind that writes: a hit would lose the write, and a
+        background run would repeat it. This process serves no entry of it from now on, and notifies the others at once."""
         if self._probation.barred(plan.route):
             return
         keys = self._begin(plan, ())
@@ -90,18 +90,18 @@ class Quarantines:
             route=plan.route_name,
         )  # fmt: skip
         work = self._forget_route(keys)
-        # In a context of its own: this one may be that of the request.
+        # In a new context, because this may run in the context of the request.
         self._under_way.start(work, context=contextvars.Context())
 
     async def forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
-        """Drop these entries here, and have every process hear that they are dead, as of a write."""
+        """Drop these entries here, and notify every process that they are dead, as after a write."""
         for key in keys:
             self._read_path.lookup.drop(key)
         for start in range(0, len(registrations), _NAMES_AT_ONCE):
             await self._read_path.explicit.tell(registrations[start : start + _NAMES_AT_ONCE])
 
     def _begin(self, plan: Plan, differs: tuple[str, ...]) -> list[str]:
-        """Pass a route by from now on. Returns the keys that are known of it."""
+        """Bypass a route from now on. Returns the keys that are known of it."""
         probation = self._probation
         probation.begin_anew(plan.probation)
         probation.quarantine(plan.route, plan.route_name, differs, now_ms=self._read_path.clock())
@@ -111,7 +111,7 @@ class Quarantines:
         return self._routes.forget_route(plan.route)
 
     def release_early(self, plan: Plan) -> None:
-        """End a quarantine because runs of the handler agree. The next one of the route lasts for its whole time."""
+        """End a quarantine because runs of the handler agree. The route's next quarantine lasts for its whole time."""
         timer = self._releases.get(plan.route)
         if timer is not None:
             timer.cancel()
@@ -127,7 +127,7 @@ class Quarantines:
         await self.forget(await self._own_registrations(keys), keys)
 
     async def _own_registrations(self, keys: Sequence[str]) -> list[str]:
-        """Of the entries under these keys, here or in the shared store, the registrations that are their own."""
+        """Return the own registrations of the entries under these keys, here or in the shared store."""
         found: list[str] = []
         try:
             for key in keys:

@@ -1,4 +1,4 @@
-"""Refreshes in the background: the handler is asked again for an answer that was sent stale meanwhile (RFC 5861, section 3)."""
+"""Refreshes in the background: the handler runs again after a stale answer was sent (RFC 5861, section 3)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from quaestor.observability.event_log import EventLog
 from quaestor.runtime.supervision.supervisor import Supervisor
 
 AT_ONCE = 64
-"""Refreshes under way in one process; further ones are left to the next request."""
+"""Refreshes under way in one process, at most; further ones are left to the next request."""
 _OF_ONE_CLIENT = frozenset({b"if-none-match", b"if-modified-since", b"range", b"if-range", b"cache-control", b"pragma"})
 
 Work = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def asked_alone(scope: Scope) -> Scope:
-    """A copy of a scope for a request that nobody waits for: the handler's notes in it are lost, the server is asked nothing."""
+    """Return a copy of a scope for a background run: the handler's entries in it are lost, and the server's extensions are
+    gone."""
     return {
         **scope,
         "headers": list(scope["headers"]),
@@ -29,7 +30,7 @@ def asked_alone(scope: Scope) -> Scope:
 
 
 def only_request() -> Receive:
-    """The `receive` of a request without a body, whose client never leaves."""
+    """Return the `receive` of a request without a body, whose client never leaves."""
     asked = False
 
     async def receive() -> Message:
@@ -43,7 +44,7 @@ def only_request() -> Receive:
 
 
 class Refreshes:
-    """The refreshes under way; one object per middleware. They belong to nobody's request: a client that leaves ends none, stop()
+    """The refreshes under way; one object per middleware. No request owns them: a client that leaves ends none, and stop()
     ends all."""
 
     def __init__(self, telemetry: EventLog, supervisor: Supervisor) -> None:
@@ -54,7 +55,7 @@ class Refreshes:
         return len(self._under_way)
 
     def start(self, scope: Scope, work: Work) -> None:
-        """Begin work on a GET like this one, without its conditions, whose answer nobody is sent."""
+        """Begin work on a GET like this one, without its conditions. No client receives the answer."""
         if len(self._under_way) >= AT_ONCE:
             return
         alone = asked_alone(scope)
@@ -71,7 +72,7 @@ class Refreshes:
 
         try:
             await work(scope, only_request(), send)
-        except Exception as error:  # the handler's; its next request will see it
+        except Exception as error:  # the handler's; the next request for it will raise it again
             self._telemetry.failure("handler", "exchange.refresh_failed", repr(error))
 
     async def stop(self) -> None:

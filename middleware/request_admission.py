@@ -1,5 +1,5 @@
-"""Admission of requests: whether the cache answers one at all, and under which key. What its route declares, applied to what it
-carries. Pure, but for the call of the route's own `by`."""
+"""Admission of requests: whether the cache may answer a request, and under which key. Decided by the declarations of its route
+and the request's fields. Pure, except for the call of the route's own `by`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OnError = Callable[[str], None]
 def wanted(
     plan: Plan, facts: RequestFacts, scope: Scope, *, body: bytes | None = None, on_error: OnError
 ) -> tuple[Target | None, str]:
-    """All names of what a request asks for; or None, and why the cache keeps out of it.
+    """Return the target of a request; or None, and why the request bypasses the cache.
 
     body: of a request that is keyed by it.
-    on_error: told why the route's `by` cannot be used.
+    on_error: receives the reason why the route's `by` cannot be used.
     """
     policy = plan.policy
     if policy.closed:
@@ -49,8 +49,8 @@ def wanted(
 
 
 def somebody(scope: Scope) -> bool:
-    """Whether a middleware around this one, or the server, has found out who is asking: by a client certificate, or by something
-    that no field of the request tells us. Uncertain: yes."""
+    """Whether a middleware around this one, or the server, has identified the client by other means than the request's fields,
+    such as a client certificate. True if uncertain."""
     if "user" in scope and (user := scope["user"]) is not None:
         try:
             return bool(getattr(user, "is_authenticated", True))
@@ -63,7 +63,7 @@ def somebody(scope: Scope) -> bool:
 
 
 def _audience(policy: RoutePolicy, scope: Scope, on_error: OnError) -> str | None:
-    """Whom a request is for, as the route's `by` says; None if it does not, or fails."""
+    """Return the audience that the route's `by` names for a request; None if it names none, or fails."""
     assert policy.by is not None
     try:
         said = policy.by(scope)

@@ -1,4 +1,4 @@
-"""Reticence on answers that were not stored: the amount that is said of who may keep them. Pure."""
+"""Reticence: how far an answer that was not stored forbids others to keep it. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from quaestor.read_path.freshness import STORABLE_STATUSES
 
 
 class Reticence(Enum):
-    """The amount that is said on an answer that was not stored, about who may keep it."""
+    """How far an answer that was not stored forbids others to keep it."""
 
     UNTOUCHED = auto()
-    """The handler's word stands: an error, it said itself that nobody may share it, or it read nothing."""
+    """The handler's fields stand: an error, an answer that forbids sharing itself, or one without reads."""
     UNKNOWN = auto()
-    """It may depend on reads that nobody listened to: the handler's word stands; if it said nothing, `no-cache`."""
+    """Its reads may have escaped the capture: the handler's fields stand; without any, `no-cache`."""
     UNSTORED = auto()
-    """It could have been stored, and was not this once: `private, no-cache`, whatever the handler said."""
+    """Storable, and not stored this once: `private, no-cache`, whatever the handler's fields are."""
     PERSONAL = auto()
-    """Made for one user: `private, no-cache` unless the handler said something."""
+    """Made for one user: `private, no-cache`, unless the handler set Cache-Control."""
     FORBIDDEN = auto()
-    """It shows records, and nobody would learn of their change: `no-store`, whatever the handler said."""
+    """Shows records whose change would go unnoticed: `no-store`, whatever the handler's fields are."""
 
 
 _HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
@@ -35,9 +35,9 @@ _SHOWS_RECORDS = frozenset(
 
 
 def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) -> Reticence:
-    """The amount that is said on an answer with this status that was not stored for these reasons.
+    """Return the reticence for an answer with this status that was not stored for these reasons.
 
-    explicit: without evidence that it shows records, the origin's word stands.
+    explicit: without evidence that the answer shows records, the origin's fields stand.
     """
     reasons = set(reasons)
     if DOORKEEPER in reasons:

@@ -1,12 +1,12 @@
-"""Plans of requests, with a bounded memory in front: the policy of a request's route, the names it is known by, and the part of
-its query string that the handler is shown. On a hit nothing but one look-up is done here.
+"""Plans of requests, with a bounded memory in front. A plan holds the policy of a request's route, its target, and the query
+string for the handler. A hit costs one look-up here.
 
-For frameworks whose routes cannot be asked, declarations are given by path:
+For frameworks whose routes cannot be read, the application declares by path:
 
     QuaestorMiddleware(app, quaestor=quaestor, routes={"/api/me": cached(scope=per_user(by=user_of)), "/feed/*": cached(ttl=60)})
 
-`{name}` stands for one segment of a path, `*` at the end for anything; `GET /api/me` is for one method. The first rule that
-matches counts, on top of what the route itself declares.
+`{name}` stands for one segment of a path, `*` at the end for anything; `GET /api/me` is for one method. The first matching rule
+is applied on top of the route's own declaration.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _REMEMBERED_DECLARED = 1_024
 _REMEMBERED_BYTES = 512
 _SAFE = frozenset({"GET", "HEAD"})
 _Names = tuple[str, str, bytes, str, bytes, bytes, Claims]
-"""Method, scheme, host, path, raw path, query string and claims of a request: what its plan is remembered by."""
+"""Method, scheme, host, path, raw path, query string and claims of a request: the key of its plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that is known of a request before its handler runs.
+    """Everything known of a request before its handler runs.
 
     policy: of its route.
-    target: its names as far as URL and claims decide them; None: it cannot be keyed.
-    query: what the handler is shown.
-    simple: without credentials, the target is all of its names, and every copy is given out with the same header
-        fields: memory may be asked at once.
-    endpoint: what the framework is expected to call, None if not known.
-    route, route_name: what stands for its route when answers are verified, and what people call that.
-    probation: what is on probation together: the route, or all paths whose routes nobody knows.
+    target: the names of the requested resource, as far as URL and claims decide them; None: the request cannot be keyed.
+    query: the query string for the handler.
+    simple: without credentials, the target is complete, and all copies go out with the same header fields. Then memory may
+        answer at once.
+    endpoint: the endpoint that the framework is expected to call; None if unknown.
+    route, route_name: identity of the route for verification, and its name for people.
+    probation: the unit on probation: the route, or all paths without a known route together.
     barred: the reason why the route is quarantined; empty: it is not.
-    names: where the plan is remembered.
+    names: the key that the plan is remembered by.
     forwards: its handler copies the request's fields into a request to an origin.
     traffic: counts of the route.
     """
@@ -71,9 +71,9 @@ class Plan:
 
 
 class _Route(NamedTuple):
-    """What is known of the route of a method and a path; see Plan.
+    """The route of a method and a path; see Plan.
 
-    name: of what the framework calls; empty: it is nothing that stands for a route.
+    name: of the endpoint; empty: the endpoint cannot stand for a route.
     """
 
     policy: RoutePolicy
@@ -82,7 +82,7 @@ class _Route(NamedTuple):
 
 
 class _Declared(NamedTuple):
-    """The policy that a route and a rule declare, and its name, with what it was read from, which lives as long."""
+    """The policy and name that a route and a rule declare, with its sources: they keep the ids in its key valid."""
 
     policy: RoutePolicy
     name: str
@@ -102,12 +102,12 @@ class Routes:
 
     rules: declarations by path.
     tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
-    sort_query: whether the order of query parameters is ignored where a route does not say.
-    leaves_copies: whether others may keep answers of routes that do not say for how long.
-    on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
-    barred: the reason why what stands for a route is quarantined; empty: it is not.
-    traffic: the counts of a route, by its name.
-    forwards: the whole app hands requests on to an origin.
+    sort_query: whether the order of query parameters is ignored, unless a route declares otherwise.
+    leaves_copies: whether caches outside may keep answers of routes that declare no lifetime.
+    on_error: receives the error of a framework's routes; the path then bypasses the cache.
+    barred: returns the reason why a route's identity is quarantined; empty: it is not.
+    traffic: returns the counts of a route, by its name.
+    forwards: the whole app forwards requests to an origin.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class Routes:
         self._declared: dict[tuple[str, int, int, int], _Declared] = {}
         self._heads: dict[tuple[str, str, str, str], bool] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        """By (method, scheme, host, path, raw path, query string, claims); ask it before plan()."""
+        """By (method, scheme, host, path, raw path, query string, claims). Look here before calling plan()."""
 
     def plan(self, scope: Mapping[str, Any], *, host: bytes, raw_path: bytes, claimed: Claims) -> Plan:
-        """The plan of a request. Remembered, if its URL is short; a HEAD has the plan of its GET."""
+        """Return the plan of a request, and remember it if its URL is short. A HEAD has the plan of its GET."""
         method = _method(scope)
         query: bytes = scope["query_string"]
         path: str = scope["path"]
@@ -163,12 +163,11 @@ class Routes:
         return known
 
     def rerouted(self, plan: Plan, scope: Mapping[str, Any]) -> bool:
-        """Whether another endpoint was called than the one whose policy was read: a route was added, or a middleware between us
-        and the router rewrote the path. Then the plan is forgotten, and nothing may be stored by it.
+        """Whether the framework called another endpoint than the plan's: a route was added, or a middleware around the router
+        rewrote the path. Then the plan is forgotten, and nothing may be stored by it.
 
-        scope: the one that the handler was given; frameworks note there what they called. Where nothing is noted,
-            whoever has the router's scope may have rewritten it: what its route does not declare is then as good as
-            for any other route, but nobody vouches for a declaration.
+        scope: the handler's; frameworks note the called endpoint there. Without a note a middleware may have rewritten the
+            path inside. The default policy fits any route then, but a declaration may belong to another route.
         """
         called = scope.get("endpoint")
         if called is None:
@@ -185,8 +184,8 @@ class Routes:
         return True
 
     def forget_route(self, route: Any) -> list[str]:
-        """Forget all plans, because a route's standing has changed. Returns the keys that were remembered for it, without those
-        of variants."""
+        """Forget all plans, because a route was quarantined or released. Returns the remembered keys of the route, without its
+        variants."""
         keys = [plan.target.key for plan in self.plans.values() if plan.route == route and plan.target is not None]
         self.plans.clear()
         return keys
@@ -206,7 +205,7 @@ class Routes:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
         path: str = scope["path"]
-        # What has no name may have many routes of its own: then the path stands for one.
+        # An endpoint without a name may have many routes of its own; then the path stands for the route.
         route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
         barred = self._barred(route)
         closed = bool(barred) or policy.closed
@@ -228,7 +227,7 @@ class Routes:
         )
 
     def heads(self, scope: Mapping[str, Any]) -> bool:
-        """Whether a HEAD is answered as its GET is, without the body. No: the route has no HEAD, or another handler for it."""
+        """Whether a HEAD is answered like its GET, without the body. False: the route has no HEAD, or another handler for it."""
         name = _known_by(scope)
         known = self._heads.get(name)
         if known is None:
@@ -255,14 +254,12 @@ class Routes:
             found = self._found(scope, method)
             declared = self._declares(found, method, rule)
             return _Route(declared.policy, found.endpoint, declared.name)
-        except (
-            Exception
-        ) as error:  # a converter, a route class of somebody else's: it is their right to fail, not to fail us
+        except Exception as error:  # foreign code (a converter, a route class) may fail; the middleware must not
             self._on_error(error)
             return _Route(RoutePolicy(bypass=True), None, "")
 
     def _declares(self, found: Found, method: str, rule: _Rule | None) -> _Declared:
-        """What a route and a rule declare together: read once, however many paths lead there."""
+        """Return the joint declarations of a route and a rule, read once for all paths that lead there."""
         name = (method, id(found.endpoint), id(found.dependant), id(rule))
         known = self._declared.get(name)
         if known is None:
@@ -277,7 +274,7 @@ def _same(one: Found, other: Found) -> bool:
 
 
 def _called(endpoint: Any) -> str:
-    """The name of the function or class that the framework calls; empty for anything else, as an app of its own."""
+    """Return the name of the function or class that the framework calls; empty for other objects, such as a mounted app."""
     called = endpoint
     while isinstance(called, partial):
         called = called.func
@@ -287,8 +284,8 @@ def _called(endpoint: Any) -> str:
 
 
 def _as_sent(scope: Mapping[str, Any], raw_path: bytes) -> bool:
-    """Whether the path that the application will look at is the one that was sent, with or without what a mount or a proxy has
-    taken off it. If not, a middleware around us has rewritten it, by whatever it knows: then both are part of the key."""
+    """Whether the application's path is the path that was sent, with or without the prefix of a mount or a proxy. If not, a
+    middleware around the cache has rewritten it, for unknown reasons; then both paths are part of the key."""
     path, root = scope["path"], scope.get("root_path", "")
     sent = raw_path.decode("latin-1")
     if "%" in sent:
@@ -301,7 +298,7 @@ def _with(named: Target, appended: str) -> Target:
 
 
 def _known_by(scope: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Routes may depend on the host, and on what a mount or a proxy has taken off the path."""
+    """Return the key of a route. Routes may depend on the host, and on the prefix that a mount or a proxy has removed."""
     host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
     return (_method(scope), host, scope.get("root_path", ""), scope["path"])
 
@@ -325,9 +322,9 @@ def _rule(path: str, declaration: Declaration) -> _Rule:
 
 
 def path_pattern(pieces: Sequence[str], anything: str) -> re.Pattern[str]:
-    """An expression for paths that hold these pieces in order, with one segment or a part of it between two of them.
+    """Return an expression for paths that contain these pieces in order, with at least one character and no slash between two.
 
-    Each piece is looked for once, where it comes first: an earlier place never excludes a match. O(path) for each piece.
+    Each piece is matched once, at its first place: an earlier place never excludes a match. O(path) for each piece.
     """
     escaped = [re.escape(piece) for piece in pieces]
     if len(escaped) == 1:

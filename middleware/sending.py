@@ -1,4 +1,4 @@
-"""Answers from an entry: whole, without body to HEAD, in parts to whoever asks for ranges, as 304 to whoever has it already."""
+"""Answers from an entry: whole, without a body for HEAD, in parts for range requests, or as 304 if the client has the answer."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def send_entry(
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
     how: the parameters of Cache-Status; None for a hit.
-    stale: its lifetime is over, so no CDN that is purged may keep it.
+    stale: its lifetime is over, so no purged CDN may keep it.
     received, layer: see HeaderPolicy.stored.
     """
     read_path, outgoing, facts, target = context.read_path, context.outgoing, context.facts, context.target
     policy, response = context.plan.policy, resident.response
-    by_itself = is_explicit(response)  # then its origin's word goes out as it is
-    # Nobody outside keeps what was asked for with a body, nor, if a purge has to find it, what is stale already.
+    by_itself = is_explicit(response)  # then its origin's fields go out unchanged
+    # Caches outside may keep no answer to a body, and no stale answer that purges must find.
     leave = by_itself or not (facts.has_body or (stale and outgoing.purges))
     if leave and not by_itself and outgoing.purges and not policy.personal and target.url not in resident.urls:
         leave = await read_path.admission.register_url(resident, target.url)
@@ -49,7 +49,7 @@ async def send_entry(
                 return False
             if not leave and not outgoing.leaves_to_all(policy):
                 read_path.copies.leave_none_yet(resident)
-                leave = True  # to revalidate it every time
+                leave = True  # copies that are revalidated every time
     now_ms = read_path.clock()
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)
@@ -72,8 +72,8 @@ async def send_entry(
         headers = [field for field in headers if field[0] != LIFETIME]
     watch = leave and outgoing.purges and not by_itself and bool(body) and watched(response)
     if watch:
-        resident.rendered = None  # so that the next one for it comes here as well
-    # Fresh messages and a fresh list: whoever wraps us may change them.
+        resident.rendered = None  # so that the next request for it is watched as well
+    # New messages and a new list: a middleware around this one may change them.
     await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
     if watch:
         await send_watched(context, response, body)
@@ -83,7 +83,7 @@ async def send_entry(
 
 
 async def refuse(send: Send) -> None:
-    """Answer `only-if-cached` where nothing that is stored can be sent (RFC 9111, section 5.2.1.7)."""
+    """Answer `only-if-cached` with 504 where no stored answer can be sent (RFC 9111, section 5.2.1.7)."""
     headers = [
         (b"content-length", b"0"),
         (b"cache-control", b"no-store"),
@@ -94,20 +94,20 @@ async def refuse(send: Send) -> None:
 
 
 def has_it(response: CachedResponse, facts: RequestFacts) -> bool:
-    """Whether the client's conditions say that it holds this very answer (RFC 9110, section 13.2.2)."""
+    """Whether the client's conditions show that it holds this very answer (RFC 9110, section 13.2.2)."""
     if facts.if_none_match is not None:
         return validation.none_match_fails(facts.if_none_match, response.etag)
     if facts.if_modified_since is not None:
         changed = next((value for name, value in response.headers if name == b"last-modified"), None)
         if changed is None and is_explicit(response):
-            # An entry that queries guard can be newer than a copy of the same second, so only its Last-Modified counts.
+            # A guarded entry can be newer than a copy of the same second, so only its Last-Modified counts.
             changed = next((value for name, value in response.headers if name == b"date"), None)
         return not validation.modified_since(facts.if_modified_since, changed)
     return False
 
 
 def in_parts(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) -> tuple[int, RawHeaders, bytes]:
-    """Status, fields and body of the answer to a GET with a Range field: 206, 416, or the whole (RFC 9110, section 14.2)."""
+    """Return status, fields and body for a GET with a Range field: 206, 416, or the whole (RFC 9110, section 14.2)."""
     whole = (response.status, headers, response.body)
     if (b"accept-ranges", b"none") in response.headers:
         return whole
@@ -144,4 +144,4 @@ _OF_THE_CONTENT = frozenset(
         b"last-modified",
     }
 )
-"""Fields that speak of an answer's content, which a 416 does not carry."""
+"""Fields about the content, which a 416 does not carry."""

@@ -1,7 +1,7 @@
 """The endpoint `GET /quaestor/sketch`, and `/quaestor/sketch/<partition>`: the Cache Sketch for clients.
 
-While a part of the grid lags it is refused: it says nothing of writes that no cell has seen yet, so clients have to revalidate.
-Bytes: docs/sketch_format.md; fields, and what clients may conclude from them: docs/sketch_clients.md.
+While a part of the grid lags, the endpoint refuses: the sketch lacks writes that no cell has seen yet, so clients must
+revalidate. Bytes: docs/sketch_format.md. Fields, and the conclusions that clients may draw: docs/sketch_clients.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaestor.middleware.sketch_source import MICRO_CACHE_MS, SketchSource, Sket
 from quaestor.read_path.validation import none_match_fails
 
 SKETCH = b"quaestor-sketch"
-"""When the server made the sketch, how old it may be used, the number that the client sent, whether clients are switched off."""
+"""Field with the time of the sketch, its longest age, the client's nonce, and whether clients are switched off."""
 _NONCE = re.compile(rb"[1-9][0-9]{0,9}")
 _LARGEST_NONCE = 2**32
 _VERSION = re.compile(rb"(?:^|&)have=([0-9a-f]{32})(?:&|$)")
@@ -36,7 +36,7 @@ class SketchEndpoint:
         self._limit = NonceLimit()
 
     def serves(self, path: str) -> bool:
-        """Whether a path is the endpoint's: its own, or a partition's below it."""
+        """Whether a path is the endpoint's, or a partition's below it."""
         if not path.startswith(self._path):
             return False
         below = path.removeprefix(self._path)
@@ -100,12 +100,12 @@ class SketchEndpoint:
 
 
 def _partition(below: str) -> str | None:
-    """The partition that stands below the endpoint's path; None if nothing there is one."""
+    """Return the partition's token in the path below the endpoint; None if there is none."""
     return below[1:] if below.startswith("/") and TOKEN.fullmatch(below[1:]) else None
 
 
 def _nonce(query: bytes) -> int | None:
-    """The number that the client sent; 0: it sent none; None: it sent something else under that name."""
+    """Return the client's nonce; 0: none was sent; None: it is malformed."""
     if len(query) > _LONGEST_QUERY:
         return None
     sent = [value for name, _, value in (piece.partition(b"=") for piece in query.split(b"&")) if name == b"nonce"]

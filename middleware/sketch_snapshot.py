@@ -1,4 +1,4 @@
-"""One snapshot of the Cache Sketch as it goes out: its bytes, compressed where that makes them fewer, and its entity tags."""
+"""One snapshot of the Cache Sketch on its way out: its bytes, its compressed bytes where they are fewer, and its entity tags."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from quaestor.cache_sketch.sizing import HEADER_BYTES
 from quaestor.read_path.validation import strong_etag
 
 _CODINGS = (b"zstd", b"gzip")
-"""In the order of preference."""
+"""In order of preference."""
 _WORTH_IT = 0.95
-"""A fuller filter is as good as random: what is hardly smaller is sent as it is."""
+"""Largest compressed share that is sent. Full filters are nearly random, and a body that hardly shrinks is sent uncompressed."""
 _ACCEPTED = re.compile(rb"(zstd|gzip)(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
 _LONGEST_FIELD = 1_024
 
 
 class SketchSnapshot:
-    """A snapshot, and what was worked out for it once.
+    """A snapshot, with everything computed from it once.
 
-    body: as docs/sketch_format.md says.
-    made_at_ms: what was reported before is in it.
-    off: clients are told to leave everything to the network.
+    body: in the format of docs/sketch_format.md.
+    made_at_ms: every report before this time is included.
+    off: clients must leave all requests to the network.
     """
 
     def __init__(self, body: bytes, made_at_ms: int, *, off: bool) -> None:
@@ -36,7 +36,7 @@ class SketchSnapshot:
         self._deltas: dict[bytes, dict[bytes, bytes]] = {}
 
     def again(self, made_at_ms: int, *, off: bool) -> SketchSnapshot:
-        """The snapshot of a later moment with the same body. O(1)."""
+        """Return the snapshot of a later moment with the same body. O(1)."""
         later = object.__new__(SketchSnapshot)
         later.body, later.made_at_ms, later.off = self.body, made_at_ms, off
         later._etag, later._coded, later._deltas = self._etag, self._coded, self._deltas
@@ -44,14 +44,13 @@ class SketchSnapshot:
 
     @property
     def version(self) -> bytes:
-        """The name of these bits, by which clients say what they hold: the entity tag's beginning."""
+        """The name of these bits, by which clients name the sketch that they hold: the entity tag without its quotes."""
         return self._etag[1:-1]
 
     def delta(self, base: bytes, accepted: frozenset[bytes]) -> tuple[bytes, bytes] | None:
-        """The coding and the bytes that turn an earlier body into this one: this one's header, the bits of both combined by
-        exclusive or.
+        """Return coding and bytes of the difference from an earlier body: this body's header, and the exclusive or of the bits.
 
-        None if that is no smaller than the whole, or the earlier one has another geometry. O(size of the filter), once a base.
+        None if it is no smaller than the whole, or the earlier body has another geometry. O(size of the filter), once a base.
         """
         if len(base) != len(self.body) or base[8:24] != self.body[8:24]:
             return None
@@ -66,16 +65,16 @@ class SketchSnapshot:
         return None
 
     def difference(self, base: bytes) -> bytes:
-        """The bytes that turn an earlier body of the same geometry into this one, as docs/sketch_format.md says."""
+        """Return the difference between an earlier body of the same geometry and this one; see docs/sketch_format.md."""
         older, newer = (int.from_bytes(body[HEADER_BYTES:], "little") for body in (base, self.body))
         return self.body[:HEADER_BYTES] + (older ^ newer).to_bytes(len(base) - HEADER_BYTES, "little")
 
     def etag(self, coding: bytes) -> bytes:
-        """The strong entity tag of the body in this coding; empty: as it is. The same bits have the same tag at any time."""
+        """Return the strong entity tag of the body in this coding; empty: uncompressed. Equal bits always have equal tags."""
         return b'%s-%s"' % (self._etag[:-1], coding) if coding else self._etag
 
     def coded(self, accepted: frozenset[bytes]) -> tuple[bytes, bytes]:
-        """The coding to send, empty for none, and the body in it. Each is made once. O(size of the filter)."""
+        """Return the coding to send, empty for none, and the body in it. Each is made once. O(size of the filter)."""
         for coding in _CODINGS:
             if coding in accepted:
                 if coding not in self._coded:
@@ -87,7 +86,7 @@ class SketchSnapshot:
 
 
 def acceptable(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """The codings that a client has named and not forbidden. A malformed or enormous field names nothing."""
+    """Return the codings that a client names and does not forbid. A malformed or very long field names none."""
     text = b",".join(value for name, value in headers if name == b"accept-encoding")
     if len(text) > _LONGEST_FIELD:
         return frozenset()

@@ -1,6 +1,6 @@
-"""The Cache Sketch as one process serves it: however many ask, one snapshot of a partition is made at a time, and one a second.
+"""The Cache Sketch as one process serves it. For any number of requests, one snapshot of a partition is made a second at most.
 
-The last few are kept, for clients that name the one that they hold and are told the difference.
+The last few snapshots are kept. Clients that name the one that they hold receive the difference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quaestor.ports import SketchState
 
 MICRO_CACHE_MS = 1_000
 KEPT = 16
-"""Snapshots of a partition: with one a second at most, more than the Δ of 10 s that is recommended."""
+"""Snapshots kept of a partition. At one a second at most, they cover more than the recommended Δ of 10 s."""
 
 
 class SketchSource:
@@ -41,8 +41,8 @@ class SketchSource:
         self.state = SketchState()
 
     async def current(self, now_ms: int) -> SketchSnapshot | None:
-        """The snapshot of this second; None: the sketch does not answer."""
-        # A clock that is set back more than once may show the same second again, hours later.
+        """Return the snapshot of this second; None: the sketch is unavailable."""
+        # A clock that is set back more than once may show the same second again, hours later; hence the monotonic time.
         if (
             now_ms >= self._until_ms
             or now_ms < self._made_at_ms
@@ -54,11 +54,11 @@ class SketchSource:
         return self._snapshot
 
     def earlier(self, version: bytes) -> bytes | None:
-        """The body of an earlier snapshot that is still known."""
+        """Return the body of an earlier snapshot that is still kept."""
         return self._kept.get(version)
 
     async def _make(self) -> None:
-        """A failure counts for a second too: a server that is down is not asked by every request."""
+        """Make a snapshot. A failure lasts for a second too, so that not every request tries a server that is down."""
         engine = self._engine
         now_ms = engine.read_path.clock()
         self._made_at_ms, self._until_ms, self._made_s = now_ms, now_ms + MICRO_CACHE_MS, monotonic()
@@ -70,7 +70,7 @@ class SketchSource:
             if off:
                 body = wire_format.saturated(
                     geometry_of(engine.settings.sketch)
-                )  # for whoever does not look at the switch
+                )  # for clients that ignore the `off` parameter
             else:
                 body = await engine.sketch.snapshot(now_ms=now_ms, partition=self._partition)
         except QuaestorError as error:
@@ -88,8 +88,8 @@ class SketchSource:
 
 
 class SketchSources:
-    """The union, and the partitions that there are. A partition that nobody has reported anything of is the union's: it contains
-    them all, and strangers cannot make this process keep anything by asking for names that they have made up."""
+    """The sources of the union and of each existing partition. An unknown partition has the union's source, which contains all
+    partitions. Therefore strangers cannot fill memory with made-up names."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -97,7 +97,7 @@ class SketchSources:
         self._partitions: dict[str, SketchSource] = {}
 
     async def of(self, partition: str, now_ms: int) -> SketchSource:
-        """The source of a partition; an empty token is the union."""
+        """Return the source of a partition; an empty token is the union."""
         if not partition:
             return self._union
         source = self._partitions.get(partition)

@@ -1,4 +1,4 @@
-"""An entry that must not be used unasked: what it asks the handler, and what becomes of it by the answer."""
+"""A stale entry: the conditions for the handler, and the entry's fate after the answer."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.store.memory import Resident
 
 _ERRORS = frozenset({500, 502, 503, 504})
-"""RFC 5861, section 4."""
+"""Status codes that `stale-if-error` covers (RFC 5861, section 4)."""
 
 
 class Settled(Enum):
-    """The fate of a stale entry, as the handler's answer decides it."""
+    """The fate of a stale entry, decided by the handler's answer."""
 
     CONFIRMED = auto()
-    """It still holds."""
+    """The entry is still valid."""
     MISLED = auto()
     """A 304, but about another answer."""
     SERVED_ON_ERROR = auto()
-    """It is sent instead of an error."""
+    """The entry is sent instead of an error."""
     COMPLETED = auto()
-    """It is the beginning of an answer, and the rest is coming."""
+    """The entry is the beginning of an answer, and the rest is coming."""
     HAD = auto()
-    """There is none to be sent: the client has the handler's answer already."""
+    """Nothing is sent: the client has the handler's answer already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +49,19 @@ class StaleEntry:
         return self.resident.response
 
     def conditions(self) -> RawHeaders:
-        """The fields by which the handler is asked whether it still holds. None for an entry that queries guard: it died of a
-        write or of age, and is asked for anew."""
+        """Return the fields that ask the handler whether the entry is still valid. None for a guarded entry: it died of a write
+        or of age, and the handler makes a new answer."""
         return freshening.conditions(self.response.headers) if shared_cache_rules.is_explicit(self.response) else []
 
     def settled(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> Settled | None:
-        """The meaning of the handler's answer for it; None: the answer takes its place. SERVED_ON_ERROR is only a possibility:
-        see may_serve_on_error()."""
+        """Return the entry's fate after the handler's answer; None: the answer replaces it. SERVED_ON_ERROR is only a
+        possibility: see may_serve_on_error()."""
         if status == 304 and self.conditions():
             return Settled.CONFIRMED if freshening.confirms(self.response.headers, fields) else Settled.MISLED
         return Settled.SERVED_ON_ERROR if status in _ERRORS else None
 
     def freshened(self, fields: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-        """Its header fields with those of a 304 that confirms it in their place."""
+        """Return its header fields, updated by the fields of a confirming 304."""
         return list(freshening.freshened(self.response.headers, fields, dropped=of_connection(fields)))
 
     def may_serve_on_error(self) -> bool:
@@ -72,9 +72,9 @@ class StaleEntry:
         )
 
     def forwarded(self, *, confirmed: bool) -> bytes:
-        """The reason why the handler was asked, as Cache-Status says it (RFC 9211, section 2.2).
+        """Return the reason for the handler run as Cache-Status parameters (RFC 9211, section 2.2).
 
-        confirmed: it has answered with a 304.
+        confirmed: the handler answered with a 304.
         """
         late = self.context.read_path.clock() >= self.response.fresh_until_ms
         return b"fwd=%s%s" % (b"stale" if late else b"request", b"; fwd-status=304" if confirmed else b"")

@@ -1,4 +1,4 @@
-"""The header fields of an answer that are stored: those of the answer, without those of one connection. Pure."""
+"""The header fields of an answer that are stored: all except those of one connection. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ CONNECTION = frozenset(
         b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-"""Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
+"""Fields of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
 
 
 def of_connection(fields: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """The names of fields that belong to one connection: the known ones, and those that Connection names."""
+    """Return the names of fields that belong to one connection: the known ones, and the names in Connection."""
     named = b",".join(value for name, value in fields if name == b"connection").lower()
     return CONNECTION | {token.strip() for token in named.split(b",")}
 
 
 def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int) -> RawHeaders | None:
-    """The fields to store: lower-case names, nothing that belongs to one connection, and a Content-Length.
+    """Return the fields to store: lower-case names, no fields of one connection, and a Content-Length.
 
-    None if the handler's Content-Length is not that of the body: then the answer is not whole.
+    None if the handler's Content-Length differs from the body's: then the answer is not whole.
     """
     fields = [(name.lower(), value) for name, value in headers]
     kept = [field for field in fields if field[0] not in CONNECTION]

@@ -1,4 +1,4 @@
-"""Unsafe requests: what their answers make stale is gone before the client hears of them (RFC 9111, section 4.4)."""
+"""Unsafe requests: entries that their answers make stale are dropped before the answer is sent (RFC 9111, section 4.4)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from quaestor.read_path.key import target
 from quaestor.read_path.service import ReadPath
 
 _BY_METHOD = (b"cache-status", b"%s; fwd=method" % CACHE)
-"""RFC 9211, section 2.2."""
+"""Cache-Status of an answer whose method no entry can answer (RFC 9211, section 2.2)."""
 
 
 def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
-    """The `send` of a request that no entry can answer, by its method: it says so in the answer. What the answer makes stale is
-    outdated before it is sent.
+    """Return a `send` for a request whose method no entry can answer; it adds that as Cache-Status. Entries that the answer makes
+    stale are outdated before it is sent.
 
-    Costs nothing more for safe methods and errors; otherwise a look at the answer's fields.
+    Safe methods and errors cost nothing more; other answers cost a look at their fields.
     """
 
     async def told(message: Any) -> None:
@@ -45,6 +45,6 @@ async def _outdate(read_path: ReadPath, scope: Scope, status: int, fields: list[
         return
     what = unsafe_invalidation.outdated(scope["method"], status, fields, asked)
     if not read_path.settings.lifetimes.explicit:
-        what = replace(what, keys=())  # what a write changes dies by its registrations
+        what = replace(what, keys=())  # guarded entries die by their registrations
     if what:
         await read_path.explicit.outdate(what, url_origin=unsafe_invalidation.origin(asked.key))

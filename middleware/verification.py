@@ -1,7 +1,7 @@
-"""Verification of what was stored, in the background: the handler is asked again for the same request, nothing of its answer is
-kept or sent, and a route whose answer differs while every registration of the entry lives is quarantined.
+"""Verification of stored answers, in the background. The handler runs again for the same request; nothing of its answer is kept
+or sent. A route is quarantined if its answer differs while every registration of the entry lives.
 
-What to compare, and what follows from it, is decided in `quaestor.read_path.verification` and `quaestor.read_path.probation`.
+The rules of comparison and consequence are in `quaestor.read_path.verification` and `quaestor.read_path.probation`.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from quaestor.read_path.verification import (
 )
 
 MOST_UNDER_WAY = 64
-"""Answers that are being verified, or wait for it, in one process."""
+"""Verifications under way or waiting in one process, at most."""
 _FIRST_MS = (50, 250)
-"""When an answer of a route on probation is verified first."""
+"""Range of the delay of the first verification, for a route on probation."""
 _LATER = (0.4, 0.9)
-"""And once more, as a share of its bounded lifetime."""
+"""Range of the delay of the second verification, as a share of the entry's bounded lifetime."""
 _MOST_TRIALS = 8
-"""Quarantined routes on trial at a time: they must not leave the verification of others without room."""
+"""Quarantined routes on trial at a time, at most, so that room for other verifications remains."""
 _LONGEST_RUN_S = 30.0
 _LOOK_AGAIN_S = 0.02
 _STILL_LIVE_S = 0.25
 _DOUBTED = 2
-"""Lifetimes of probation for which a key is not stored that has read less than before."""
+"""Lifetimes of probation for which a key is not stored after a run that read less than an earlier run."""
 _MOST_HEADER_BYTES = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeatable:
-    """A request that can be made again: as its handler was shown it, before the handler saw it.
+    """A repeatable request: its handler's scope, copied before the handler ran.
 
-    surroundings: context variables, as whoever wraps the middleware has set them.
+    surroundings: context variables from the middlewares around this one.
     """
 
     scope: Scope
@@ -67,8 +67,8 @@ class Repeatable:
 class Sample:
     """An entry that can be verified.
 
-    plan: what is known of its route.
-    fresh_until_ms: the end of its lifetime; what the handler answers later it need not be.
+    plan: of its request.
+    fresh_until_ms: the end of its lifetime; a later answer may differ.
     read_at: the newest version that it was read at.
     """
 
@@ -86,7 +86,7 @@ class Answered:
     """An answer that was made for comparison only.
 
     headers: as they would be stored.
-    outcome: what its handler read.
+    outcome: the reads of its handler.
     """
 
     fingerprint: Fingerprint
@@ -95,7 +95,7 @@ class Answered:
 
     @property
     def wrote(self) -> bool:
-        """Whether its handler wrote, also after the answer."""
+        """Whether its handler wrote, during the answer or after it."""
         return _wrote(self.outcome)
 
     @property
@@ -105,7 +105,7 @@ class Answered:
 
 
 class Verifications:
-    """The verifications of one middleware. They belong to nobody's request; stop() ends all."""
+    """The verifications of one middleware. No request owns them; stop() ends all."""
 
     def __init__(self, app: App, read_path: ReadPath, quarantines: Quarantines) -> None:
         self._app = app
@@ -118,16 +118,16 @@ class Verifications:
         self._under_way = read_path.supervisor.errands("verifications")
 
     def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
-        """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
+        """Return the request in repeatable form if its answer is to be verified; None: no verification, or a personal answer.
 
-        given: its scope as it was before the handler was shown it.
+        given: its scope as it was before the handler ran.
         surroundings: see Repeatable.
         """
         if not self._on or given["method"] != "GET" or plan.policy.personal:
             return None
         if not (self._probation.on_probation(plan.probation) or self._samples.wanted(self._read_path.clock())):
-            return None  # most of the time it ends here
-        # What is stored is the whole, whatever condition its handler was shown.
+            return None  # the usual case
+        # The whole is stored, whatever conditions the handler saw.
         headers = [(name, value) for name, value in given["headers"] if name not in CONDITIONS]
         if sum(map(len, chain.from_iterable(headers))) > _MOST_HEADER_BYTES:
             return None
@@ -136,17 +136,17 @@ class Verifications:
         return Repeatable(scope=asked_alone({**given, "headers": headers}), surroundings=surroundings)
 
     def doubt(self, plan: Plan) -> None:
-        """Verify a route more closely for a while: a run for a request of it read less than one before."""
+        """Verify a route more closely for a while: one of its runs read less than an earlier run for the same request."""
         if self._on:
             self._probation.doubt(plan.probation, now_ms=self._read_path.clock())
 
     def lives_at_most_ms(self, plan: Plan) -> int | None:
-        """The longest lifetime of an answer that can be verified; None: that of any other."""
+        """Return the longest lifetime of an answer that will be verified; None: no special bound."""
         return self._probation.ttl_ms if self._probation.on_probation(plan.probation) else None
 
     def stored(self, request: Repeatable, plan: Plan, response: CachedResponse, reads: Sequence[CapturedRead]) -> None:
-        """Note that the answer to this request has become an entry: on probation it is verified soon, otherwise perhaps when it
-        is asked for often. Not what only a declaration vouches for, nor what may show an older state than the next answer."""
+        """Note that the answer to this request has become an entry. On probation it is verified soon; otherwise it may be, if it
+        is used often. Answers without registrations, or with reads from a secondary, are never verified."""
         if not reads or not response.registrations or not all(read.primary for read in reads):
             return
         on_probation = self._probation.on_probation(plan.probation)
@@ -168,7 +168,7 @@ class Verifications:
             self._samples.keep(sample.registrations, partial(self._begin, sample))
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """End the verifications under way."""
         await self._under_way.aclose()
 
     def _begin(self, sample: Sample) -> None:
@@ -195,7 +195,7 @@ class Verifications:
             self._probation.end(sample.plan.probation)
 
     async def _lasts(self, sample: Sample, seconds: float) -> bool:
-        """Wait that long, or until the entry is dead: others are to be verified in its place then."""
+        """Wait that long, or until the entry is dead; then the room is free for others."""
         until_s = asyncio.get_running_loop().time() + seconds
         while (left_s := until_s - asyncio.get_running_loop().time()) > 0:
             if not self._live(sample):
@@ -204,7 +204,7 @@ class Verifications:
         return True
 
     async def _verify(self, sample: Sample) -> Finding:
-        """Never raises an Exception: a mistake of ours must not end the verification of everything else."""
+        """Verify once. Never raises an Exception: a fault of the cache must not end all other verifications."""
         read_path = self._read_path
         try:
             finding, differs, again = await self.compared(sample)
@@ -227,7 +227,7 @@ class Verifications:
         return judged
 
     async def _on_trial(self, sample: Sample, latest: Fingerprint) -> None:
-        """End a quarantine early if runs of the handler agree, one after the other. Nothing of them is served or stored."""
+        """End a quarantine early if later runs of the handler agree. None of their answers is served or stored."""
         self._trials += 1
         try:
             await self._tried(sample, Trial(sample.fingerprint, latest))
@@ -248,7 +248,7 @@ class Verifications:
         return None
 
     async def compared(self, sample: Sample) -> tuple[Finding, tuple[str, ...], Answered | None]:
-        """Make a sample's answer again: what was found, the parts that differ, and the answer if there was one."""
+        """Run a sample's handler again. Returns the finding, the parts that differ, and the answer if there was one."""
         if not self._live(sample):
             return Finding.EXCUSED, (), None
         renewals = self._read_path.usability.renewals(sample.registrations)
@@ -266,23 +266,23 @@ class Verifications:
             return Finding.EXCUSED, differs, again
         newest = max((read.read_at for read in again.reads), default=0)
         if newest < sample.read_at:
-            return Finding.EXCUSED, differs, again  # the time of the database has gone back: it was restored
-        # The definition of a view may be another one by now: that ends the entry, and is no fault of its handler.
+            return Finding.EXCUSED, differs, again  # the database was restored to an earlier time
+        # A view's definition may have changed: that ends the entry, and is no fault of its handler.
         await self._read_path.look_up_definitions()
         proved = await self._proved_live(sample, newest)
-        # One that was renewed meanwhile may have had another result in between.
+        # An entry that was renewed meanwhile may have had another result in between.
         proved = proved and self._read_path.usability.renewals(sample.registrations) == renewals
         return (Finding.DIVERGED if proved else Finding.EXCUSED), differs, again
 
     def _live(self, sample: Sample) -> bool:
-        """Whether the entry is still what the sample was taken of, as far as is known at this moment."""
+        """Whether the entry still holds the sampled answer, and its registrations live, as far as this process knows."""
         resident = self._read_path.store.resident(sample.key)
         replaced = resident is not None and resident.response.registrations != sample.registrations
         return not replaced and self._read_path.usability.live(sample.registrations)
 
     async def _proved_live(self, sample: Sample, newest: int) -> bool:
-        """Whether no write had touched the entry when it was compared: known once every cell that guards it has got further
-        than the comparison did, in the database's time and in ours. Uncertain: no.
+        """Whether no write had touched the entry by the time of the comparison. This is known once every cell that guards it is
+        past the comparison, in the database's time and in ours. False if uncertain.
 
         newest: the version that the comparing answer was read at.
         """
@@ -294,14 +294,14 @@ class Verifications:
             if proof_ms is None and read_path.watermark() >= newest:
                 proof_ms = (
                     read_path.clock() + settings.grid.heartbeat_ms
-                )  # and clocks need not agree to the millisecond
+                )  # a margin, because clocks may differ by milliseconds
             if proof_ms is not None and read_path.usability.live_as_of(sample.registrations, proof_ms):
                 return True
             await asyncio.sleep(_LOOK_AGAIN_S)
         return False
 
     async def answer(self, request: Repeatable, *, on_write: Callable[[], None] | None = None) -> Answered | None:
-        """The handler's answer at this moment. None: it raised, took too long, or left without an answer that could be stored.
+        """Return the handler's answer at this moment. None: it raised, took too long, or gave no answer that could be stored.
 
         on_write: called at the first write of the handler, also after its answer.
         """
@@ -331,7 +331,7 @@ class Verifications:
                 with recording(clock_window_ms=read_path.settings.lifetimes.clock_window_ms) as recorder:
                     recorder.writes.on_attempt = on_write
                     await self._app(asked_alone(request.scope), only_request(), send)
-        except Exception:  # the handler's; its next request will see it
+        except Exception:  # the handler's; the next request for it will raise it again
             return None
         stored = storable(headers, bytes(body), status=status)
         if outcome is None or stored is None or _failed(outcome):
