@@ -1,1 +1,1 @@
-"""Effects of an invalidation: sketch, stores, CDNs, estimator; and invalidations that were asked for manually."""
+"""Effects of an invalidation on sketch, stores, CDNs and estimator; manual invalidations."""

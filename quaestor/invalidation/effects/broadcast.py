@@ -1,5 +1,6 @@
-"""Broadcast of invalidations by name: registrations and labels that an app process outdates itself reach every process as any
-invalidation does, through the notification pipeline.
+"""Broadcast of invalidations by name: an app process tells all processes which registrations and labels it outdates.
+
+The broadcast goes through the notification pipeline, like every other invalidation.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from quaestor.ports import EventLayer
 
 
 class Broadcast:
-    """Sender to all processes of a tenant, this one included.
+    """Sender of notifications to all processes of a tenant, this one included.
 
-    tenant: None: the deployment's only one.
-    trims: nobody else trims the pipeline, because there is no grid.
+    tenant: None: the only tenant of the deployment.
+    trims: whether this sender trims the pipeline, because there is no grid that does.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Broadcast:
         self._trims = trims
 
     async def announce(self, names: Sequence[str]) -> None:
-        """Tell every process that these are invalid: ids of registrations, and labels of entries. Raises EventLayerError."""
+        """Send all processes the names that are invalid: ids of registrations, labels of entries. Raises EventLayerError."""
         invalidated = Invalidated(
             registration_ids=tuple(names),
             query_id="",
@@ -44,7 +45,7 @@ class Broadcast:
         await self.tell([invalidated])
 
     async def tell(self, notifications: Sequence[Notification]) -> None:
-        """Tell every process this, in one round trip. Raises EventLayerError."""
+        """Send these notifications to all processes in one round trip. Raises EventLayerError."""
         await anyio.to_thread.run_sync(self._append, [codec.encode_notification(one) for one in notifications])
 
     def _append(self, payloads: Sequence[bytes]) -> None:

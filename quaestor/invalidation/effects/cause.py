@@ -1,4 +1,4 @@
-"""Cause of an invalidation, as its effects need to know it."""
+"""Cause of an invalidation, for its effects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quaestor.ports import Guarded
 class Cause(NamedTuple):
     """Cause of one registration's invalidation.
 
-    written_at_ms: of the write; None: there was none.
-    refused_at_ms: since when nothing that relies on it is served.
-    precision: how precisely it was judged.
-    version: of the write.
-    entries: that were in memory for it.
+    written_at_ms: time of the write; None: there was no write.
+    refused_at_ms: time from which no entry that relies on the registration is served.
+    precision: how precisely the write was judged, one of vocabularies.PRECISION.
+    version: version of the write.
+    entries: entries in memory that the registration guarded.
     """
 
     written_at_ms: int | None

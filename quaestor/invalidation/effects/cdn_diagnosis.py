@@ -1,4 +1,4 @@
-"""Facts about an application by which the limits and bounds of its CDNs are judged."""
+"""Facts about an application that decide the limits and bounds of its CDNs."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from quaestor.settings import Settings
 
 
 def facts_of(settings: Settings) -> Facts:
-    """The facts that an application's settings tell."""
+    """Return the facts that an application's settings contain."""
     return Facts(lives_ms=settings.lifetimes.ttl_max_ms, tags=(tag(""), everything_tag(settings.scope)))

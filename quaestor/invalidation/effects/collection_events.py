@@ -1,4 +1,4 @@
-"""Collection events that app processes send: a view means something else now, indexes changed, or somebody invalidates one."""
+"""Collection events of app processes: a view was redefined, indexes changed, or a collection was invalidated manually."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quaestor.model import AfterImage, GridShape, WriteKind
 from quaestor.ports import EventLayer
 
 _REMEMBERED_MS: Final = 300_000
-"""Longer than two grids of a deployment run side by side."""
+"""Time for which sent events are kept: longer than two grids of a deployment run side by side."""
 _MOST_REMEMBERED: Final = 10_000
 
 
 class CollectionEvents:
     """Sender of collection events to all write partitions.
 
-    shape: of the grid that is relied on; None before it was heard of, when nothing can be registered yet.
+    shape: shape of the grid in use; None before the first one is known, when nothing can be registered yet.
     """
 
     def __init__(
@@ -31,15 +31,15 @@ class CollectionEvents:
         self._sent: dict[bytes, int] = {}
 
     def send(self, namespaces: Iterable[str]) -> None:
-        """Tell the grid that whatever depends on these changes. Raises EventLayerError."""
+        """Report that all data in these namespaces may have changed. Raises EventLayerError."""
         self._send(
             AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=0) for namespace in sorted(namespaces)
         )
 
     def send_indexes(self, namespace: str, keys: Iterable[Sequence[str]], first_fields: Iterable[str]) -> None:
-        """Tell the grid that a collection has indexes with these keys now. Raises EventLayerError.
+        """Report the index keys that a collection has now. Raises EventLayerError.
 
-        first_fields: of those that came or went, if no change event tells.
+        first_fields: first fields of the indexes that came or went, if no change event reports them.
         """
         event = AfterImage(
             namespace=namespace,
@@ -61,8 +61,7 @@ class CollectionEvents:
         self._append(payloads, self._shape())
 
     def send_again(self, shape: GridShape) -> None:
-        """Repeat what was sent lately, for another generation of the grid: it may have missed what was sent to the one before.
-        Raises EventLayerError."""
+        """Repeat recent events for another generation of the grid, which may have missed them. Raises EventLayerError."""
         since_ms = self._clock() - _REMEMBERED_MS
         self._append([payload for payload, sent_ms in list(self._sent.items()) if sent_ms >= since_ms], shape)
 

@@ -1,18 +1,17 @@
-"""Effects of an invalidation: claim, tell the sketch and evict (one operation), purge, settle.
+"""Effects of an invalidation: claim, update the sketch and evict (one operation), then purge, then settle.
 
-The sketch comes before the CDN, so that no client can fetch a sketch without the key after the caches are clean. A claim is
-settled only when every purge was acknowledged; a process that dies in between leaves it to be reclaimed by another. Each
-step is idempotent, so doing them twice is harmless.
+The sketch comes before the CDN. No client can then fetch a sketch without the key after the caches are clean. A claim is settled
+only when every purge is acknowledged. If a process dies before that, another process reclaims its claims. Each step is
+idempotent, so a repetition is harmless.
 
-A process acts at once for the registrations it made itself, and a moment later for those of others, in case they died.
-An answer that was handed out just before its invalidation may reach the CDN after the purge: such keys are purged again.
+A process acts at once for its own registrations, and a moment later for those of other processes, in case they died. An answer
+sent just before its invalidation may reach the CDN after the purge. Such keys are purged again.
 
-An entry that this process does not hold in memory is evicted from the shared store by a second call, and the purge does
-not wait for that one. Could the CDN then, purged, fetch the old answer again from our own stores? A process that has read the
-notification refuses the entry, evicted or not, in memory or in Redis: its registration is dead. Only one that lags behind in
-reading notifications would still serve it, and that one may hold it in its own memory, which no eviction reaches; so waiting
-for the eviction would not close that gap. What closes it is the second purge: it comes `repurge_after_ms` after both the
-eviction and the first purge are done, when nothing that was found before is still on its way.
+A second call evicts entries from the shared store that this process does not hold in memory. The purge does not wait for that
+call. A process that has read the notification refuses the entry, because its registration is dead. A purged CDN could fetch the
+old answer again only from a process that lags behind in reading notifications. A lagging process may hold the entry in its own
+memory, which no eviction reaches. Waiting for the eviction would therefore not close the gap. The second purge closes the gap: it
+comes `repurge_after_ms` after the eviction and the first purge, when no earlier look-up is still on its way.
 """
 
 from __future__ import annotations
@@ -54,40 +53,41 @@ from quaestor.tasks import Rests
 Answer = TypeVar("Answer")
 
 FOREIGN_DELAY_S = 1.0
-"""How long the process that made a registration has to act on it before the others do."""
+"""Time that the owner of a registration has for its effects, before other processes act."""
 CLAIM_LEASE_MS = 10_000
-"""How long a claim may stay unsettled before another process takes it over."""
+"""Age of an unsettled claim from which another process takes it over."""
 BATCH = 200
-"""Registrations a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
+"""Registrations in a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
 _LONGEST_REST_S: Final = 0.01
-"""Between two batches."""
+"""Longest rest between two batches."""
 
 
 class Registrations(Protocol):
-    """Registrations of this process, as far as effects need to know them: see Registry."""
+    """Registrations of this process, in the view of its effects: see Registry."""
 
     origin: str
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
-        """Remember for longer that these are dead."""
+        """Remember these dead registrations for longer."""
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Let the grid forget these: what relied on them is gone."""
+        """Let the grid forget these registrations: no entry relies on them any more."""
 
     def resume(self) -> None:
-        """End a reset: everything that was stored before it is gone."""
+        """End a reset: all entries stored before it are gone."""
 
 
 class Effects:
-    """Effects of invalidations in one process, and the tasks that work them off. notify() and reset() may be called from any
-    thread; observers are told through `telemetry.hooks`.
+    """Effects of invalidations in one process, and the tasks that carry them out.
 
-    forget: drops from this process's memory what dead registrations guarded, whoever made them, and returns it.
-    share: claims, tells the sketch and evicts in one operation; by default one after the other.
+    notify() and reset() may be called from any thread. `telemetry.hooks` notifies observers.
+
+    forget: drops entries of dead registrations, of any process, from this process's memory, and returns them.
+    share: claims, updates the sketch and evicts in one operation; by default in three.
     cdn: CDNs to purge.
-    progress: how far what was notified is worked off.
-    announce: tells every process that registrations are dead; None: there is no other.
-    purging: of the CDNs.
+    progress: how many of the notified invalidations are done.
+    announce: reports dead registrations to every process; None: there is no other process.
+    purging: purges of these CDNs.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Effects:
         self._kept: set[KeptTask] = set()
 
     async def start(self) -> None:
-        """Begin. What was notified before is nobody's here."""
+        """Begin. Invalidations notified before the start are left to other processes."""
         self._waiting.clear()
         self._draining = False
         self.progress.begin_anew()
@@ -139,7 +139,7 @@ class Effects:
         self._keep("reclaim", self._reclaim)
 
     async def stop(self) -> None:
-        """End what is under way, and begin nothing more; what was claimed and not settled is taken over by another process."""
+        """End the work under way and accept none. Another process takes over the claims that are not settled."""
         self._loop = None
         for kept in list(self._kept):
             await kept.aclose()
@@ -148,19 +148,19 @@ class Effects:
         await self._settling.stop()
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
-        """Act on these; called by the registry's reading thread after it has marked them dead."""
+        """Act on these invalidations; called by the registry's reading thread after it has marked them dead."""
         refused_at_ms = self._clock()
         self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
 
     def reset(self, why: str, *, earlier: bool = False) -> None:
-        """Forget everything that is stored, and let clients revalidate all they have: nothing of it can be trusted.
+        """Forget all stored entries, and let clients revalidate all their copies: none can be trusted.
 
-        earlier: but what this process hands out, see `CacheSketch.saturate`.
+        earlier: spare the copies that this process hands out from now on, see `CacheSketch.saturate`.
         """
         self._submit(lambda _: self._keep("reset", partial(self._start_over, why, earlier=earlier)))
 
     def purge_again(self, dependent: Dependent) -> None:
-        """Purge what died while it was being sent: a CDN may have stored it only after the purge."""
+        """Purge an answer that died while it was being sent: a CDN may have stored it after the purge."""
         self._submit(lambda _: self._spawn(self.purging.again(dependent)))
 
     def _submit(self, act: Callable[[asyncio.AbstractEventLoop], object]) -> None:
@@ -187,7 +187,7 @@ class Effects:
         own: dict[str, Cause] = {}
         foreign: dict[str, Cause] = {}
         for one in invalidated:
-            if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
+            if one.match_type is MatchType.EVICTED:  # nothing was written, so the estimator learns no lifetime
                 self._telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
                 cause = Cause(None, refused_at_ms, "withdrawn")
@@ -206,7 +206,7 @@ class Effects:
             loop.call_later(FOREIGN_DELAY_S, self._unless_stopped, lambda _: self._work_off(foreign), loop)
 
     def _forgotten(self, causes: Mapping[str, Cause]) -> list[tuple[str, Guarded]]:
-        """Entries that these causes took out of this process's memory, by registration."""
+        """Drop the entries of these causes from this process's memory; return them by registration."""
         found = [(i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes]
         for i, entry in found:
             self._telemetry.stores.removals.judged(entry.key, causes[i].precision)
@@ -220,9 +220,9 @@ class Effects:
             self._keep("invalidations", self._drain)
 
     async def _reclaim(self) -> None:
-        """Once a second: claims whose claimant has ended.
+        """Take over claims of ended processes, once a second.
 
-        The sketch hears of the time before the index forgets anything by it: if the clock is set back, both must know.
+        The sketch receives the time before the index forgets anything by it. Both must know when the clock is set back.
         """
         while True:
             await asyncio.sleep(1.0)
@@ -239,9 +239,12 @@ class Effects:
                 self._spawn(self._take_over(orphans))
 
     async def _drain(self) -> None:
-        """Claim and evict what waits, again and again, with a rest in between. What comes in meanwhile is the next batch, so the
-        busier it gets the fewer round trips an invalidation costs: it is refused already, and what follows may come a moment
-        later. While the index is away nothing is lost, and nothing dead is served."""
+        """Claim and evict waiting registrations batch by batch, with a rest in between.
+
+        Registrations that arrive during a batch form the next one. Under load an invalidation therefore costs fewer round trips.
+        All waiting registrations are refused already, so their effects may come a moment later. While the index does not answer,
+        no invalidation is lost, and no dead entry is served.
+        """
         while self._waiting:
             begun_s = await self._rests.over()
             causes: dict[str, Cause] = {}
@@ -252,7 +255,7 @@ class Effects:
                 entries += max(1, len(causes[i].entries))
             try:
                 await self._invalidate(causes)
-            except Exception as error:  # the next batch does not wait for a restart; the claim is taken over later
+            except Exception as error:  # the next batch runs at once; the claim is taken over later
                 self._supervisor.service("invalidations").errand_failed(error)
             finally:
                 self.progress.claimed(len(causes))
@@ -261,7 +264,7 @@ class Effects:
         self._draining = False
 
     async def _invalidate(self, causes: Mapping[str, Cause]) -> None:
-        """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
+        """Claim, update the sketch and evict. The other effects run in their own task, because a CDN may be slow."""
         ids = list(causes)
         with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
             if span is not None:
@@ -280,7 +283,7 @@ class Effects:
         if claimed:
             self._telemetry.invalidations.evicted.inc(len(claimed))
             self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)])
-            # Its other queries guard nothing any more, unless others rely on them.
+            # The other queries of these entries guard nothing any more, unless other entries rely on them.
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
             left = [one.dependent for one in claimed if not one.evicted]
             outside = [one.dependent for one in claimed if one.outside_ms > 0]
@@ -288,12 +291,15 @@ class Effects:
             try:
                 self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
             except BaseException:
-                gone()  # nobody finishes these: their claims are taken over later
+                gone()  # the effects are not finished here: their claims are taken over later
                 raise
 
     def _tell_taken_over(self, foreign: Sequence[str]) -> None:
-        """Tell everybody that these are dead, whose effects the process that made them has not begun. It may live, and have
-        renewed them later than we waited for: what relies on them is not in the index any more, so nobody may go on using it."""
+        """Report as dead the foreign registrations whose effects this process has begun.
+
+        Their owner may be alive, and may renew them later than the wait here. Their entries are no longer in the index, so no
+        process may go on using them.
+        """
         renewable = [i for i in foreign if round_of(i) is not None]
         if renewable and self._announce is not None:
             self._spawn(self._announced(renewable, self._announce))
@@ -307,7 +313,7 @@ class Effects:
                 await asyncio.sleep(RETRY_S)
 
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
-        """What a claimant that died has left: claimed already, perhaps nothing more."""
+        """Finish the effects of a claimant that died: the entries are claimed, and perhaps no other effect was done."""
         lifetimes_ms = await until_done(
             self._telemetry,
             "sketch",
@@ -327,15 +333,17 @@ class Effects:
         evicted_at_ms: int,
         gone: Callable[[], None] = lambda: None,
     ) -> None:
-        """left: those whose entries may be in a store yet.
-        outside: those of which there are copies in a CDN.
-        gone: called when they are evicted and purged, or nobody tries any more.
+        """Evict, purge and settle claimed entries.
+
+        left: entries that a store may still hold.
+        outside: entries with copies in a CDN.
+        gone: called when the entries are evicted and purged, or when the attempt ends.
         """
         purged_at_ms = None
         try:
             eviction = self._spawn(self._evict(left)) if left else None
             purged = await self.purging.put(outside)
-            if self.purging.remembers:  # the outbox does, so nobody needs to take this over
+            if self.purging.remembers:  # the outbox remembers the purges, so no process needs the claims
                 self._settle(dependents, eviction)
             if purged is not None:
                 await purged()
@@ -348,8 +356,8 @@ class Effects:
         if self.purging.remembers:
             return
         if purged is not None:
-            # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
-            # registration, so this second purge cannot hit the copy that has replaced it. The outbox does the same by itself.
+            # An answer that left before the invalidation may reach the CDN after the purge. Each tag belongs to one registration,
+            # so this second purge cannot hit the copy that replaced it. The outbox repeats its purges by itself.
             await asyncio.sleep(self._settings.cdn.repurge_after_ms / 1000)
             again = await self.purging.put(outside)
             if again is not None:
@@ -357,7 +365,7 @@ class Effects:
         self._settling.later(dependents)
 
     def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None) -> None:
-        """Settle these, when they are evicted."""
+        """Settle these claims once their entries are evicted."""
 
         def evicted(task: asyncio.Task[int]) -> None:
             if not task.cancelled() and task.exception() is None:
@@ -384,7 +392,7 @@ class Effects:
             known = (causes[i] for i in dependent.registrations if i in causes)
             cause = next((cause for cause in known if cause.written_at_ms is not None), None)
             if cause is None or cause.written_at_ms is None:
-                continue  # withdrawn without a write, or a claim that was taken over: nobody knows any more what it was for
+                continue  # withdrawn without a write, or a claim taken over, whose cause is unknown
             written_at_ms = cause.written_at_ms
             self._telemetry.invalidations.latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
             if purged_at_ms is not None:
@@ -400,7 +408,7 @@ class Effects:
             self._telemetry.hooks.invalidations.tell(done)
 
     async def _start_over(self, why: str, *, earlier: bool) -> None:
-        """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
+        """Clear the stores, let every client revalidate, and purge all CDNs with tags, after a reset."""
         self._telemetry.event("effects.reset", why=why)
         await until_done(self._telemetry, "store", self._store.clear)
         until_ms = self._clock() + self._settings.lifetimes.ttl_max_ms + COPY_SLACK_MS

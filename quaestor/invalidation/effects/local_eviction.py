@@ -1,4 +1,4 @@
-"""Local eviction: what this process's memory drops when it is told of an invalidation, whoever made the registrations."""
+"""Local eviction: entries that this process drops from its memory after an invalidation of any process's registrations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from quaestor.read_path.service import ReadPath
 
 
 class LocalEviction:
-    """Eviction from one process's memory, by ids of registrations and by labels of entries. On the event loop.
+    """Eviction from one process's memory by ids of registrations and labels of entries. Use on the event loop.
 
-    drop_guarded: drops what these registrations guard from memory, and returns it.
+    drop_guarded: drops entries of these registrations from memory, and returns them.
     """
 
     def __init__(self, read_path: ReadPath, drop_guarded: Callable[[Sequence[str]], Sequence[Guarded]]) -> None:
@@ -19,8 +19,10 @@ class LocalEviction:
         self._drop_guarded = drop_guarded
 
     def evict(self, names: Sequence[str]) -> Sequence[Guarded]:
-        """Drop what these stand for; returns what registrations guarded. What this process registered under an outdated label
-        dies everywhere."""
+        """Drop the entries behind these names; return the entries that registrations guarded.
+
+        Registrations that this process made under an outdated label die in every process.
+        """
         self._read_path.missing_reads.changed(names)
         explicit = self._read_path.explicit
         registrations = explicit.outdate_here(names)

@@ -1,11 +1,11 @@
 """Manual invalidation: by tag, by URL, by collection.
 
-Tags and URLs are written to the database as records, and removed in the same command. What is registered as depending on them
-(see `quaestor.tags`) dies as if any other record had changed: in the order of all writes, in every process, in CDNs and
-browsers, and also if it was being computed while this was called.
+Tags and URLs are written to the database as records, and removed in the same command. Registrations that depend on them (see
+`quaestor.tags`) die as if any other record had changed: in the order of all writes, and in every process. The copies in CDNs and
+browsers die too, and so does an answer under computation at the time of the call.
 
-A collection is invalidated through the write pipelines, without touching the database: whatever depends on it dies at once, and
-once more a little later, for what was on its way.
+A collection is invalidated through the write pipelines, without a write to the database. All results that depend on it die at
+once, and once more a little later, for answers that were on their way.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ _TRACKING = Tracking()
 
 
 class ManualInvalidation:
-    """Invalidation on request of whoever runs the application. Use from one event loop.
+    """Invalidation on request of the application or its operator. Use from one event loop.
 
-    client: of the MongoDB that is watched.
-    collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises
-        EventLayerError.
-    stored: the entry under a primary key.
-    announce: tells every process that registrations are dead. Both are for routes without a declaration, whose answers
-        are not registered under their URL.
+    client: client of the watched MongoDB.
+    collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises EventLayerError.
+    stored: returns the entry under a primary key.
+    announce: tells every process that registrations are dead. `stored` and `announce` serve routes without a declaration, whose
+    answers are not registered under their URL.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class ManualInvalidation:
         for key in (known for url in urls for known in url_names(url) if not known.startswith("/")):
             response = await self._stored(key)
             if response is not None:
-                dead += response.registrations[:1]  # its own: others may guard what is stored elsewhere
+                dead += response.registrations[:1]  # its own registration: the others may guard entries elsewhere
         if dead:
             await self._announce(dead)
 
@@ -98,7 +97,7 @@ class ManualInvalidation:
         await anyio.to_thread.run_sync(self._collection_changed, namespaces)
 
     async def aclose(self) -> None:
-        """Invalidate nothing once more."""
+        """Cancel the repetitions that are still to come."""
         for again in list(self._again):
             await again.aclose()
 
@@ -116,16 +115,16 @@ class ManualInvalidation:
                 )
         except PyMongoError as error:
             raise DatabaseError(
-                f"cannot write to {self._settings.control_namespace}, so nothing was invalidated for certain: {error}; call it "
+                f"cannot write to {self._settings.control_namespace}, so perhaps nothing was invalidated: {error}; call it "
                 "again; the user needs readWrite there (another place: control_namespace)"
             ) from error
 
 
 def control_names(deployment: str, *, tags: Sequence[str] = (), urls: Sequence[str] = ()) -> list[str]:
-    """Names of the records to write. Raises ConfigurationError for what is no tag or no URL, and for too many of them."""
+    """Return the names of the records to write. Raises ConfigurationError for an invalid tag or URL, and for too many names."""
     names: list[str] = []
     for tag in _several("tags", tags):
-        reason = valid_tag(tag) if isinstance(tag, str) else "it is no text"
+        reason = valid_tag(tag) if isinstance(tag, str) else "a tag is a text"
         if reason:
             raise ConfigurationError(f"{tag!r} is no tag: {reason}")
         names.append(tag_name(deployment, tag))
@@ -137,9 +136,9 @@ def control_names(deployment: str, *, tags: Sequence[str] = (), urls: Sequence[s
 
 
 def url_names(url: str) -> list[str]:
-    """Names that answers under a URL are registered as depending on: with all its parameters, and without the tracking ones.
+    """Return the names under which answers of a URL are registered: with all parameters, and without the tracking ones.
 
-    A URL with a host means that host; one that begins with `/` means that path on every host.
+    A URL with a host means that host. A URL that begins with `/` means that path on every host.
     """
     scheme, has_scheme, rest = url.partition("://")
     host, slash, path = rest.partition("/") if has_scheme else ("", "/", url.removeprefix("/"))
@@ -162,5 +161,5 @@ def url_names(url: str) -> list[str]:
 
 def _several(name: str, values: Iterable[Any]) -> Iterable[Any]:
     if isinstance(values, str | bytes):
-        raise ConfigurationError(f"{name}={values!r} is one text: give a list, [{values!r}]")
+        raise ConfigurationError(f"{name}={values!r} is one text: write a list, [{values!r}]")
     return values

@@ -1,9 +1,9 @@
-"""Own writes of requests: their answers wait until nothing older is served, so that whoever reads after them reads new data.
+"""Own writes of requests: an answer waits until no older data is served, so that a read after it returns new data.
 
-Waited for is, in this order: ingest has delivered the writes and says so at once, as it is asked to
-(`quaestor/invalidation/ingest/prompt_ticks.py`); every cell has matched them; this process has marked dead what they change, and
-its effects are done: evicted from memory and from the shared store, purged from the CDNs. All of that within a bound; what takes
-longer is not waited for.
+The answer waits for four events, in this order. Ingest has delivered the writes, and reports them at once on request
+(`quaestor/invalidation/ingest/prompt_ticks.py`). Every cell has matched them. This process has marked the changed registrations
+dead. Their effects are done: entries evicted from memory and from the shared store, and purged from the CDNs. All waits end at
+a bound; the answer is then sent without the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 
 ASKED_FOR_MS: Final = 10_000
-"""How long ingest ticks promptly after it was asked to; asked again when half of it is over."""
+"""Duration for which ingest ticks promptly after a request; the request is renewed at half of it."""
 _REPORT_EVERY_S: Final = 60.0
 
 
@@ -32,20 +32,20 @@ class GridProgress(Protocol):
     """Progress of the grid through the writes: see WriteProgress."""
 
     async def until(self, version: Version) -> None:
-        """Returns when all writes up to this version are matched and acted on."""
+        """Return when all writes up to this version are matched and acted on."""
 
 
 class Serving(Protocol):
-    """Question whether anything may be served from cache at a moment: see QueryRegistry.serving()."""
+    """Check whether the cache may serve at a moment: see QueryRegistry.serving()."""
 
     def __call__(self, *, now_ms: int) -> bool: ...
 
 
 class OwnWrites:
-    """Implements ports.OwnWritesBarrier. Use from one event loop.
+    """Barrier for own writes. Implements ports.OwnWritesBarrier. Use from one event loop.
 
-    grid: None: there is none, and nothing is waited for.
-    serving: whether anything may be served from cache now.
+    grid: None: there is no grid, and no answer waits.
+    serving: whether the cache may serve now.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OwnWrites:
         self._report_due_s = 0.0
 
     def expect(self) -> None:
-        """See ports.OwnWritesBarrier. Next to nothing, unless it is the first time in a while."""
+        """See ports.OwnWritesBarrier. Costs next to nothing, except for the first call in a while."""
         now_ms = self._clock()
         if now_ms < self._ask_again_ms or self._grid is None or not self._bound_s:
             return
@@ -107,7 +107,7 @@ class OwnWrites:
         return "seen"
 
     def ask_again(self, _why: str) -> None:
-        """Forget that ingest was asked: the event layer has lost the request. From any thread."""
+        """Forget that ingest was asked: the event layer has lost the request. Safe from any thread."""
         self._ask_again_ms = 0
 
     def _ask(self, value: bytes) -> None:
@@ -118,7 +118,7 @@ class OwnWrites:
             self._telemetry.failure("event-layer", "own_writes.not_asked", error)
 
     def _report(self) -> None:
-        """One line a minute: the count is in the metrics."""
+        """Log late answers, one line a minute; the metrics hold the count."""
         self._late += 1
         now_s = time.monotonic()
         if now_s >= self._report_due_s:

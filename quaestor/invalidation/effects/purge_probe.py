@@ -1,7 +1,7 @@
-"""Purge probe of a CDN: a tagged answer that is read through the CDN's public address, purged, and read again.
+"""Purge probe of a CDN: a tagged answer, read through the CDN's public address, purged, and read again.
 
-A purge that is acknowledged and does nothing shows in no answer of the provider: a wrong zone, a tag field that something strips,
-a configuration without tags, a token that was revoked. It shows here.
+A provider may acknowledge a purge that has no effect: for a wrong zone, a stripped tag field, a configuration without tags, a
+revoked token. No answer of the provider shows such a fault; the probe finds it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     import httpx
 
 PATH: Final = "/quaestor/canary"
-"""Where the middleware answers with a body that is new each time."""
+"""Path where the middleware answers with a new body each time."""
 MARK: Final = "quaestor-canary"
-"""Response field by which that answer is known, with the server's clock in ms."""
+"""Response field that marks the probe's answer; it holds the server's clock in ms."""
 _WITHIN_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 0.25
 _SKEW_S: Final = 5.0
 _LEASE_S: Final = 9.0
-"""How long the process that looks is silent before another one does."""
+"""Silence of the probing process after which another process takes over."""
 
 Purge = Callable[[Sequence[str], Sequence[str]], Awaitable[None]]
-"""Purges tags and URLs; returns when it was acknowledged."""
+"""Purge of tags and URLs; returns when it is acknowledged."""
 
 
 @runtime_checkable
 class DoubtfulCdn(Protocol):
-    """A CDN adapter that can be told that its purges have no effect."""
+    """A CDN adapter that accepts a report that its purges have no effect."""
 
     def doubt(self, doubtful: bool) -> None:
-        """Let copies live for a short time only, or as long as otherwise again."""
+        """Shorten the life of copies, or restore the usual one."""
 
 
 def probe_tag(scope: str) -> str:
@@ -53,7 +53,7 @@ def probe_tag(scope: str) -> str:
 
 
 def addresses(entries: Sequence[str]) -> dict[str, str]:
-    """Public addresses by the CDN's name, from NAME=URL. Raises ConfigurationError."""
+    """Return the public addresses by CDN name, from entries NAME=URL. Raises ConfigurationError."""
     found = {}
     for entry in entries:
         name, _, url = entry.partition("=")
@@ -64,8 +64,8 @@ def addresses(entries: Sequence[str]) -> dict[str, str]:
 
 
 async def check(address: str, tag: str, purge: Purge, *, within_s: float = _WITHIN_S) -> Finding:
-    """Read, purge, read again. Never raises an Exception but of a mistake of ours."""
-    import httpx  # for apps with a CDN alone
+    """Read the answer, purge it, read again; return the finding. Raises no Exception except for mistakes in this code."""
+    import httpx  # imported only by apps with a CDN
 
     url = address + PATH
     try:
@@ -79,11 +79,11 @@ async def check(address: str, tag: str, purge: Purge, *, within_s: float = _WITH
 async def _check(client: httpx.AsyncClient, url: str, tag: str, purge: Purge, within_s: float) -> Finding:
     first = await client.get(url)
     if first.status_code != 200 or MARK not in first.headers:
-        why = f"{url} answers {first.status_code} and is not this application's: point cdn_addresses at what asks it"
+        why = f"{url} answers {first.status_code} and is not this application's: point cdn_addresses at its CDN"
         return Finding(level=Level.BLOCK, sentence=why)
     known = await client.get(url)
     if known.text != first.text:
-        why = f"{url} is not kept: what is there is no cache, or it does not follow CDN-Cache-Control"
+        why = f"{url} is not kept: the server there is no cache, or ignores CDN-Cache-Control"
         return Finding(level=Level.WARN, sentence=why)
     begun_s = time.perf_counter()
     try:
@@ -91,21 +91,23 @@ async def _check(client: httpx.AsyncClient, url: str, tag: str, purge: Purge, wi
             took_s = time.perf_counter() - begun_s
             skew_s = abs(int(known.headers[MARK]) / 1_000 + float(known.headers.get("age", 0)) - time.time())
             if skew_s > _SKEW_S + took_s:
-                why = f"gone within {took_s:.1f} s, but the clocks of CDN, application and this process differ by {skew_s:.0f} s"
+                why = (
+                    f"gone within {took_s:.1f} s, but the clocks of CDN, application and probe differ by {skew_s:.0f} s"
+                )
                 return Finding(level=Level.WARN, sentence=why)
             return Finding(level=Level.OK, sentence=f"kept, purged, and gone within {took_s:.1f} s")
         if await _gone(client, url, known.text, purge, [], [url], within_s):
             why = (
-                "a purge by tag has no effect, one by URL has: the tag field is stripped on the way, or the CDN is not set up"
+                "a purge by tag has no effect, but a purge by URL has: a proxy strips the tag field, or the CDN is not set up"
                 " for tags"
             )
             return Finding(level=Level.BLOCK, sentence=why)
     except TimeoutError:
-        why = f"no purge was acknowledged within {within_s:.0f} s: refused, throttled or away; `cdn.*` in the log says which"
+        why = f"no purge was acknowledged within {within_s:.0f} s: refused, throttled or away; see `cdn.*` in the log"
         return Finding(level=Level.BLOCK, sentence=why)
     except (CdnError, StoreError) as error:
         return Finding(level=Level.BLOCK, sentence=f"the purge failed: {error}")
-    why = "purges are acknowledged and have no effect: they go to another zone, service or host than clients ask"
+    why = "purges are acknowledged and have no effect: they reach a zone, service or host that clients do not use"
     return Finding(level=Level.BLOCK, sentence=why)
 
 
@@ -118,7 +120,7 @@ async def _gone(
     urls: Sequence[str],
     within_s: float,
 ) -> bool:
-    """Whether a purge makes the old body go in time. Raises TimeoutError if it is not acknowledged."""
+    """Whether a purge removes the old body in time. Raises TimeoutError if the purge is not acknowledged."""
     async with asyncio.timeout(within_s):
         await purge(tags, urls)
     until_s = time.monotonic() + within_s
@@ -132,11 +134,11 @@ async def _gone(
 class PurgeProbes:
     """Purge probes of one process: one for each CDN with a known public address.
 
-    One process of a deployment probes, by lease; the others act on its findings.
+    One process of a deployment probes, by lease. The others act on its findings.
 
-    addresses: by the CDN's name.
-    purge_of: purges one CDN.
-    outbox: of the purges; it has the leases and the findings.
+    addresses: public addresses by CDN name.
+    purge_of: returns the purge of one CDN.
+    outbox: outbox of the purges; it keeps the leases and the findings.
     """
 
     def __init__(
@@ -162,13 +164,13 @@ class PurgeProbes:
         self._name = secrets.token_hex(6)
 
     async def run(self, every_s: float) -> None:
-        """Check at once, and again and again."""
+        """Check every CDN at once, then again and again."""
         async with asyncio.TaskGroup() as probes:
             for adapter in self._cdn:
                 probes.create_task(self._run(adapter, every_s))
 
     async def check(self, adapter: CdnAdapter) -> Finding:
-        """Check one CDN, tell the metrics and the log, and rely on it no longer if its purges have no effect."""
+        """Check one CDN, report the finding to metrics and log, and distrust the CDN if its purges have no effect."""
         purge = self._purge_of(adapter)
         found = await check(self._addresses[adapter.name], self._tag, purge, within_s=self._within_s)
         if found.level is not Level.OK:
@@ -180,9 +182,9 @@ class PurgeProbes:
         due_s = 0.0
         try:
             while True:
-                with suppress(StoreError):  # told by what sends the purges
+                with suppress(StoreError):  # the sender of the purges reports it
                     if not await self._leads(adapter):
-                        due_s = 0.0  # whoever takes over looks at once: the one before may have had other credentials
+                        due_s = 0.0  # a new leader checks at once: the former one may have had other credentials
                         await self._hear(adapter)
                     elif time.monotonic() >= due_s:
                         await self._checked(adapter, every_s)
@@ -193,7 +195,7 @@ class PurgeProbes:
                 await self._outbox.resign(_lease(adapter), token=self._name)
 
     async def _checked(self, adapter: CdnAdapter, every_s: float) -> None:
-        """Check, keep the lease meanwhile, and tell the others."""
+        """Check while keeping the lease, and note the finding for the other processes."""
         checking = asyncio.create_task(self.check(adapter))
         try:
             while not (await asyncio.wait({checking}, timeout=_LEASE_S / 3))[0]:
@@ -205,7 +207,7 @@ class PurgeProbes:
         await self._outbox.note(_lease(adapter), f"{found.level} {found.sentence}", for_ms=kept_ms)
 
     async def _hear(self, adapter: CdnAdapter) -> None:
-        """Act on what the process that looks has found last."""
+        """Act on the last finding of the probing process."""
         level, _, sentence = (await self._outbox.noted(_lease(adapter)) or "").partition(" ")
         if level in set(Level):
             self._found(adapter, Finding(level=Level(level), sentence=sentence))

@@ -1,7 +1,7 @@
-"""Purging of CDNs: what was handed out of what an invalidation concerns, in all of them at once, until acknowledged.
+"""Purging of CDNs: invalidated answers that were handed out are purged from all CDNs at once, until acknowledged.
 
-What goes through the outbox is safe as soon as it is there: whoever dies, it is sent. Of an adapter that does not know the
-outbox, the claim of the invalidation is what remembers, and it is kept until that one has acknowledged, twice.
+A purge in the outbox is safe: it is sent even if this process dies. For an adapter without the outbox the claim of the
+invalidation remembers the purge. The claim is kept until the adapter has acknowledged twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaestor.runtime.supervision.supervisor import Supervisor
 
 _LONGEST_PAUSE_S: Final = 10.0
 _AT_LEAST_MS: Final = 60_000
-"""A purge in the outbox is kept for as long at least: the clocks of several hosts may differ."""
+"""Shortest time that a purge stays in the outbox: the clocks of several hosts may differ."""
 
 Wait = Callable[[], Awaitable[None]]
 
@@ -34,15 +34,15 @@ class QueuedCdn(Protocol):
     def begin(
         self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, supervisor: Supervisor
     ) -> None:
-        """Begin to send, in the running event loop, what is in the outbox and what will be put in. Ended by aclose().
+        """Begin to send the purges of the outbox, present and future, in the running event loop. Ended by aclose().
 
-        repurge_after_ms: each purge is repeated after this.
+        repurge_after_ms: time after which each purge is repeated.
         """
 
     async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Wait:
-        """Put a purge into the outbox; returns when it is there, with what waits until it was acknowledged.
+        """Put a purge into the outbox. Returns, once it is there, a wait for the acknowledgement.
 
-        Raises StoreError, or CdnError that is not retryable for what cannot be purged.
+        Raises StoreError, or a CdnError that is not retryable for a target that cannot be purged.
         """
 
 
@@ -59,7 +59,7 @@ class Purging:
         self._begun: list[CdnAdapter] = []
 
     def begin(self, outbox: PurgeOutbox, *, repurge_after_ms: int, supervisor: Supervisor) -> None:
-        """Let those that can send what is in the outbox."""
+        """Let the adapters with an outbox send its purges."""
         for adapter in self._cdn:
             if isinstance(adapter, QueuedCdn):
                 adapter.begin(
@@ -69,12 +69,14 @@ class Purging:
 
     @property
     def remembers(self) -> bool:
-        """Whether all purges that were put are safe, and repeated, without the claim."""
+        """Whether all purges put so far are safe, and repeated, without the claim."""
         return len(self._begun) == len(self._cdn)
 
     async def put(self, dependents: Sequence[Dependent]) -> Wait | None:
-        """Put purges of these where they are safe, if there is such a place; returns what waits until every CDN has acknowledged.
-        None: there is nothing to purge."""
+        """Put purges of these entries, into the outbox where there is one; return a wait for the acknowledgement of every CDN.
+
+        None: there is nothing to purge.
+        """
         if not dependents or not self._cdn:
             return None
         tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
@@ -82,7 +84,7 @@ class Purging:
         return await self._put_all(tags, urls, max(d.copies_until_ms for d in dependents))
 
     def of(self, adapter: CdnAdapter) -> Callable[[Sequence[str], Sequence[str]], Awaitable[None]]:
-        """A purge of tags and URLs from one CDN alone, within the limits of all. It raises CdnError or StoreError."""
+        """Return a purge of tags and URLs in this CDN only, within the limits of all. The purge raises CdnError or StoreError."""
 
         async def purge(tags: Sequence[str], urls: Sequence[str]) -> None:
             if adapter in self._begun and isinstance(adapter, QueuedCdn):
@@ -93,14 +95,14 @@ class Purging:
         return purge
 
     async def again(self, dependent: Dependent) -> None:
-        """Purge what died while it was being sent, in every CDN."""
+        """Purge an answer that died while it was being sent, in every CDN."""
         self._telemetry.invalidations.sent_dead.inc()
         wait = await self.put((dependent,))
         if wait is not None:
             await wait()
 
     async def purge_tag(self, tag: str, *, until_ms: int) -> None:
-        """Purge whatever carries this tag; no copy is alive after until_ms."""
+        """Purge all answers with this tag; no copy is alive after until_ms."""
         await (await self._put_all((tag,), (), until_ms))()
 
     async def _put_all(self, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Wait:
@@ -122,7 +124,7 @@ class Purging:
     async def _put(
         self, adapter: QueuedCdn, name: str, tags: Sequence[str], urls: Sequence[str], until_ms: int
     ) -> Wait:
-        """Put until it is there: nothing is given up while the outbox is away."""
+        """Put a purge into the outbox, repeated until it is there: no purge is dropped while the outbox is away."""
         kept_until_ms = max(until_ms, self._clock() + _AT_LEAST_MS)
         while True:
             try:
@@ -135,7 +137,7 @@ class Purging:
                 return _nothing
 
     async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-        """Purge until it is acknowledged, or until every copy is dead anyway."""
+        """Purge until it is acknowledged, or until every copy has expired."""
         pause_s = RETRY_S
         while True:
             try:
@@ -156,4 +158,4 @@ async def _awaited(wait: Wait) -> None:
 
 
 async def _nothing() -> None:
-    """Waits for nothing."""
+    """Return at once."""

@@ -1,9 +1,9 @@
-"""Rechecking before evicting: the queries of held registrations are run again, and what has the same result as before lives on.
+"""Rechecking before evicting: the queries of held registrations run again, and entries with an unchanged result live on.
 
-For each query, one at a time: note how far the grid has got, run the query, compare, have the next round of its registrations
-activated in every cell, and tell all processes that they are renewed. That is what a miss does, so a renewed registration is
-guarded as a new one is: every write that the reading may not have seen is matched. One more change in between, a failure or the
-end of the time is the end of it: the registration is dead, in every process (docs/adr/0015-recheck-before-evicting.md).
+The steps for each query, one query at a time: note the progress of the grid, run the query, compare the result. If it is the
+same, every cell activates the next round of the registrations, and all processes learn that they are renewed. A miss takes the
+same steps. Every write that the read may have missed is therefore matched, as for a new registration. A further
+change, a failure or the end of the time ends the registration in every process (docs/adr/0015-recheck-before-evicting.md).
 """
 
 from __future__ import annotations
@@ -29,41 +29,42 @@ from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 
 AT_ONCE: Final = 4
-"""Queries of one process that are run again at the same time."""
+"""Queries of one process that run again at the same time."""
 
 
 class Registrations(Protocol):
-    """Registrations of this process, as far as rechecking needs to know them: see Registry."""
+    """Registrations of this process, in the view of rechecking: see Registry."""
 
     def watermark(self) -> Version:
-        """Newest version seen from the grid."""
+        """Return the newest version seen from the grid."""
 
     def renewable(self, name: str) -> Registration | None:
-        """The registration behind a name, while it is held and somebody needs it."""
+        """Return the registration behind a name, while it is held and needed."""
 
     async def renew(self, names: Sequence[str], *, since: Version, read_at: Version) -> list[Registration]:
-        """Activate one more round of these."""
+        """Activate the next round of these registrations."""
 
     def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:
-        """Note how a recheck has ended."""
+        """Note the outcome of a recheck."""
 
 
 class Reader(Protocol):
     """Reader of queries: see Rereader."""
 
     def read(self, query: Query) -> Reread:
-        """Run a query to its end."""
+        """Run a query and read its whole result."""
 
 
 _Due = dict[str, Invalidated]
-"""The held registrations of one query, each with the latest change that was told of it."""
+"""Held registrations of one query, each with its latest change."""
 
 
 class Rechecking:
-    """Implements Rechecker. held(), given_up() and settled() may be called from any thread, the rest is of one
-    event loop.
+    """Rechecks of one process. Implements Rechecker.
 
-    alone: there is no other process to be told anything that this one knows already.
+    held(), given_up() and settled() may be called from any thread, the other methods from one event loop.
+
+    alone: there is no other process to notify.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class Rechecking:
         self._limiter = anyio.CapacityLimiter(AT_ONCE)
 
     def start(self, reader: Reader) -> None:
-        """Begin, on the running event loop."""
+        """Begin on the running event loop."""
         self._reader = reader
         self._loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
-        """End what is under way: what has no verdict is dead, here and everywhere."""
+        """End the rechecks under way. Registrations without a verdict die, here and in every process."""
         self._loop = None
         await self._errands.aclose()
         self._due.clear()
@@ -147,11 +148,11 @@ class Rechecking:
         self._progress.settled(name)
 
     async def _run(self, query_id: str) -> None:
-        """Recheck the held registrations of one query until none is left; those that are held meanwhile come next."""
+        """Recheck the held registrations of one query until none is left, including those held meanwhile."""
         try:
             while due := self._due.pop(query_id, None):
                 await self._recheck(query_id, due)
-        except Exception as error:  # a mistake of ours: what is held dies when its time is over
+        except Exception as error:  # a mistake of ours: held registrations die at the end of their time
             self._telemetry.failure("effects", "effects.recheck_failed", repr(error))
         finally:
             self._running.discard(query_id)
@@ -165,7 +166,7 @@ class Rechecking:
                 kept = await self._compared(query_id, due)
             outcome = "kept" if kept else "changed"
         except (TimeoutError, RegistrationRefusedError):
-            # One more change, which is rechecked in its turn if it may be; or the grid does not answer.
+            # A further change, which is rechecked in its turn if that is possible; or the grid does not answer.
             kept = [name for name in due if name in self._due.get(query_id, ())]
         except DatabaseError as error:
             self._telemetry.failure("mongodb", "effects.recheck_unread", error)
@@ -178,7 +179,7 @@ class Rechecking:
             await self._tell_dead(dead)
 
     async def _compared(self, query_id: str, due: _Due) -> list[str]:
-        """Run a query again; returns the registrations that were renewed because its result is the one that they guard."""
+        """Run a query again; return the names of the renewed registrations, whose result is unchanged."""
         registrations = {name: one for name in due if (one := self._registrations.renewable(name)) is not None}
         if not registrations or self._reader is None:
             return []
@@ -195,12 +196,12 @@ class Rechecking:
         renewed = await self._registrations.renew(same, since=since, read_at=reread.read_at)
         try:
             await self._broadcast.tell([Renewed(registration_id=one.id) for one in renewed])
-        except EventLayerError as error:  # they die when their time is over
+        except EventLayerError as error:  # the registrations die at the end of their time
             self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
         return [in_round(one.id, 0) for one in renewed]
 
     async def _tell_dead(self, dead: Sequence[Invalidated]) -> None:
-        """Tell every process, this one too, that these are dead for good."""
+        """Report these registrations as dead for good to every process, this one included."""
         told = [replace(one, source=OutsideGrid.NAME) for one in dead]
         try:
             await self._broadcast.tell(told)

@@ -1,7 +1,7 @@
-"""Settling of claims: the dependency index is told which invalidations need nobody any more.
+"""Settling of claims: the dependency index learns which claims have all their effects done.
 
-Nobody waits for it, so what is over within a moment goes in one call. A process that dies before leaves claims that another one
-takes over, as it does with those whose effects were not done.
+No caller waits for it, so claims that end within a moment go in one call. If a process dies before, another process takes over
+its claims, like claims whose effects were not done.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from quaestor.ports import DependencyIndex
 from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 
 LATER_S: Final = 0.05
-"""So long at most they are collected."""
+"""Longest time for which claims are collected."""
 _AT_ONCE: Final = 500
-"""Claims of one call: keeps a script in Redis to a few milliseconds."""
+"""Claims in one call: keeps a script in Redis to a few milliseconds."""
 
 
 class Settling:
@@ -36,13 +36,13 @@ class Settling:
         self._task: KeptTask | None = None
 
     def later(self, dependents: Sequence[Dependent]) -> None:
-        """Settle these within a moment."""
+        """Settle these claims within a moment."""
         self._waiting += dependents
         if self._waiting and (self._task is None or self._task.done):
             self._task = self._supervisor.keep("settling", self._settle)
 
     async def stop(self) -> None:
-        """Settle what waits, in one attempt, and end."""
+        """Settle the waiting claims in one attempt, and end."""
         if self._task is not None:
             await self._task.aclose()
         waiting, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""Repetition of a call to a store or to the sketch until it succeeds: no effect of an invalidation is given up."""
+"""Repetition of a call to a store or to the sketch until it succeeds: every effect of an invalidation is carried out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaestor.observability.telemetry import Telemetry
 Answer = TypeVar("Answer")
 
 RETRY_S: Final = 0.5
-"""Pause before what failed is tried again; where pauses grow, the first."""
+"""Pause before the next attempt after a failure; where pauses grow, the first one."""
 
 
 async def until_done(
@@ -21,10 +21,10 @@ async def until_done(
     call: Callable[[], Awaitable[Answer]],
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """The answer to a call, made again after each failure, which is told.
+    """Return the answer to a call, repeated after each failure. Each failure is reported.
 
-    part: whose failure it is.
-    meanwhile: called after each one.
+    part: name of the called part.
+    meanwhile: called after each failure.
     """
     while True:
         try:
