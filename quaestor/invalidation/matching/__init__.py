@@ -1,1 +1,1 @@
-"""Matching node: the registrations and subscribed queries that a write concerns. Pure, without a clock."""
+"""Matching node: finds the registrations and subscribed queries that a write concerns. Pure, without a clock."""

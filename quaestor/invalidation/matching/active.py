@@ -1,4 +1,4 @@
-"""Active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
+"""Active queries of a node, by namespace and by tenant, with the indexes that each namespace keeps of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quaestor.planning.rules import Rules, SharedRules
 class ActiveQueries:
     """Active queries with their registrations, by namespace and by tenant. Not thread-safe.
 
-    Incremental; leaves nothing behind of a query without registrations.
+    Incremental: a query without registrations leaves nothing behind.
     """
 
     def __init__(self) -> None:
@@ -33,21 +33,20 @@ class ActiveQueries:
         return self.tenants.queries
 
     def prepare(self, query_id: str, query: Query, *, tenant: str, now_s: int) -> tuple[ActiveQuery, QueryPlan | None]:
-        """The tenant's active query with this id, or a new one with its plan, to be handed to `add` with its first
-        registration.
+        """Return the tenant's active query with this id, or a new one with its plan. Pass both to `add` with a registration.
 
-        Raises QueryError. O(size of the query), O(1) if it is known.
+        Raises QueryError. O(size of the query); O(1) if the query is known.
         """
         account = self.tenants.get(tenant)
         known = account.queries.get(query_id)
         if known is not None:
             return known, None
-        # An app in this process has just made it; what a node holds beside its queries would be in nobody's budget.
+        # An app in this process has just made the plan. A plan cached here would count in no budget of the node.
         plan = plan_of(query, keep=False)
         return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
     def add(self, live: LiveRegistration, plan: QueryPlan | None) -> None:
-        """Match this registration from now on; `plan` as `prepare` returned it."""
+        """Match this registration from now on. plan: as `prepare` returned it."""
         query = live.query
         if plan is not None:
             self._open(query, plan)
@@ -56,7 +55,7 @@ class ActiveQueries:
         self.tenants.charge(query, registration_bytes(live), 1)
 
     def supply(self, live: LiveRegistration, known: Supplied) -> None:
-        """Judge a registration by its contributors from now on. O(their number)."""
+        """Judge a registration by its contributors from now on. O(contributors)."""
         namespace = self.namespaces[live.query.rules.namespace]
         namespace.remove(live)
         before = registration_bytes(live)
@@ -84,7 +83,7 @@ class ActiveQueries:
                 self._close(name, query)
 
     def concerned(self, event: AfterImage) -> Iterator[LiveRegistration]:
-        """The registrations that depend on what a collection event tells. O(queries)."""
+        """Return the registrations that a collection event concerns. O(queries)."""
         for tenant in self.tenants.all():
             for query in tenant.queries.values():
                 if concerns(query.rules, event):
@@ -109,9 +108,9 @@ class ActiveQueries:
 
 
 def concerns(rules: Rules, event: AfterImage) -> bool:
-    """Whether a collection event concerns a query. Its namespace is "db.coll", "db" or "db.*" for a database, or "*".
+    """Whether a collection event concerns a query. The event's namespace is "db.coll", "db" or "db.*" for a database, or "*".
 
-    A change of indexes concerns what they may find, and what was planned without them.
+    A change of indexes concerns queries that may use one of them, and queries planned without them.
     """
     if not any(covers(event.namespace, namespace) for namespace in rules.namespaces):
         return False

@@ -1,7 +1,8 @@
-"""Boundary of a limited result: what stands behind its last member changes nothing.
+"""Boundary of a limited result: a record behind the last member does not change the result.
 
-The end is the last member's sort key, or, where the filter itself gives the order (`$near`, `$text` by score), its distance
-or score. Those are computed here and by mongod in floating point, so nearly as far away does not count as farther.
+The boundary is the last member's sort key. Where the filter itself gives the order (`$near`, `$text` by score), it is the
+distance or score. Quaestor and mongod both compute those in floating point, so a nearly equal distance does not count as
+farther.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Farthest:
         self._limit = last + abs(last) * _RELATIVE + _ABSOLUTE
 
     def excludes(self, record: Document) -> bool:
-        """Whether the record stands behind the end. Raises UncertainMatchError if it cannot be ranked."""
+        """Whether the record stands behind the boundary. Raises UncertainMatchError if it cannot be ranked."""
         return self._rank(record) > self._limit
 
 
 def boundary_of(registration: Registration, rules: Rules) -> Any:
-    """The boundary of a full window: a sort key, a `Farthest`, or None if any match counts."""
+    """Return the boundary of a full window: a sort key, a `Farthest`, or None if every matching record counts."""
     last = registration.last
     if last is None or not rules.by_predicate or rules.window not in (Window.BOUNDARY, Window.OFFSET):
         return None
@@ -51,8 +52,7 @@ def boundary_of(registration: Registration, rules: Rules) -> Any:
 
 
 def behind(boundary: Any, rules: Rules, record: Document) -> bool:
-    """Whether the record stands behind the end of the window. Among equals the database's order is its own business, so a
-    tie is not behind."""
+    """Whether the record stands behind the end of the window. A tie is not behind: the database may order equals freely."""
     if isinstance(boundary, Farthest):
         return boundary.excludes(record)
     return bool(sort_key(record, rules.sort) > boundary)

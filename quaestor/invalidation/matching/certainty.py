@@ -1,6 +1,6 @@
-"""Certainty of a change: whether a write is known to have changed a result, so that running the query again is of no use.
+"""Certainty of a change: whether a write has certainly changed a result, so that a recheck would be useless.
 
-An uncertain change ends a registration too. Apps may run the query again before they evict anything.
+An uncertain change ends a registration too. Apps may run the query again before they evict its entries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from quaestor.planning.rules import Rules
 
 
 def is_certain(live: LiveRegistration, image: AfterImage, change: MatchType) -> bool:
-    """Whether this write has certainly changed the result of a registration, which it ends."""
+    """Whether this write has certainly changed the result of the registration that it ends."""
     rules = live.query.rules
     if not rules.exact or change is MatchType.MATCH:
         return False
     if rules.result is Result.COUNT:
-        return rules.window is Window.NONE  # otherwise cells share what is to spare
+        return rules.window is Window.NONE  # otherwise the cells share the spare records
     if rules.result is not Result.RECORDS:
-        return False  # another record may hold the value, in another cell too
+        return False  # another record may hold the value, also in another cell
     if change is MatchType.CHANGE:
         return _shows(rules, image)
     if rules.window is Window.UNORDERED:

@@ -1,8 +1,8 @@
-"""First change of a cached result: the match type that one write means for it, or None if it stays as it is.
+"""First change of a cached result: the match type of the first write that changes it, or None.
 
-Everything here is decided from the write's images and from what the registration knows of its result. Where neither
-tells, the answer is a change: never stale, at worst invalidated for nothing. (InvaliDB, PVLDB 2020, section 5.2; that a
-cached result needs only its first change, and a limited window only its last key, goes beyond it.)
+Every decision here uses the write's images and the registration's knowledge of its result. Where neither suffices, the
+answer is a change: a result is never stale, at worst invalidated for nothing. Source: InvaliDB, PVLDB 2020, section 5.2. Two
+points go beyond it: a cached result needs only its first change, and a limited window only its last key.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from quaestor.query.sorting import sort_key
 def first_change(
     live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None, identity: int = 0
 ) -> MatchType | None:
-    """The match type of the change that `image` makes to the result of `live`; None: it makes none.
+    """Return the match type of the change that `image` makes to the result of `live`; None: no change.
 
-    member: the record is among the members; meaningless if they are unknown.
+    member: the record is among the members; meaningless if the members are unknown.
     after: the record matches after the write.
-    before: it matched before the write; None: not known.
+    before: the record matched before the write; None: not known.
     identity: the record's hash.
 
-    Images up to `live.since` never do: the read has seen them.
+    Images up to `live.since` never change the result: the read has seen them.
     """
     if image.version <= live.since:
         return None
@@ -42,7 +42,7 @@ def first_change(
     if not rules.filtered:
         return MatchType.MATCH
     if image.changed is not None and rules.fields.untouched(image.changed):
-        return None  # whatever it was and is, this write is not what made it so
+        return None  # the write did not touch the fields that decide membership
     if live.kept is not None:
         return _contributed_to(live, live.kept, image, identity, member, after)
     if not rules.by_predicate:
@@ -63,10 +63,10 @@ def first_change(
 def _widened(
     live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, after: bool, before: bool | None
 ) -> MatchType | None:
-    """The change of a result whose predicate lets through more than belongs to it.
+    """Return the change of a result whose predicate also passes records outside the result.
 
-    The result holds no other record. Known members are the records of a find. A record that is no member and stands where it
-    stood becomes one only if a member leaves, which ends the result.
+    Every record of the result passes the predicate. Known members are the records of a find. A record that is no member and
+    keeps its place becomes a member only if a member leaves, which ends the result.
     """
     if live.members is not None and rules.window is not Window.OFFSET:
         if member:
@@ -82,7 +82,7 @@ def _widened(
 def _contributed_to(
     live: LiveRegistration, kept: Kept, image: AfterImage, identity: int, member: bool, after: bool
 ) -> MatchType | None:
-    """The change of a result whose contributors are known."""
+    """Return the change of a result whose contributors are known."""
     if isinstance(kept, Counted):
         return kept.change(identity, after)
     if isinstance(kept, Holders | Inputs):
@@ -107,7 +107,7 @@ def _contributed_to(
 
 
 def _stays(shown: Shown, rules: Rules, image: AfterImage, record: Document, identity: int) -> bool:
-    """Whether a member that still matches looks as it did, and everybody stands where they stood. Places follow the write."""
+    """Whether a member that still matches looks the same, and all members keep their places. The places follow the write."""
     if shown.places is None:
         return shown.same(identity, rules, record)
     if not _looks_same(rules, image) and not shown.looks_same(identity, rules, record):
@@ -116,7 +116,7 @@ def _stays(shown: Shown, rules: Rules, image: AfterImage, record: Document, iden
 
 
 def _looks_same(rules: Rules, image: AfterImage) -> bool:
-    """Whether the result shows of a record what it did, wherever that stands."""
+    """Whether the result shows a record as before, wherever the record stands."""
     if image.changed is not None and rules.visible.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
@@ -125,15 +125,15 @@ def _looks_same(rules: Rules, image: AfterImage) -> bool:
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
-    """Whether a record that is no member stands where it stood, and so outside of the window.
+    """Whether a record outside the window keeps its place, and so stays outside.
 
-    Among equals in a sort the database may choose others each time, but not because of such a write.
+    The database may choose among equals of a sort anew each time, but not because of such a write.
     """
     return (rules.keeps_place or bool(rules.sort)) and _placed_as_before(rules, image)
 
 
 def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
-    """Whether the write left alone what decides whether the record is in the result, and where."""
+    """Whether the write left all fields alone that decide whether, and where, the record is in the result."""
     if image.changed is not None and rules.placing.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
@@ -145,12 +145,12 @@ def _member(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool
     if not after:
         return MatchType.REMOVE
     if image.kind is WriteKind.INSERT and image.version <= live.read_at:
-        return None  # the read found it, so the read came after its insertion: this is what the result shows
+        return None  # the read found the record, so it came after the insertion: the result shows this state
     return _still_matching(rules, image)
 
 
 def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
-    """The change of a record that matched and matches: does it look the same, does it stand in the same place?"""
+    """Return the change of a record that matched and still matches: in its look or in its place."""
     if rules.by_predicate and image.changed is not None and _only_filtered_by(rules, image.changed):
         return None
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
@@ -166,12 +166,12 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
 
 
 def _only_filtered_by(rules: Rules, changed: Sequence[str]) -> bool:
-    """Whether an update of these paths touched neither what is shown nor what is sorted by."""
+    """Whether an update of these paths left all shown fields and all sort fields alone."""
     return rules.visible.untouched(changed) and rules.order.untouched(changed)
 
 
 def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
-    """Whether the result shows both alike. Without a sort what the filter reads may be the order, so that has to stay."""
+    """Whether the result shows both images alike. Without a sort the filtered fields may decide the order, so they must stay."""
     if not rules.shown or not rules.tied.same(before, after):
         return False
     return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.shown, before, after)
@@ -185,7 +185,7 @@ def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:
 def _unremembered(
     live: LiveRegistration, rules: Rules, image: AfterImage, after: bool, before: bool | None
 ) -> MatchType | None:
-    """The change of a result whose members are not known: the images before and after the write have to tell."""
+    """Return the change of a result whose members are not known, from the images before and after the write."""
     if before is None:
         return MatchType.MATCH
     if not before and not after:
@@ -206,9 +206,9 @@ def _beyond_both(live: LiveRegistration, rules: Rules, image: AfterImage, after:
 
 
 def _values(rules: Rules, image: AfterImage, after: bool, before: bool) -> MatchType | None:
-    """The change of a distinct: none if the record contributes the same values as before.
+    """Return the change of a distinct: None if the record contributes the same values as before.
 
-    That another record may still contribute a value that this one lost is not known, so it counts as a change.
+    Another record may still contribute a value that this one lost. That is not known here, so the loss counts as a change.
     """
     if before and after:
         key = rules.distinct_key
@@ -224,13 +224,13 @@ def _contributed(record: Any, path: str) -> bytes:
 def _behind_offset(
     live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, after: bool, before: bool | None
 ) -> MatchType | None:
-    """The change of a window after an offset, which also moves when records before it come or go."""
+    """Return the change of a window after an offset. Records before the window move it too when they come or go."""
     if member:
         return _member(live, rules, image, after)
     if (live.empty or rules.sort or rules.keeps_place) and _placed_as_before(rules, image):
-        return None  # it stands where it stood, outside of the window
+        return None  # the record keeps its place outside the window
     if live.empty:
-        # Fewer records match than are skipped: only more of them could show.
+        # Fewer records match than are skipped: only an additional match could show.
         return MatchType.ADD if after and before is not True else None
     if before is None:
         return MatchType.MATCH
@@ -241,6 +241,6 @@ def _behind_offset(
             sort = rules.sort
             stands = rules.tied.same(image.before, image.after)
             if sort and stands and sort_key(image.before, sort) == sort_key(image.after, sort):
-                return None  # it stands where it stood, outside of the window
+                return None  # the record keeps its place outside the window
         return MatchType.CHANGE_INDEX
     return MatchType.ADD if after else MatchType.REMOVE

@@ -1,7 +1,7 @@
-"""Sets that cost no container while they hold a single element.
+"""Sets that need no container for a single element.
 
-A slot is None (the empty set), the element itself, or a `CompactSet` of two and more. A million slots with one element
-each cost nothing but a reference; a slot that a hundred thousand elements share still loses any of them in constant time.
+A slot is None (the empty set), the element itself, or a `CompactSet` of two or more. A million slots with one element each cost
+only a reference each. A slot of a hundred thousand elements still loses any of them in constant time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class CompactSet(dict[T, None], Generic[T]):
-    """Ordered set of two or more elements of a slot; its own class so that it cannot be taken for an element."""
+    """Ordered set of two or more elements of a slot. Its own class, so that it is never mistaken for an element."""
 
     __slots__ = ()
 
 
 def added(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T]:
-    """The slot with `item` in it. O(1)."""
+    """Return the slot with `item` added. O(1)."""
     if slot is None or slot is item:
         return item
     if isinstance(slot, CompactSet):
@@ -32,7 +32,7 @@ def added(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T]:
 
 
 def removed(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T] | None:
-    """The slot without `item`; None if nothing is left. O(1)."""
+    """Return the slot without `item`; None if it is then empty. O(1)."""
     if slot is item:
         return None
     if isinstance(slot, CompactSet):
@@ -43,12 +43,12 @@ def removed(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T] | None
 
 
 def elements(slot: T | CompactSet[T] | None) -> Iterable[T]:
-    """The elements of the slot. Do not change the slot meanwhile."""
+    """Return the elements of the slot. Do not change the slot during the iteration."""
     if slot is None:
         return ()
     return slot if isinstance(slot, CompactSet) else (slot,)
 
 
 def size(slot: object | None) -> int:
-    """Number of elements of the slot."""
+    """Return the number of elements in the slot."""
     return 0 if slot is None else len(slot) if isinstance(slot, CompactSet) else 1

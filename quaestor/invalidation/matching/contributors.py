@@ -1,7 +1,7 @@
-"""Contributions to a result that does not show who contributes: counted records, holders of distinct values, skipped records.
+"""Contributors of a result that does not show them: counted records, holders of distinct values, skipped records.
 
-They are kept as hashes, of this write partition. Where a write may leave the result as it is and yet change who contributes
-(`Counted`, `Holders`), they follow the writes; a write that is judged twice is followed once. Pure.
+Contributors are kept as hashes, for this write partition. A write may change the contributors and leave the result as it is
+(`Counted`, `Holders`). There the contributors follow the writes; a repeated write is followed once. Pure.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ _SHOWN: Final = 146
 _MISSING: Final = b""
 _ARRAY: Final = b"["
 _ODD: Final = b"?"
-"""No digests: those are BSON, which begins with its length."""
+"""Marks that no digest equals: a digest is BSON, which begins with its length."""
 
 
 class Counted:
-    """Records that a bounded count counts, while no single one of them decides it: it has reached its limit, or everything is
-    skipped.
+    """Records of a bounded count that no single record decides: the limit is reached, or all records are skipped.
 
-    spare: so many records may leave (or come) before the number changes. The cells of a query partition share it, since
-        none knows of the others' writes.
+    spare: number of records that may leave (or come) before the count changes. The cells of a query partition share it,
+        because no cell knows the writes of the others.
     """
 
     __slots__ = ("_full", "_ids", "spare")
@@ -53,11 +52,11 @@ class Counted:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost."""
+        """Estimated memory in bytes."""
         return _COUNTED * len(self._ids)
 
     def change(self, identity: int, after: bool) -> MatchType | None:
-        """Follow one write; the change of the number, or None."""
+        """Follow one write; return the change of the count, or None."""
         if (identity in self._ids) is after:
             return None
         (self._ids.add if after else self._ids.discard)(identity)
@@ -68,8 +67,7 @@ class Counted:
 class Holders:
     """Records that hold the values of a distinct.
 
-    A value is another one if its bytes are: 1 and 1.0 are one value for the database, and which of the two it shows depends
-    on which it meets first.
+    Values differ if their bytes differ. The database takes 1 and 1.0 for one value, and shows the form that it meets first.
     """
 
     __slots__ = ("_held", "_holders", "_known", "_path")
@@ -82,13 +80,13 @@ class Holders:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost."""
+        """Estimated memory in bytes."""
         return _HOLDER * (len(self._held) + len(self._known))
 
     def change(self, identity: int, record: Document | None) -> MatchType | None:
-        """Follow one write; the change of the values, or None.
+        """Follow one write; return the change of the values, or None.
 
-        record: as it is now, if it matches.
+        record: the record after the write, if it matches.
         """
         before = self._held.pop(identity, frozenset())
         after = frozenset() if record is None else _held(record, self._path)
@@ -98,13 +96,14 @@ class Holders:
         self._holders.subtract(before - after)
         if not after <= self._known:
             return MatchType.ADD
-        lost = before - after - {_ARRAY}  # an index that has seen one stays as it is
+        lost = before - after - {_ARRAY}  # an index that has seen an array stays as it is
         return MatchType.REMOVE if any(self._holders[value] <= 0 for value in lost) else None
 
 
 class Inputs:
-    """Records that something is computed from, with digests of what it reads of them. They need not follow the writes: any of
-    them that comes, goes or reads otherwise ends the result.
+    """Records from which a result is computed, with digests of the fields that it reads.
+
+    The digests need not follow the writes: a record that comes, goes or changes in these fields ends the result.
     """
 
     __slots__ = ("_fields", "_seen")
@@ -115,13 +114,13 @@ class Inputs:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost, beside that of members."""
+        """Estimated memory in bytes, beside that of members."""
         return _INPUT * len(self._seen)
 
     def change(self, identity: int, record: Document | None) -> MatchType | None:
-        """The change of what is read.
+        """Return the change of the fields that the result reads, or None.
 
-        record: as it is now, if it matches.
+        record: the record after the write, if it matches.
         """
         before = self._seen.get(identity)
         if record is None:
@@ -132,16 +131,17 @@ class Inputs:
 
 
 def seen_digest(fields: Fields, record: Document) -> bytes:
-    """Digest of what matters of a record."""
+    """Return a digest of the fields of a record that matter."""
     return xxh3_128_digest(fields.seen(record))
 
 
 class Shown:
-    """Members, with digests of what is shown of each and of where it stands, which need not follow the writes: any of them that
-    goes, moves or looks otherwise ends the result.
+    """Members of a result, with digests of their look and place.
 
-    places: where each stands, if the result does not show what it is ordered by. They follow the writes, so that where each
-        stood once does not count then.
+    The digests need not follow the writes: a member that goes, moves or changes its look ends the result.
+
+    places: place of each member, if the result does not show its sort fields. Places follow the writes. The place in the digest
+        then does not count.
     """
 
     __slots__ = ("_seen", "places")
@@ -152,28 +152,28 @@ class Shown:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost, beside that of members."""
+        """Estimated memory in bytes, beside that of members."""
         return _SHOWN * len(self._seen) + (0 if self.places is None else self.places.bytes)
 
     def same(self, identity: int, rules: Rules, record: Document) -> bool:
-        """Whether a member that still matches is known to look as it did, and to stand where it stood once.
+        """Whether a member that still matches certainly has the look and the place of its digest.
 
-        record: as it is now.
+        record: the record after the write.
         """
         seen = self._seen.get(identity)
         return seen is not None and seen == member_digest(rules, record)
 
     def looks_same(self, identity: int, rules: Rules, record: Document) -> bool:
-        """Whether such a member is known to look as it did, wherever it stands."""
+        """Whether a member that still matches certainly has the look of its digest, wherever it stands."""
         seen = self._seen.get(identity)
         return seen is not None and look_the_same(seen, member_digest(rules, record))
 
 
 class Page:
-    """Records before a window after an offset.
+    """Records before a window with an offset.
 
-    skipped: their hashes.
-    first: where the window begins.
+    skipped: hashes of the skipped records.
+    first: sort key with which the window begins.
     shown: the members.
     """
 
@@ -187,20 +187,20 @@ class Page:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost, beside that of members."""
+        """Estimated memory in bytes, beside that of members."""
         return _COUNTED * len(self.skipped) + (0 if self.shown is None else self.shown.bytes)
 
     def still_skips(self, record: Document | None) -> bool:
-        """Whether a skipped record stands before the window as it is now. None: it does not match any more."""
+        """Whether a skipped record still stands before the window. None: the record no longer matches."""
         return record is not None and bool(sort_key(record, self._sort) < self._first)
 
 
 class Unplaced:
-    """Records that match, of which a window without an order skips some and shows some.
+    """Matching records of a window without an order, which skips some and shows some.
 
-    Which of them it skips is not known. Nothing changes while each of the others matches and stands where it stood.
+    The skipped records are not known. The result stays while every other record still matches and keeps its place.
 
-    others: the records that are not shown, with digests of what places them.
+    others: the records that are not shown, with digests of the fields that place them.
     shown: the members.
     """
 
@@ -217,7 +217,7 @@ class Unplaced:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost, beside that of members."""
+        """Estimated memory in bytes, beside that of members."""
         return self.others.bytes + (0 if self.shown is None else self.shown.bytes)
 
 
@@ -225,9 +225,9 @@ Kept = Counted | Holders | Inputs | Page | Shown | Unplaced
 
 
 class Supplied:
-    """Members, boundary and contributions by which a registration is judged once its contributors are known.
+    """Members, boundary and contributors by which a registration is judged once its contributors are known.
 
-    members: hashes of the records whose writes lead to it; None: they do not, see `kept`.
+    members: hashes of the records whose writes lead to the registration; None: writes do not, see `kept`.
     boundary: see LiveRegistration.
     """
 
@@ -249,12 +249,12 @@ def supplied(
     follows: bool = True,
     members: tuple[int, ...] | None = None,
 ) -> Supplied | None:
-    """Rules that contributors supply; None if they do not tell enough.
+    """Return the data by which contributors judge a registration; None if they do not suffice.
 
-    query: as planned.
-    hashes: of the records, in order; None for those of other write partitions.
-    cells: write partitions, which share what is spare.
-    follows: the cell receives every write to them since then.
+    query: the query as planned.
+    hashes: hashes of the records, in order; None for records of other write partitions.
+    cells: number of write partitions, which share the spare records.
+    follows: the cell receives every later write to the contributors.
     members: hashes of the result's members, where it shows them.
     """
     own = tuple(identity for identity in hashes if identity is not None)
@@ -346,7 +346,7 @@ def _holders(contributors: Contributors, path: str, hashes: Sequence[int | None]
         for value in _values(record, path):
             digest = _digest(value)
             if forms.setdefault(order_key(value), digest) != digest:
-                return None  # the database shows the one that it meets first
+                return None  # the database shows the form that it meets first
         values = _held(record, path)
         known |= values
         if identity is not None:
@@ -355,10 +355,10 @@ def _holders(contributors: Contributors, path: str, hashes: Sequence[int | None]
 
 
 def _held(record: Document, path: str) -> frozenset[bytes]:
-    """What a record contributes to a distinct: its values, and a mark where an index answers otherwise than the records do.
+    """Return the contribution of a record to a distinct: its values, and a mark where an index and the records disagree.
 
-    By an index mongod shows null for a record without the field, takes nested arrays for their elements, and sees nothing of this
-    once one record has an array. So the first record without a value counts, the first with an array, and each odd form.
+    With an index mongod shows null for a record without the field, and takes nested arrays for their elements. One record
+    with an array ends both. Marks therefore count the first record without a value, the first with an array, and each odd form.
     """
     values = frozenset(map(_digest, _values(record, path)))
     _, plain = reachable(record, tuple(path.split(".")))

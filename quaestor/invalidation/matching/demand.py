@@ -1,9 +1,9 @@
-"""Demand for queries: reads that were served from cache because the node guards it, and misses while it is full.
+"""Demand for queries: reads served from cache because the node guards them, and misses while the node is full.
 
-Kept by query, not by registration: a registration dies with the first write that changes its result, the demand for the
-query outlives it. A query that had to leave is turned away for a minute, so that two do not take turns, unless
-by then more than twice as many ask for it (admission by frequency, as in "TinyLFU", ACM TOS 2017). A query whose
-predicate raised a few times within minutes is turned away as well: each failure invalidates it for nothing.
+Demand is kept by query, not by registration. A registration dies with the first write that changes its result; the demand for
+its query outlives it. A query evicted for room is refused for a minute, so that two queries do not take turns. The refusal ends
+early at more than twice its former demand (admission by frequency, as in "TinyLFU", ACM TOS 2017). A query whose predicate
+raised several times within minutes is refused too, because each failure invalidates it for nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HALF_LIFE_MS: Final = 300_000
 TURNED_AWAY_MS: Final = 60_000
 _FAILURES: Final = 2.5
 _MOST_AT_ONCE: Final = 1_000_000.0
-"""More reads than one report can truthfully tell of one query."""
+"""Bound on the reads that one report can truthfully contain for one query."""
 
 
 class Demand:
-    """Decayed demand by query. Bounded: what was wanted longest ago is forgotten. Not thread-safe.
+    """Decayed demand by query. Bounded: the query with the oldest demand is forgotten first. Not thread-safe.
 
-    max_queries: how many queries' demand is remembered; of those that had to leave, half as many.
+    max_queries: number of queries whose demand is remembered; half as many evicted queries.
     """
 
     def __init__(self, *, max_queries: int = 100_000) -> None:
@@ -33,29 +33,29 @@ class Demand:
         self._most_evicted = max_queries // 2
 
     def add(self, query_id: str, count: float, *, now_ms: int) -> None:
-        """Count reads that were saved, or would have been."""
+        """Count reads that the cache saved, or would have saved."""
         if count > 0:
             self._wanted.add(query_id, now_ms=now_ms, count=min(count, _MOST_AT_ONCE))
 
     def of(self, query_id: str, *, now_ms: int) -> float:
-        """Demand for this query in reads, decayed: one of five minutes ago counts half."""
+        """Return the demand for this query in reads, decayed: a read five minutes ago counts half."""
         return self._wanted.of(query_id, now_ms=now_ms)
 
     def evicted(self, query_id: str, *, now_ms: int) -> None:
-        """Note that this query had to make room."""
+        """Note that this query was evicted for room."""
         self._evicted.pop(query_id, None)
         self._evicted[query_id] = now_ms, self.of(query_id, now_ms=now_ms)
         if len(self._evicted) > self._most_evicted:
             self._evicted.popitem(last=False)
 
     def failed(self, query_id: str, *, now_ms: int) -> None:
-        """Note that its predicate raised."""
+        """Note that the predicate of this query raised."""
         self._failed.add(query_id, now_ms=now_ms)
 
     def refusal(self, query_id: str, *, now_ms: int) -> str | None:
-        """Reason why a query that asks for admission is turned away at once, or None.
+        """Return the reason to refuse a query at once, or None.
 
-        Asking counts as demand for one that had to leave.
+        The request counts as demand if the query was evicted before.
         """
         if self._evicted and (entry := self._evicted.get(query_id)) is not None:
             at_ms, then = entry

@@ -1,12 +1,11 @@
 """Data objects of a matching node: tenants, filters, active queries, live registrations and subscribed queries.
 
-A `Filter` is a predicate on a namespace, however many queries use it; an `ActiveQuery` is one normalised query of a
-`Tenant`; a `LiveRegistration` is one registration that has not been invalidated yet. A `SubscribedQuery` has one
+A `Filter` is a predicate on a namespace, shared by any number of queries. An `ActiveQuery` is a normalised query of a
+`Tenant`. A `LiveRegistration` is a registration that no write has invalidated yet. A `SubscribedQuery` has a
 `SubscribedSide`, with its filter, for each collection that it reads.
 
-Mutable, slotted, and without what can be shared or computed again: a node may hold a million of each. They refer to one
-another and to nothing that acts on them; what acts is in the modules above (namespace.py, tenants.py,
-subscription_matching.py).
+The objects are mutable and slotted, and leave out data that can be shared or computed again: a node may hold a million of each.
+The objects refer only to one another. The code that acts on them is in namespace.py, tenants.py and subscription_matching.py.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ Matches = Callable[[Document], bool]
 class Filter:
     """Predicate on the records of one namespace, evaluated at most once per image.
 
-    identity: equal for equal predicates, however written.
+    identity: equal for equal predicates, in any spelling.
     source: the filter document as BSON.
-    matches: compiled, or None if it is not at hand (see predicates.py).
-    access: where the index keeps it; None: always tried.
-    queries: the active queries that share it.
-    sides: the sides of subscribed queries that share it.
-    tenant: on whose account it is; None: no active query uses it.
+    matches: compiled predicate; None if it must be compiled first (see predicates.py).
+    access: access path under which the index keeps the filter; None: every write tries it.
+    queries: the active queries that share the filter.
+    sides: the sides of subscribed queries that share the filter.
+    tenant: tenant whose account pays for the filter; None: no active query uses it.
     tried, epoch: see trial_rates.py.
-    place: in the set of those that are always tried.
+    place: position in the set of filters that every write tries.
     """
 
     __slots__ = ("access", "epoch", "identity", "matches", "place", "queries", "sides", "source", "tenant", "tried")
@@ -55,30 +54,30 @@ class Filter:
 
     @property
     def broad(self) -> bool:
-        """Whether nearly every write tries it: no index finds it, or by nothing that tells records apart."""
+        """Whether nearly every write tries the filter: it has no index, or one that does not tell records apart."""
         return is_broad(self.access)
 
     @property
     def by_id(self) -> bool:
-        """Whether the index finds it by the `_id`s that it names, so that a write to any other record cannot concern it."""
+        """Whether the index finds the filter by the `_id`s that it names. A write to any other record then cannot concern it."""
         return names_ids(self.access)
 
     def may_match(self, key: Any) -> bool:
-        """Whether a record with this `_id` could match, by the `_id`s that it names. O(those)."""
+        """Whether a record with this `_id` could match, by the `_id`s that the filter names. O(named `_id`s)."""
         return not names_ids(self.access) or hash_key(key) in self.access.keys
 
 
 FilterSlot = Filter | CompactSet[Filter]
-"""One entry of an index: the filters that are kept under it (see compact_set.py)."""
+"""Slot of an index: the filters kept under one entry (see compact_set.py)."""
 
 
 class ActiveQuery:
     """One normalised query of one tenant, with its registrations.
 
-    filter: None if every write to the namespace changes it.
-    born_s: when it was first registered, in seconds since the epoch.
-    bytes: memory that it is taken to cost with its registrations.
-    place: in the tenant's set of queries to sample.
+    filter: None if every write to the namespace changes the query.
+    born_s: time of the first registration, in seconds since the epoch.
+    bytes: estimated memory of the query and its registrations.
+    place: position in the tenant's set of queries to sample.
     """
 
     __slots__ = ("born_s", "bytes", "filter", "place", "query_id", "registrations", "rules", "tenant")
@@ -95,13 +94,13 @@ class ActiveQuery:
 
 
 class LiveRegistration:
-    """One registration that no write has changed yet, with what it knows of its result.
+    """Registration that no write has changed yet, with its knowledge of the result.
 
-    members: hashes of the members that belong to this write partition; None if the members are unknown.
+    members: hashes of the members in this write partition; None if the members are unknown.
     empty: the result is known to have no members, in any write partition.
     boundary: sort key of the last member of a full, sorted window, or None.
-    needs_before: whether the record matched before a write matters, and membership does not tell.
-    kept: what its contributors tell beside that, see contributors.py.
+    needs_before: membership does not decide, so it matters whether the record matched before a write.
+    kept: the contributors beside the members, see contributors.py.
     """
 
     __slots__ = (
@@ -143,16 +142,16 @@ class LiveRegistration:
 
 
 class Tenant:
-    """Account of one app (one deployment) that has registrations in the node.
+    """Account of an app (one deployment) that has registrations in the node.
 
-    queries: by query_id.
-    sampled: the same queries, to draw some at random.
-    unindexed: its filters without an index, by the namespace whose writes try them.
-    registrations: how many it has.
-    bytes: memory that they are taken to cost, see memory_estimates.py.
+    queries: active queries by query_id.
+    sampled: the same queries, for random samples.
+    unindexed: the tenant's filters without an index, by the namespace whose writes try them.
+    registrations: number of registrations.
+    bytes: estimated memory of the registrations, see memory_estimates.py.
     tried, epoch: see trial_rates.py.
-    failed: predicates of its queries that raised.
-    place: in the set of tenants to sample.
+    failed: number of its predicates that raised.
+    place: position in the set of tenants to sample.
     """
 
     __slots__ = (
@@ -182,12 +181,12 @@ class Tenant:
 
 
 class SubscribedQuery:
-    """One query that subscribers follow, as its stage announced it.
+    """Query that subscribers follow, as its stage announced it.
 
-    token: names the announcement.
-    version: every write up to it is contained in what was announced.
-    fixed: bytes that it is taken to cost, without its members.
-    sides: one for each collection that it reads.
+    token: identifier of the announcement.
+    version: the announcement contains every write up to this version.
+    fixed: estimated bytes without the members.
+    sides: one side for each collection that the query reads.
     """
 
     __slots__ = ("expires_at_ms", "fixed", "query_id", "sides", "token", "version")
@@ -202,10 +201,10 @@ class SubscribedQuery:
 
 
 class SubscribedSide:
-    """One collection of a subscribed query, with the filter that its records pass.
+    """Collection of a subscribed query, with the filter that its records pass.
 
-    members: hashes of the records that match; None: before-images tell.
-    most: number of members above which it should be announced anew (`SubscribedQueries.crowded`).
+    members: hashes of the matching records; None: before-images decide.
+    most: number of members above which the query is announced anew (`SubscribedQueries.crowded`).
     """
 
     __slots__ = ("filter", "members", "most", "namespace", "query")

@@ -1,12 +1,12 @@
-"""Eviction when a node is full: of the query with the least benefit, among a few drawn at random.
+"""Eviction from a full node: the query with the least benefit in a small random sample goes.
 
-The benefit of a query is what it saves over what it costs: reads saved (demand.py) per share of the node's memory, of its
-places and of the predicates it can try a second (memory_estimates.py, trial_rates.py). Room is made at the expense of the
-tenant that uses the largest share; within a tenant a newcomer only displaces what has less benefit than itself, so a flood
-of queries that are asked for once does not wash away those that are read. What has just come is left alone for a while:
-nobody has been able to read it yet.
+The benefit of a query is its saved reads (demand.py) over its cost. The cost is its share of the node's memory, of its
+places and of the predicates that it can try a second (memory_estimates.py, trial_rates.py). The tenant with the largest
+share gives up room. Within a tenant a newcomer displaces only queries of less benefit. A flood of queries read once
+therefore cannot displace queries that are read often. A new query is spared for a while, because no client has had the time to
+read it.
 
-Drawing sixteen and taking the worst finds one of the worst eighth in seven cases of eight, whatever the number of queries.
+The worst of sixteen random queries is among the worst eighth in seven cases of eight, at any number of queries.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _SAMPLE: Final = 16
 _MOST_TENANTS: Final = 64
 _MOST_SHARING: Final = 64
 _MOST_EVICTED: Final = 256
-"""A newcomer that would displace more than this is refused."""
+"""Largest number of queries that a newcomer may displace; beyond it the newcomer is refused."""
 _MOST_SHED: Final = 1_000
 
 
 class NoRoomError(Exception):
-    """The node has no place for a registration; the message is the reason."""
+    """Error: the node has no place for a registration; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of what a node holds.
+    """Limits of a node's content.
 
-    registrations, bytes: so many at most, bytes as memory_estimates.py reckons.
-    unindexed: filters that every write to one namespace tries.
-    tried_per_s: predicates tried a second, over all.
-    grace_s: how long what is new is left alone.
+    registrations, bytes: largest number of registrations, and of bytes as memory_estimates.py estimates them.
+    unindexed: largest number of filters that every write to one namespace tries.
+    tried_per_s: predicates tried a second, in total.
+    grace_s: seconds for which a new query is spared.
     """
 
     registrations: int
@@ -54,7 +54,7 @@ class Limits:
 
 
 class Eviction:
-    """Chooser of the queries that have to go; its owner forgets them. O(1) for each. Not thread-safe."""
+    """Choice of the queries to evict; its owner forgets them. O(1) for each. Not thread-safe."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Eviction:
     ) -> None:
         """Choose among these queries.
 
-        active, demand, limits, trial_rates: of the node.
-        taken: how many of the bytes are those of subscribed queries, which nobody can make room of.
+        active, demand, limits, trial_rates: parts of the node.
+        taken: bytes taken by subscribed queries, which cannot be evicted.
         """
         self._active = active
         self._taken = taken
@@ -79,9 +79,9 @@ class Eviction:
         self._largest: Tenant | None = None
 
     def make_room(self, newcomer: ActiveQuery, *, now_ms: int) -> Iterator[ActiveQuery]:
-        """Queries that have to go so that this one, already held, may stay. Each must be gone before the next is asked for.
+        """Yield queries to evict so that the newcomer, already held, may stay. Forget each before the next is requested.
 
-        Raises NoRoomError if the newcomer is the one to go; what was handed out before that stays gone.
+        Raises NoRoomError if the newcomer must go; queries yielded before stay evicted.
         """
         limits, tenants = self._limits, self._active.tenants
         if self._largest is None or self._share(newcomer.tenant) > self._share(self._largest):
@@ -103,10 +103,10 @@ class Eviction:
             yield self._worst(newcomer, now_ms)
 
     def shed_load(self, *, now_ms: int) -> Iterator[ActiveQuery]:
-        """Queries that have to go while more predicates are tried a second for cached results than may be.
+        """Yield queries to evict while cached results cause more predicate trials a second than the limit.
 
-        Each must be gone before the next is asked for. The tenant that causes most trials loses, first
-        what has no index. At most 1,000 predicates a call.
+        Forget each query before the next is requested. The tenant with the most trials loses queries, first those without an
+        index. At most 1,000 predicates a call.
         """
         for _ in range(_MOST_SHED):
             if self._trial_rates.tried_hz(self._trial_rates.tenants) <= self._limits.tried_per_s:
@@ -120,7 +120,7 @@ class Eviction:
             yield from list(elements(item.queries))
 
     def benefit(self, query: ActiveQuery, *, now_ms: int) -> float:
-        """Reads saved per share of the node."""
+        """Return the saved reads per share of the node."""
         return self._demand.of(query.query_id, now_ms=now_ms) / self._cost(query)
 
     def _cost(self, query: ActiveQuery) -> float:
@@ -141,7 +141,7 @@ class Eviction:
         return max(tenant.registrations / limits.registrations, tenant.bytes / limits.bytes)
 
     def _worst(self, newcomer: ActiveQuery, now_ms: int) -> ActiveQuery:
-        """The query with the least benefit, of the tenant that uses most."""
+        """Return the query with the least benefit, of the tenant with the largest share."""
         tenant = newcomer.tenant
         others = self._active.tenants.sample(self._chance)
         if self._largest is not None and self._largest.queries:
@@ -167,11 +167,11 @@ class Eviction:
         limits = self._limits
         raise NoRoomError(
             f"this cell is full ({limits.registrations} registrations or {limits.bytes} bytes), "
-            "and what it holds is read more or is newer"
+            "and its queries are read more or are newer"
         )
 
     def _unindexed(self, own: Namespace, newcomer: ActiveQuery, now_ms: int) -> Filter:
-        """The filter with the least benefit among those that every write to this namespace tries."""
+        """Return the filter with the least benefit among the filters that every write to this namespace tries."""
         filters = dict(islice(own.unindexed.items(), _MOST_TENANTS))
         largest = max(filters, key=lambda tenant: len(filters[tenant]))
         fair = len(filters[largest]) > len(own.unindexed.get(newcomer.tenant, ()))
@@ -187,12 +187,12 @@ class Eviction:
         if found is None:
             raise NoRoomError(
                 f"every write to {newcomer.rules.namespace} tries {self._limits.unindexed} queries without an index "
-                "already, and they are read more or are newer"
+                "already, and those are read more or are newer"
             )
         return found
 
     def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
-        """The filter of this tenant with the least benefit among some that cost trials."""
+        """Return the filter of this tenant with the least benefit, among a sample of filters that cost trials."""
         rates = [
             (self._trial_rates.tried_hz(one) * len(filters), filters)
             for one, filters in islice(tenant.unindexed.items(), 16)
@@ -206,7 +206,7 @@ class Eviction:
         return min(items, key=lambda item: self._shared_benefit(item, now_ms), default=None)
 
     def _shared_benefit(self, item: Filter, now_ms: int) -> float:
-        """The benefit of the queries that share a filter, judged by some of them."""
+        """Return the benefit of the queries that share a filter, estimated from some of them."""
         some = _some(item)
         wanted = sum(self._demand.of(query.query_id, now_ms=now_ms) for query in some)
         return wanted / sum(map(self._cost, some))

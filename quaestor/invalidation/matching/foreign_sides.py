@@ -1,8 +1,7 @@
-"""Foreign sides: what pipelines read in a namespace besides their own records, as a node matches it.
+"""Foreign sides: reads of pipelines in a namespace besides their own records, as a node matches them.
 
-Queries with the same condition and the same fields share a side, which a write is judged against once. The number of
-conditions a namespace is bounded, because every write tries them: what comes after that counts every write, as long as the
-others are there.
+Queries with the same condition and the same fields share a side, so a write is judged once for all of them. The number of
+conditions in a namespace is bounded, because every write tries them. At the bound, a further condition counts every write.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _Key = tuple[bytes, Fields]
 
 
 class _Side:
-    """One condition with its fields, and the queries that share it."""
+    """Condition with its fields, and the queries that share it."""
 
     __slots__ = ("queries", "read")
 
@@ -42,7 +41,7 @@ class ForeignSides:
         return bool(self._sides)
 
     def add(self, query: ActiveQuery, read: ForeignRead) -> None:
-        """Match one more read of a query."""
+        """Match a further read of a query."""
         if len(self._sides) >= _MOST and _key(read) not in self._sides:
             read = ForeignRead(namespace=read.namespace)
         key = _key(read)
@@ -59,7 +58,7 @@ class ForeignSides:
                 del self._sides[key]
 
     def changed_by(self, image: AfterImage) -> Iterator[ActiveQuery]:
-        """The queries whose results the write may change, some of them several times. O(sides)."""
+        """Return the queries whose results the write may change, some of them several times. O(sides)."""
         for side in list(self._sides.values()):
             if changes(side.read, image):
                 yield from list(side.queries)
@@ -70,10 +69,10 @@ class ForeignSides:
 
 
 def changes(read: ForeignRead, image: AfterImage) -> bool:
-    """Whether a write may change what is read. Where that is not known: yes."""
+    """Whether a write may change the data that is read; True in doubt."""
     try:
         return _changes(read, image)
-    except Exception:  # a value nobody foresaw, a regular expression out of time
+    except Exception:  # an unexpected value, a regular expression out of time
         return True
 
 

@@ -1,8 +1,8 @@
-"""Index of the filters about places, searched by where a record's geometry lies.
+"""Index of geographic filters, searched by the position of a record's geometry.
 
-The plane of coordinates (degrees, or whatever numbers a 2d query uses) is cut into squares at every size that is a
-power of two. A filter's rectangle is kept in the at most four squares of the first size that is not smaller than itself; a
-search looks into the squares of a geometry once for every size in use (a dozen or two), whatever the number of filters.
+The plane of coordinates (degrees, or any numbers of a 2d query) is cut into squares at every size that is a power of two. A
+filter's rectangle is kept in at most four squares: those of the smallest size that is not smaller than the rectangle. A search
+visits the squares of a geometry once for every size in use (a dozen or two), at any number of filters.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from quaestor.query.geo.geojson import stored
 from quaestor.query.paths import is_array, is_document
 
 Square = tuple[int, int]
-"""Column and row of a square among those of one size."""
+"""Column and row of a square among the squares of one size."""
 
 _SMALLEST: Final = -12
-"""Squares of less than 2^-12 degrees, about 30 metres, would not tell filters apart any better."""
+"""Exponent of the smallest squares: below 2^-12 degrees, about 30 metres, squares would not separate filters better."""
 _MOST_SQUARES: Final = 64
-"""A geometry that spans more squares of one size than this is taken to reach all of that size."""
+"""A geometry that spans more squares of one size than this counts as touching every square of that size."""
 
 
 class GeoIndex:
@@ -72,7 +72,7 @@ class GeoIndex:
                     found.append(slot)
 
     def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that a stored value could be near; none if it is not a geometry."""
+        """Append the filters whose squares a stored value touches; none if the value is no geometry."""
         if not (is_array(value) or is_document(value)):
             return
         geometry = stored(value)
@@ -86,12 +86,12 @@ class GeoIndex:
             self.find(box, found)
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return [slot for squares in self._sizes.values() for slot in squares.values()]
 
 
 def _places(boxes: Iterable[Box]) -> Iterator[tuple[int, Square]]:
-    """The squares of some rectangles, each once, with their size as an exponent of two."""
+    """Yield the squares of some rectangles, each once, with their size as an exponent of two."""
     seen: set[tuple[int, Square]] = set()
     for box in boxes:
         left, low, right, high = box
@@ -104,7 +104,7 @@ def _places(boxes: Iterable[Box]) -> Iterator[tuple[int, Square]]:
 
 
 def _squares(box: Box, exponent: int) -> list[Square] | None:
-    """The squares of one size that a rectangle touches; None: too many to list."""
+    """Return the squares of one size that a rectangle touches; None: too many to list."""
     scale = math.ldexp(1.0, -exponent)
     left, low, right, high = (math.floor(edge * scale) for edge in box)
     if (right - left + 1) * (high - low + 1) > _MOST_SQUARES:

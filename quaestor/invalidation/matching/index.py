@@ -1,9 +1,10 @@
-"""Query index: from a written record to the filters that it could satisfy, without looking at the others.
+"""Query index: finds the filters that a written record could satisfy, without a look at the others.
 
-Each filter is kept under one access path (planning/access_paths.py), or under all branches of a disjunction; those without
-any are always tried. The index proposes a superset of what matches, never less: the predicate has the last word. The cost of a
-search grows with the paths in use (or the record's fields, whichever are fewer) and with what is found, not with the
-number of filters. This is the presearcher of Lucene's Monitor, for records instead of texts.
+Each filter is kept under one access path (planning/access_paths.py), or under all branches of a disjunction. Every write
+tries the filters without an access path. The index proposes a superset of the matching filters, never less; the predicate
+decides. The cost of a search grows with the paths in use (or the record's fields, if those are fewer) and with the
+candidates. The cost does not grow with the number of filters. The design is the presearcher of Lucene's Monitor, for records
+instead of texts.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from quaestor.planning.access_entries import (
 from quaestor.query.text import TextIndex
 
 _CROWDED: Final = 32
-"""From this many filters on under one entry, another access path may be the better one."""
+"""Number of filters under one entry from which another access path may be better."""
 
 
 class QueryIndex:
-    """The filters of one namespace. Incremental; not thread-safe."""
+    """Filters of one namespace, by access path. Incremental; not thread-safe."""
 
     __slots__ = ("_always", "_by_field", "_filters", "_nulls", "_paths", "_texts")
 
@@ -52,11 +53,11 @@ class QueryIndex:
 
     @property
     def always(self) -> int:
-        """Number of filters that every write has to try."""
+        """Number of filters that every write tries."""
         return size(self._always)
 
     def add(self, item: Filter, alternatives: Sequence[Access]) -> None:
-        """Keep the filter under the best of its access paths as things stand; remembers which in `item.access`."""
+        """Keep the filter under its best access path at present, and note that path in `item.access`."""
         self._filters += 1
         item.access = self._choose(alternatives)
         if item.access is None:
@@ -95,7 +96,7 @@ class QueryIndex:
                 self._drop(path)
 
     def candidates(self, record: Mapping[str, Any]) -> list[Filter]:
-        """Every filter that `record` could satisfy; one may be listed twice."""
+        """Return every filter that `record` could satisfy; a filter may occur twice."""
         found: list[FilterSlot] = []
         by_field = self._by_field
         for name in by_field if len(by_field) <= len(record) else record:
@@ -124,7 +125,7 @@ class QueryIndex:
         return _flat(found)
 
     def naming(self, key: Any) -> list[Filter]:
-        """The filters that are kept by the `_id`s that they name, if this is one of them. O(those)."""
+        """Return the filters that name this `_id` and are kept by it. O(those filters)."""
         path = self._paths.get("_id")
         if path is None:
             return []
@@ -135,8 +136,10 @@ class QueryIndex:
         return [] if slot is None else _flat([slot])
 
     def _choose(self, alternatives: Sequence[Access]) -> Access | None:
-        """The best by kind; among point look-ups, and beyond them once those are crowded, the least loaded. The `_id`s that a
-        filter names tell more than where it is found (see Filter.by_id), so they come first unless they are crowded."""
+        """Return the best access path by kind. Among point look-ups the least loaded wins, and beyond them when those are crowded.
+
+        Named `_id`s exclude more writes than other paths (see Filter.by_id), so they come first unless they are crowded.
+        """
         if len(alternatives) < 2:
             return alternatives[0] if alternatives else None
         if names_ids(alternatives[0]) and self._load(alternatives[0]) < _CROWDED:
@@ -150,7 +153,7 @@ class QueryIndex:
         return alternatives[0]
 
     def _load(self, access: Access) -> int:
-        """Number of filters that a record would find along with one kept there, roughly."""
+        """Return roughly how many other filters a search finds together with a filter kept there."""
         return sum(map(self._load_of, _entries(access)))
 
     def _load_of(self, entry: Entry) -> int:
@@ -200,5 +203,5 @@ def _entries(access: Access) -> tuple[Entry, ...]:
 
 
 def _allows_nothing(entry: Entry) -> bool:
-    """Whether a record without the path may satisfy it."""
+    """Whether a record without the path may satisfy the entry."""
     return isinstance(entry, Negative) or (isinstance(entry, Equality) and None in entry.keys)

@@ -1,14 +1,14 @@
 """Tree of closed intervals, searched by a point or a span that they overlap.
 
-A B+-tree ordered by (low, high) in which every node also knows, for each position, how far the intervals up to there reach
-at most. A search goes backward from the last interval that begins early enough and stops where nothing before it reaches
-far enough: for intervals that rarely nest it looks at little more than what it returns, and a few wide ones among many
-narrow ones cost one path each. Insertion, removal and search visit O(log n) nodes, a search besides those that hold its
-results; a visit is a bisection, and on change a shift of at most `_FULL` references.
+The tree is a B+-tree ordered by (low, high). Each node also keeps, for each position, the largest upper end up to that
+position. A search goes backward from the last interval that begins early enough. The search stops where no earlier interval
+reaches far enough. For intervals that rarely nest, it visits little more than its results. A few wide intervals among many
+narrow ones cost one path each. Insertion, removal and search visit O(log n) nodes, and a search also the nodes of its
+results. A visit is a bisection; a change adds a shift of at most `_FULL` references.
 
-Reaches are upper bounds: a removal leaves them as they are, a split makes them exact again.
+Reaches are upper bounds: a removal leaves them as they are, and a split makes them exact again.
 
-Ends of one tree must be mutually comparable (one bracket of the BSON order). Equal intervals share one entry.
+Ends in one tree must be mutually comparable (one bracket of the BSON order). Equal intervals share an entry.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FULL: Final = 128
 class _Node:
     """Node of the tree, as parallel lists.
 
-    lows, highs: of a leaf the intervals, of an inner node the first interval in each child.
+    lows, highs: the intervals of a leaf; in an inner node the first interval of each child.
     items: the payloads, or the children.
-    tops: the furthest upper end in each child; in a leaf `highs`.
+    tops: the largest upper end in each child; in a leaf `highs`.
     reach: `reach[i]` is at least the maximum of `tops[: i + 1]` and never falls with i.
     """
 
@@ -53,7 +53,7 @@ class _Node:
             self.raise_reach(position + 1, top)
 
     def raise_reach(self, position: int, top: Any) -> None:
-        """Note that from `position` on intervals reach as far as `top` at least."""
+        """Note that the intervals from `position` on reach at least to `top`."""
         reach = self.reach
         if reach[position] < top:
             end = bisect_left(reach, top, position)
@@ -65,7 +65,7 @@ class _Node:
             del self.tops[position]
 
     def split(self) -> _Node:
-        """Keep the first half; return the second."""
+        """Keep the first half; return the second half."""
         half = len(self.items) // 2
         lows, highs, items = self.lows[half:], self.highs[half:], self.items[half:]
         right = _Node(self.inner, lows, highs, self.tops[half:] if self.inner else highs, items)
@@ -86,11 +86,11 @@ class IntervalTree(Generic[T]):
         self._size = 0
 
     def __len__(self) -> int:
-        """Number of different intervals it holds."""
+        """Return the number of different intervals."""
         return self._size
 
     def get(self, low: Any, high: Any) -> T | None:
-        """The payload of exactly this interval."""
+        """Return the payload of exactly this interval, or None."""
         node = self._root
         while node.inner:
             node = node.items[_child(node, low, high)]
@@ -101,7 +101,7 @@ class IntervalTree(Generic[T]):
         return None
 
     def put(self, low: Any, high: Any, payload: T) -> None:
-        """Set the payload of this interval, replacing the one it had."""
+        """Set the payload of this interval, in place of a former one."""
         split = self._put(self._root, low, high, payload)
         if split is not None:
             left, right = self._root, split
@@ -114,18 +114,18 @@ class IntervalTree(Generic[T]):
             )
 
     def pop(self, low: Any, high: Any) -> T | None:
-        """Remove this interval and return its payload, None if it was not there."""
+        """Remove this interval and return its payload; None if the interval was absent."""
         found: T | None = self._pop(self._root, low, high)
         while self._root.inner and len(self._root.items) <= 1:
             self._root = self._root.items[0] if self._root.items else _leaf([], [], [])
         return found
 
     def overlapping(self, low: Any, high: Any, found: list[T]) -> None:
-        """Append the payloads of all intervals with a point in [low, high], in no order; `low == high` stabs."""
+        """Append the payloads of all intervals with a point in [low, high], in no order; `low == high` searches a point."""
         _search(self._root, low, high, found)
 
     def payloads(self) -> list[T]:
-        """Every payload, in the order of the intervals."""
+        """Return every payload, in the order of the intervals."""
         found: list[T] = []
         _collect(self._root, found)
         return found
@@ -174,7 +174,7 @@ def _leaf(lows: list[Any], highs: list[Any], items: list[Any]) -> _Node:
 
 
 def _position(node: _Node, low: Any, high: Any) -> int:
-    """The position where (low, high) is or belongs among the node's entries."""
+    """Return the position where (low, high) is or belongs among the node's entries."""
     first = bisect_left(node.lows, low)
     return bisect_left(node.highs, high, first, bisect_right(node.lows, low, first))
 
@@ -184,7 +184,7 @@ def _holds(node: _Node, position: int, low: Any, high: Any) -> bool:
 
 
 def _child(node: _Node, low: Any, high: Any) -> int:
-    """The child that holds or would hold (low, high): the last one that does not begin after it."""
+    """Return the child that holds or would hold (low, high): the last one that does not begin after it."""
     position = _position(node, low, high)
     return position if _holds(node, position, low, high) else max(position - 1, 0)
 
@@ -197,7 +197,7 @@ def _search(node: _Node, low: Any, high: Any, found: list[Any]) -> None:
             return
         tops, items = node.tops, node.items
         if node.inner:
-            # Usually one child is left to look into; then go on there instead of calling oneself.
+            # Usually a single child remains to search; the loop then continues there instead of a recursive call.
             while position and reach[position - 1] >= low:
                 if tops[position] >= low:
                     _search(items[position], low, high, found)

@@ -1,4 +1,4 @@
-"""Leases of registrations, kept by the second in which they end, so that a million of them cost a list entry each."""
+"""Leases of registrations, kept by the second of their end: a million leases cost one list entry each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _STEP_MS = 1_000
 
 
 class Leases:
-    """Ids by the second in which their lease ends.
+    """Ids of registrations by the second in which their lease ends.
 
-    A lease that was given up earlier is handed out for nothing, unless `compact` comes by first: call that every second, or
-    those that die young fill the memory until their time is over.
+    An id whose lease ended early is still returned at its second, unless `compact` removes it first. Call `compact` every
+    second. Otherwise the ids of registrations that die young fill the memory until their leases end.
     """
 
     __slots__ = ("_ids", "_kept", "_steps", "_turn")
@@ -24,7 +24,7 @@ class Leases:
         self._turn: list[int] = []
 
     def __len__(self) -> int:
-        """Number of ids that are kept."""
+        """Return the number of ids."""
         return self._kept
 
     def add(self, registration_id: str, expires_at_ms: int) -> None:
@@ -37,7 +37,7 @@ class Leases:
         self._kept += 1
 
     def over(self, now_ms: int) -> list[str]:
-        """Ids whose lease ended more than up to a second ago; each is returned once."""
+        """Return the ids whose lease ended, up to a second late; each id once."""
         ids: list[str] = []
         while self._steps and (self._steps[0] + 1) * _STEP_MS <= now_ms:
             ids.extend(self._ids.pop(heappop(self._steps)))
@@ -45,10 +45,10 @@ class Leases:
         return ids
 
     def compact(self, holds: Callable[[str, int], bool], *, most: int = 0, steps: int = 60) -> None:
-        """Drop the ids that hold no lease any more from some of the seconds, in turn: an hour's once a minute.
+        """Drop the ids without a lease from some of the seconds, in turn: the seconds of an hour once a minute.
 
         holds: whether this id has a lease that ends at or after these ms since the epoch. O(ids in those seconds).
-        most: nothing is done while no more than so many are kept: what lives is not to be looked at once a minute for nothing.
+        most: number of ids up to which the call does nothing, because a pass over living ids is wasted work.
         """
         if self._kept <= most:
             return

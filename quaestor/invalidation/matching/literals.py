@@ -1,9 +1,9 @@
 """Index of the texts that regular expressions require, searched by the grams of a string.
 
-Each text is kept under one gram of its own (up to six characters of it), the one with the fewest others at the time. A
-string's grams lead to the texts that may be in it, and only those that are in it are found. So the cost of a search grows with
-the string and with what is found, not with the number of texts; of few texts and a long string each is simply looked for.
-(An Aho-Corasick automaton would find as much in one pass, but would have to be built anew whenever a query comes or goes.)
+Each text is kept under one of its grams (up to six characters): the gram with the fewest other texts at the time. A string's
+grams lead to the texts that it may contain; a search returns only the texts that it does contain. The cost of a search grows
+with the string and with its results, not with the number of texts. For few texts and a long string, each text is simply
+searched in it. (An Aho-Corasick automaton would need one pass, but a rebuild whenever a query comes or goes.)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from quaestor.query.pcre.required_text import RequiredText, RequiredTexts, witho
 
 _WIDTHS: Final = (6, 3)
 _CHARACTERS_A_TEXT: Final = 400
-"""To look for one text in so many characters costs about as much again as to look for it at all, or to look up one gram."""
+"""Length of a string, in characters, that doubles the cost of searching one text in it; the base cost equals one gram look-up."""
 
 
 class LiteralIndex:
-    """Filters by the texts of which a string has to hold one. Incremental."""
+    """Filters by required texts: a string must contain one of them. Incremental."""
 
     __slots__ = ("_as_written", "_caseless")
 
@@ -43,11 +43,11 @@ class LiteralIndex:
             self._of(one).remove(one.text, item)
 
     def load(self, texts: RequiredTexts) -> int:
-        """Number of filters that share texts with this one."""
+        """Return the number of filters that share texts with this one."""
         return sum(size(self._of(one).slots.get(one.text)) for one in texts)
 
     def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that a value may satisfy to `found`. A stored regular expression equals one of any."""
+        """Append the filters that a value may satisfy to `found`. A stored regular expression may satisfy each of them."""
         bracket = bracket_of(value.__class__)
         if bracket == STRING:
             text = str(value)
@@ -59,7 +59,7 @@ class LiteralIndex:
             found.extend(self.everything())
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return [*self._as_written.slots.values(), *self._caseless.slots.values()]
 
     def _of(self, one: RequiredText) -> _Texts:
@@ -69,7 +69,7 @@ class LiteralIndex:
 class _Texts:
     """Texts by their grams.
 
-    slots: by text.
+    slots: filters by text.
     """
 
     __slots__ = ("_by_gram", "_grams", "_widths", "slots")
