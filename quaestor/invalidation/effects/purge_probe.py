@@ -98,7 +98,7 @@ async def _check(client: httpx.AsyncClient, url: str, tag: str, purge: Purge, wi
             return Finding(level=Level.OK, sentence=f"kept, purged, and gone within {took_s:.1f} s")
         if await _gone(client, url, known.text, purge, [], [url], within_s):
             why = (
-                "a purge by tag has no effect, but a purge by URL has: the tag field is stripped, or the CDN is not set up"
+                "a purge by tag has no effect, but a purge by URL has: the tag field is stripped, or the CDN lacks set-up"
                 " for tags"
             )
             return Finding(level=Level.BLOCK, sentence=why)
