@@ -136,7 +136,7 @@ class QueryIndex:
         return [] if slot is None else _flat([slot])
 
     def _choose(self, alternatives: Sequence[Access]) -> Access | None:
-        """Return the best access path by kind. Among point look-ups the least loaded wins; if those are crowded, among others too.
+        """Return the best access path by kind. Among point look-ups the least loaded wins; if those are crowded, among all.
 
         Named `_id`s exclude more writes than other paths (see Filter.by_id), so they come first unless they are crowded.
         """
