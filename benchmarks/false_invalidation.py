@@ -3,8 +3,8 @@
 A real mongod with one writer and its change stream, one matching node; after every write, what the node invalidates is executed
 again and compared with the cached answer (then it is cached anew), and what it does not invalidate is executed again too: a
 changed answer among those would be a missed change. A shop's reads and writes (benchmarks/workloads/mixed.py), and shapes that
-are widened, joins among them (tests/oracle/widened_generator.py), with and without pre- and post-images. Then captured reads,
-shape by shape (benchmarks/workloads/captured.py): their contributors are known, or the write comes before them.
+are widened, joins among them (benchmarks/setups/judging/widened_generator.py), with and without pre- and post-images. Then
+captured reads, shape by shape (benchmarks/workloads/captured.py): their contributors are known, or the write comes before them.
 
 What is widened is rechecked before it is evicted, by the product's own rule, reader and digest: what has the same one is kept and
 registered anew. Time is simulated: WRITES_PER_SECOND, and every answer is asked for once between two writes; so are costs.
@@ -25,6 +25,9 @@ import pymongo
 from pymongo.database import Database
 
 from benchmarks import harness
+from benchmarks.setups.judging import widened_generator
+from benchmarks.setups.judging.captured_world import ANSWER_MS, QUERY_MS
+from benchmarks.setups.judging.guarded import Guard, Records, answer, comparable
 from benchmarks.workloads import captured, mixed
 from benchmarks.workloads.mixed import KINDS
 from quaestor.capture.rereading import Rereader
@@ -33,9 +36,6 @@ from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.model import AfterImage, Document, Invalidated, Query
 from quaestor.planning.plan_cache import plan_of
 from quaestor.testing import servers
-from tests.oracle import widened_generator
-from tests.oracle.captured_world import ANSWER_MS, QUERY_MS
-from tests.oracle.guarded import Guard, Records, answer, comparable
 
 WRITES = 300
 OF_EACH_KIND = 4

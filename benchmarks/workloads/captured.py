@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pymongo
 
-from tests.oracle import captured_shapes as shapes
-from tests.oracle.captured_world import CapturedWorld
+from benchmarks.setups.judging import captured_shapes as shapes
+from benchmarks.setups.judging.captured_world import CapturedWorld
 
 OF_EACH_SHAPE: Final = 2
 _KINDS: Final[Mapping[str, Mapping[str, shapes.Make]]] = {"exact": shapes.EXACT, "widened": shapes.WIDENED}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.setups.judging.guarded import Records
 from quaestor.model import Operation, Query
-from tests.oracle.guarded import Records
 
 RECORDS = 400
 TEXT_INDEX: dict[str, Any] = {

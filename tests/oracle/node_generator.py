@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import bson
 
+from benchmarks.setups.judging.guarded import Records, comparable
 from quaestor.model import Document, Operation, Query
 from quaestor.query import aggregation
-from tests.oracle.guarded import Records, comparable
 
 RECORDS: Final = 40
 TEXT_INDEX: Final[dict[str, Any]] = {

@@ -11,11 +11,11 @@ from typing import Any
 
 import pymongo
 
+from benchmarks.setups.judging.guarded import Guard, Records, answer
 from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.model import AfterImage, Document, Invalidated, MatchType, WriteKind
 from quaestor.planning.plan import plan_query
 from tests.oracle import node_generator
-from tests.oracle.guarded import Guard, Records, answer
 from tests.oracle.node_generator import Cached
 
 MARKS = "marks"

@@ -13,8 +13,8 @@ from typing import Final
 import pymongo
 import pytest
 
-from tests.oracle import captured_shapes as shapes
-from tests.oracle.captured_world import CapturedWorld
+from benchmarks.setups.judging import captured_shapes as shapes
+from benchmarks.setups.judging.captured_world import CapturedWorld
 
 WRITES: Final = 60
 SLOW_WRITES: Final = 400

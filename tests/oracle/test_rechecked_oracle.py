@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from benchmarks.setups.judging import widened_generator as generator
+from benchmarks.setups.judging.guarded import Guard, Records, answer, comparable, populated
 from quaestor.capture.rereading import Rereader
 from quaestor.capture.result_digests import may_be_compared
 from quaestor.model import AfterImage, Invalidated, Query
-from tests.oracle import widened_generator as generator
-from tests.oracle.guarded import Guard, Records, answer, comparable, populated
 
 WRITES: Final = 60
 SLOW_WRITES: Final = 300

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
+from benchmarks.setups.judging import widened_generator as generator
+from benchmarks.setups.judging.guarded import Guard, Records, answer, comparable, populated
 from quaestor.model import AfterImage, Invalidated, Query
 from quaestor.planning.plan import plan_query
-from tests.oracle import widened_generator as generator
-from tests.oracle.guarded import Guard, Records, answer, comparable, populated
 
 WRITES: Final = 150
 SLOW_WRITES: Final = 600

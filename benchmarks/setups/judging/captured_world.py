@@ -11,6 +11,8 @@ import anyio
 import bson
 import pymongo
 
+from benchmarks.setups.judging.captured_shapes import Read
+from benchmarks.setups.judging.guarded import Guard, Records
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.context import recording
 from quaestor.capture.listener import Capture
@@ -19,8 +21,6 @@ from quaestor.capture.views import is_definition
 from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.invalidation.registry.registration_building import Dependency, dependencies, recheckable
 from quaestor.model import AfterImage, CapturedRead
-from tests.oracle.captured_shapes import Read
-from tests.oracle.guarded import Guard, Records
 
 QUERY_MS = 2.0
 ANSWER_MS = 6.0

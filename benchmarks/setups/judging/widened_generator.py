@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from benchmarks.setups.judging.guarded import Records
 from quaestor.model import Document, Operation, Query
-from tests.oracle.guarded import Records
 
 RECORDS: Final = 60
 OTHERS: Final = "others"
