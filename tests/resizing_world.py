@@ -329,11 +329,11 @@ class ResizingWorld:
 
     async def step_app(self, app: App) -> None:
         self.now_ms += 1
-        reader = app._reader
+        reader = app._threads.reader
         try:
             reader._step()
         except EventLayerResetError as error:
-            app._handler.reset(str(error))
+            app._threads.handler.reset(str(error))
             reader._offset = reader._to_mark = reader._beats_offset = None
             reader._beats.clear()
         for _ in range(3):

@@ -30,6 +30,7 @@ from quaestor.observability.tracing import Tracing
 from quaestor.ports import EventLayer, LifetimeEstimator
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 from quaestor.storage import Storage, in_process
@@ -79,6 +80,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.observability.tracing))
     supervisor = Supervisor(telemetry)
+    process = ProcessContext(settings=settings, telemetry=telemetry, clock=clock, supervisor=supervisor)
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
@@ -88,7 +90,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
         storage = in_redis(settings.redis_url, memory, settings, telemetry, events)
     estimator = _recorded(estimator or _estimator(settings), settings, clock)
-    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture, supervisor)
+    registry = _registry(storage.layer, process, events, resolver, capture)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
     )
@@ -182,22 +184,8 @@ def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
 
 
 def _registry(
-    layer: EventLayer,
-    settings: Settings,
-    telemetry: Telemetry,
-    clock: Clock,
-    events: GridEvents,
-    resolver: LateResolver,
-    capture: Capture,
-    supervisor: Supervisor,
+    layer: EventLayer, process: ProcessContext, events: GridEvents, resolver: LateResolver, capture: Capture
 ) -> Registry | NullRegistry:
-    if not settings.grid.enabled:
-        return NullRegistry(
-            layer, settings=settings, telemetry=telemetry, clock=clock,
-            on_invalidated=events.invalidated, on_reset=events.reset, supervisor=supervisor,
-        )  # fmt: skip
-    return Registry(
-        layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
-        on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
-        compare=capture.compare, supervisor=supervisor,
-    )  # fmt: skip
+    if not process.settings.grid.enabled:
+        return NullRegistry(layer, process, events.consequences)
+    return Registry(layer, process, events.consequences, resolver=resolver, compare=capture.compare)

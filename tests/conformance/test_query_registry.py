@@ -20,11 +20,12 @@ from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import AfterImage, CapturedRead, GridShape, Operation, Query, Uncacheable, WriteKind
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, QueryRegistry, Registered
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import PATIENT, eventually, running
 
@@ -109,11 +110,8 @@ def with_grid(kind: str, request: pytest.FixtureRequest, deployment: str) -> Ite
         opened.enter_context(grid(cells, deployment))
         registry = Registry(
             layer,
-            settings=Settings(deployment=deployment, **PATIENT | {"heartbeat_ms": 20}),
-            telemetry=Telemetry(),
-            clock=system_clock,
-            on_invalidated=lambda _: None,
-            on_reset=pytest.fail,
+            ProcessContext.of(Settings(deployment=deployment, **PATIENT | {"heartbeat_ms": 20})),
+            Consequences(invalidated=lambda _: None, reset=pytest.fail),
         )
         opened.callback(registry.stop)
         yield World(layer, registry, deployment)
@@ -125,11 +123,8 @@ def without_grid(deployment: str) -> Iterator[World]:
     with closing(MemoryEventLayer()) as layer:
         registry = NullRegistry(
             layer,
-            settings=Settings(deployment=deployment, heartbeat_ms=20, redis_url="redis://unused", grid=False),
-            telemetry=Telemetry(),
-            clock=system_clock,
-            on_invalidated=lambda _: None,
-            on_reset=pytest.fail,
+            ProcessContext.of(Settings(deployment=deployment, heartbeat_ms=20, redis_url="redis://unused", grid=False)),
+            Consequences(invalidated=lambda _: None, reset=pytest.fail),
         )
         registry.start()
         yield World(layer, registry, deployment)

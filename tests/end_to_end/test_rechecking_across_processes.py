@@ -111,7 +111,7 @@ async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
     would know what to purge."""
     async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (one, two):
         gate, runs = Gate(one), one.runs
-        (held,) = one.quaestor.registry._shared._entries  # type: ignore[union-attr]
+        (held,) = one.quaestor.registry._registrations.shared._entries  # type: ignore[union-attr]
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await eventually(lambda: gate.asked == 1)
         await eventually(lambda: two.quaestor.telemetry.invalidations.evicted._value.get() == 1)

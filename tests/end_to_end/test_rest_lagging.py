@@ -25,7 +25,7 @@ FOR_EVER_MS = 10**14
 @contextmanager
 def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
     """As if the grid had so many columns, and those that these need lagged."""
-    validity: Any = site.quaestor.registry._validity
+    validity: Any = site.quaestor.registry._registrations.validity
     late = {partition_of(one, PARTITIONS) for one in registrations}
     prove, validity.prove = validity.prove, lambda _: None
     until_ms = tuple(1 if column in late else FOR_EVER_MS for column in range(PARTITIONS))

@@ -17,6 +17,7 @@ from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     AfterImage,
@@ -30,6 +31,7 @@ from quaestor.model import (
     WriteKind,
 )
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import PATIENT, eventually
 
@@ -51,11 +53,8 @@ class Column:
         self.heard: list[Invalidated] = []
         self.registry = Registry(
             self.layer,
-            settings=settings,
-            telemetry=self.telemetry,
-            clock=system_clock,
-            on_invalidated=self.heard.extend,
-            on_reset=lambda why: None,
+            ProcessContext.of(settings, telemetry=self.telemetry),
+            Consequences(invalidated=self.heard.extend, reset=lambda why: None),
         )
         self.nodes: list[MatchingNode] = []
         self.stop = threading.Event()

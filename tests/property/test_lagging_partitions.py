@@ -16,6 +16,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_notification
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     Activated,
@@ -29,8 +30,8 @@ from quaestor.model import (
     Operation,
     Query,
 )
-from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.plan_cache import plan_of
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.hand_driven import START_MS, HandClock
 from tests.support import PATIENT
@@ -94,20 +95,21 @@ class World:
 
     def join(self) -> None:
         """An app process that starts now, and hears what was said before."""
+        settings = Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS})
         registry = Registry(
             self.layer,
-            settings=Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS}),
-            telemetry=Telemetry(), clock=self.clock, on_invalidated=lambda _: None, on_reset=pytest.fail,
-        )  # fmt: skip
+            ProcessContext.of(settings, clock=self.clock),
+            Consequences(invalidated=lambda _: None, reset=pytest.fail),
+        )
         self.apps.append(registry)
-        registry._reader._step()
-        registry._reader._step()
+        registry._threads.reader._step()
+        registry._threads.reader._step()
         self.say(self._beat(self.model.shape, self.model.shape.cells[0], NEVER))  # it looks once it has caught up
 
     def say(self, *said: Notification) -> None:
         self.layer.append(streams.notifications("d"), [encode_notification(one) for one in said])
         for app in self.apps:
-            app._reader._step()
+            app._threads.reader._step()
 
     def _beat(self, shape: GridShape, cell: Cell, fresh_ms: int) -> Heartbeat:
         self.model.hear(shape, cell, fresh_ms)
@@ -135,7 +137,7 @@ class World:
             ids = self.dice.choice(list(self.live))
             del self.live[ids]
             for app in self.apps:
-                assert app._validity.dead.keys().isdisjoint(ids)
+                assert app._registrations.validity.dead.keys().isdisjoint(ids)
             self.say(
                 Invalidated(
                     registration_ids=ids[-1:], query_id="", match_type=MatchType.MATCH, version=1, key=1, written_at_ms=1,
@@ -159,7 +161,7 @@ class World:
             with pytest.raises(expected, match=" lags "):
                 await task
             return
-        missing = {one for pending in app._activations.pending.values() for one in pending.missing}
+        missing = {one for pending in app._renewal._activations.pending.values() for one in pending.missing}
         self.say(*(Activated(registration_id=name, cell=cell) for name, cell in missing))
         await _turns()
         ids = (await task).ids

@@ -14,6 +14,7 @@ from quaestor.event_layer.codec import decode_notification, encode_image
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     AfterImage,
@@ -25,8 +26,8 @@ from quaestor.model import (
     Query,
     WriteKind,
 )
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Registered
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import PATIENT
 
@@ -60,11 +61,11 @@ class World:
         self.resets: list[str] = []
         self.app = Registry(
             self.layer,
-            settings=Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS}),
-            telemetry=Telemetry(),
-            clock=self.app_clock,
-            on_invalidated=lambda _: None,
-            on_reset=self.resets.append,
+            ProcessContext.of(
+                Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS}),
+                clock=self.app_clock,
+            ),
+            Consequences(invalidated=lambda _: None, reset=self.resets.append),
         )
         self.version = 4
 
@@ -99,7 +100,7 @@ class World:
             self.tick()
             for cell in cells:
                 self.step(cell)
-            self.app._reader._step()
+            self.app._threads.reader._step()
             self.app.housekeep()
 
     @property
@@ -117,7 +118,7 @@ class World:
             await asyncio.sleep(0)
             for cell in cells:
                 self.step(cell)
-            self.app._reader._step()
+            self.app._threads.reader._step()
         return await task
 
     def dead(self) -> set[str]:
@@ -159,7 +160,7 @@ async def test_the_databases_clock_proves_nothing(world: World, skew_ms: int) ->
     assert world.serving
     world.write(1)
     world.step(cell)
-    world.app._reader._step()
+    world.app._threads.reader._step()
     world.right.now_ms += BOUND_MS + 1
     assert not world.serving
 

@@ -21,6 +21,7 @@ from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import CapturedRead, GridShape, Operation, Query
 from quaestor.observability.telemetry import Telemetry
@@ -28,6 +29,7 @@ from quaestor.ports import EventLayer
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.realtime.stage import StageLoop
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.oracle.standing_world import Subscriber
 from tests.support import PATIENT, Loop, eventually
@@ -84,9 +86,8 @@ class App:
         self.collection = collection
         self.resets: list[str] = []
         self.registry = Registry(
-            layer, settings=settings, telemetry=Telemetry(), clock=system_clock,
-            on_invalidated=lambda _: None, on_reset=self._reset,
-        )  # fmt: skip
+            layer, ProcessContext.of(settings), Consequences(invalidated=lambda _: None, reset=self._reset)
+        )
         self.cached: dict[int, tuple[tuple[str, ...], set[Any], int]] = {}
         self.refused = 0
 
@@ -148,7 +149,7 @@ async def check(app: App, writer: Writer) -> int:
     """With the writer still and the app sure that it has heard of every write, what is live is what the database says."""
     with writer.still():
         moment = system_clock() + 1
-        await eventually(lambda: app.registry._view.oldest_ms() > moment)
+        await eventually(lambda: app.registry._registrations.view.oldest_ms() > moment)
         live = [value for value in app.cached if app.live(value)]
         for value in live:
             ids, _ = await anyio.to_thread.run_sync(app.result, value)

@@ -19,6 +19,7 @@ from quaestor.event_layer.tenancy import by_tenant, origin_of, tenant_of
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     Activated,
@@ -35,8 +36,8 @@ from quaestor.model import (
     Query,
     WriteKind,
 )
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import PATIENT, eventually, running
 
@@ -153,11 +154,8 @@ class App:
         self.invalidated: list[Invalidated] = []
         self.registry = Registry(
             layer,
-            settings=Settings(deployment=deployment, tenant=tenant, **PATIENT | {"heartbeat_ms": 20}),
-            telemetry=Telemetry(),
-            clock=system_clock,
-            on_invalidated=self.invalidated.extend,
-            on_reset=lambda why: None,
+            ProcessContext.of(Settings(deployment=deployment, tenant=tenant, **PATIENT | {"heartbeat_ms": 20})),
+            Consequences(invalidated=self.invalidated.extend, reset=lambda why: None),
         )
 
     async def register(self, version: int) -> tuple[str, ...]:

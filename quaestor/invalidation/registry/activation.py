@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.cancellation import Cancellations
-from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.registration_ids import in_round
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import Activated, Cell, GridShape, Registration
-from quaestor.observability.telemetry import Telemetry
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 
 @dataclass(slots=True)
@@ -67,22 +64,15 @@ class Activations:
     """
 
     def __init__(
-        self,
-        *,
-        shared: SharedRegistrations,
-        sender: QuerySender,
-        cancellations: Cancellations,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
+        self, registrations: ProcessRegistrations, cancellations: Cancellations, process: ProcessContext
     ) -> None:
         self.pending: dict[str, Activation] = {}
-        self._shared = shared
-        self._sender = sender
+        self._shared = registrations.shared
+        self._sender = registrations.sender
         self._cancellations = cancellations
-        self._settings = settings
-        self._telemetry = telemetry
-        self._clock = clock
+        self._settings = process.settings
+        self._telemetry = process.telemetry
+        self._clock = process.clock
 
     async def activate(
         self, registrations: Sequence[Registration], shape: GridShape, *, renewed: bool = False

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
-from quaestor.invalidation.registry.grid_view import GridView
-from quaestor.invalidation.registry.query_sender import QuerySender
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.model import Cancellation
 from quaestor.settings import Settings
 
@@ -17,10 +15,10 @@ class Cancellations:
     """Sender of cancellations to the query partitions concerned, a moment later: nobody waits for them. May be used from several
     threads."""
 
-    def __init__(self, shared: SharedRegistrations, view: GridView, sender: QuerySender, settings: Settings) -> None:
-        self._shared = shared
-        self._view = view
-        self._sender = sender
+    def __init__(self, registrations: ProcessRegistrations, settings: Settings) -> None:
+        self._shared = registrations.shared
+        self._view = registrations.view
+        self._sender = registrations.sender
         self._settings = settings
 
     def cancel(self, registration_ids: Sequence[str]) -> None:

@@ -11,23 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from quaestor.clock import Clock
 from quaestor.errors import DatabaseError, QueryError
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.contributor_pauses import ContributorPauses
 from quaestor.invalidation.registry.due_registrations import DueRegistrations
-from quaestor.invalidation.registry.grid_view import GridView
-from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.registration_ids import in_round
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
-from quaestor.invalidation.registry.validity import Validity
 from quaestor.model import Registration
-from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.contributing import contributing, contributors_of
 from quaestor.planning.plan_cache import plan_of
 from quaestor.realtime.snapshots import Snapshots
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 _MOST_WAITING: Final = 1_000
 _LARGEST: Final = 256 * 1024
@@ -59,26 +54,16 @@ def with_contributors(registration: Registration, snapshots: Snapshots, *, most:
 class ContributorReads:
     """Reader of contributors of one app process. `want` from the event loop; `run` is the body of a thread."""
 
-    def __init__(
-        self,
-        *,
-        validity: Validity,
-        view: GridView,
-        shared: SharedRegistrations,
-        sender: QuerySender,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
-    ) -> None:
-        self._validity = validity
-        self._view = view
-        self._shared = shared
-        self._sender = sender
-        self._settings = settings
-        self._telemetry = telemetry
-        self._clock = clock
-        self._most = settings.grid.max_contributors
-        self._waiting = DueRegistrations(clock, most=_MOST_WAITING)
+    def __init__(self, registrations: ProcessRegistrations, process: ProcessContext) -> None:
+        self._validity = registrations.validity
+        self._view = registrations.view
+        self._shared = registrations.shared
+        self._sender = registrations.sender
+        self._settings = process.settings
+        self._telemetry = process.telemetry
+        self._clock = process.clock
+        self._most = process.settings.grid.max_contributors
+        self._waiting = DueRegistrations(process.clock, most=_MOST_WAITING)
         self._pauses = ContributorPauses()
 
     def want(self, registrations: Sequence[Registration], *, renewed: bool = False) -> None:

@@ -32,6 +32,25 @@ class Subject(Generic[Event]):
             listener(event)
 
 
+def _nothing(shape: GridShape) -> None:
+    """Do nothing about another generation of the grid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequences:
+    """Consequences of notifications for the other parts of a process, all of them called in the thread that reads notifications.
+
+    invalidated: called with every batch of `Invalidated`, after they were marked dead.
+    reset: called when no stored answer can be trusted any more: the event layer lost its data, notifications were missed,
+        the grid was re-partitioned. Nothing is served until the registry resumes.
+    succeeded: called when another generation of the grid is relied on. It may raise EventLayerError, which is a reset.
+    """
+
+    invalidated: Callable[[Sequence[Invalidated]], None]
+    reset: Callable[[str], None]
+    succeeded: Callable[[GridShape], None] = _nothing
+
+
 @dataclass(frozen=True, slots=True)
 class GridEvents:
     """Kinds of events. Listeners are called in the thread that reads notifications, and must not block.
@@ -44,3 +63,8 @@ class GridEvents:
     invalidated: Subject[Sequence[Invalidated]] = field(default_factory=Subject)
     reset: Subject[str] = field(default_factory=Subject)
     succeeded: Subject[GridShape] = field(default_factory=Subject)
+
+    @property
+    def consequences(self) -> Consequences:
+        """The events, as a registry publishes them."""
+        return Consequences(invalidated=self.invalidated, reset=self.reset, succeeded=self.succeeded)

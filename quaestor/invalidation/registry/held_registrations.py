@@ -71,14 +71,14 @@ class HeldRegistrations:
         origin: str,
         limit_ms: int,
         clock: Clock,
-        wanted: Callable[[str, str], bool],
+        wanted: Callable[[str, str], bool] = lambda name, query_id: False,
     ) -> None:
         self.rechecker: Rechecker | None = None
+        self.wanted = wanted
         self._validity = validity
         self._origin = origin
         self._limit_ms = limit_ms
         self._clock = clock
-        self._wanted = wanted
         self._held: dict[str, _Hold] = {}
         self._rounds: dict[str, int] = {}
         self._settled: list[tuple[str, bool]] = []
@@ -124,7 +124,7 @@ class HeldRegistrations:
         if not written or told.certain or (hold is None and name in self._validity.dead):
             return False
         own = name.startswith(self._origin)
-        if own and (self.rechecker is None or not self._wanted(name, told.query_id)):
+        if own and (self.rechecker is None or not self.wanted(name, told.query_id)):
             if self.rechecker is not None:
                 self.rechecker.given_up(replace(told, registration_ids=(name,)))
             return False

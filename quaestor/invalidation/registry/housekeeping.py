@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-from quaestor.clock import Clock
 from quaestor.event_layer import codec
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.freshness import Freshness
-from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.lag_monitor import LagMonitor
-from quaestor.invalidation.registry.query_sender import QuerySender
-from quaestor.invalidation.registry.recheck_rule import RecheckRule
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.usage_reports import Served, UsageReports
-from quaestor.invalidation.registry.validity import Validity
-from quaestor.observability.telemetry import Telemetry
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 
 class Housekeeping:
-    """Expired registrations, old tombstones, usage reports and metrics. Use from one thread.
-
-    origin: of this process; its registrations' ids begin with it.
-    """
+    """Expired registrations, old tombstones, usage reports and metrics. Use from one thread."""
 
     def __init__(
-        self,
-        *,
-        origin: str,
-        validity: Validity,
-        view: GridView,
-        shared: SharedRegistrations,
-        cancellations: Cancellations,
-        sender: QuerySender,
-        rule: RecheckRule,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
+        self, registrations: ProcessRegistrations, cancellations: Cancellations, process: ProcessContext
     ) -> None:
-        self._origin = origin
-        self._validity = validity
-        self._view = view
-        self._shared = shared
+        settings = process.settings
+        self._origin = registrations.origin
+        self._validity = registrations.validity
+        self._view = registrations.view
+        self._shared = registrations.shared
         self._cancellations = cancellations
-        self._sender = sender
-        self._rule = rule
-        self._telemetry = telemetry
-        self._clock = clock
+        self._sender = registrations.sender
+        self._rule = registrations.rule
+        self._telemetry = process.telemetry
+        self._clock = process.clock
         self._bound_ms = settings.grid.staleness_bound_ms
         self._usage = UsageReports(deployment=settings.deployment, tenant=settings.owner)
-        self._lag = LagMonitor(telemetry, bound_ms=self._bound_ms, begun_ms=clock())
+        self._lag = LagMonitor(process.telemetry, bound_ms=self._bound_ms, begun_ms=process.clock())
 
     def run(self, served: Served) -> None:
         """Cancel what no copy needs any more, forget old tombstones, report what was read.

@@ -6,66 +6,49 @@ refuses the entry; the effects follow on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from quaestor.clock import Clock
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.freshness import Freshness
-from quaestor.invalidation.registry.grid_view import Change, GridView
-from quaestor.invalidation.registry.held_registrations import HeldRegistrations
+from quaestor.invalidation.registry.grid_events import Consequences
+from quaestor.invalidation.registry.grid_view import Change
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.registration_ids import round_of
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
-from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
-from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Notification, Refused, Renewed, Version
-from quaestor.observability.event_log import EventLog
+from quaestor.model import Activated, Cell, Heartbeat, Invalidated, Notification, Refused, Renewed, Version
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 
 class NotificationHandler:
     """Implements NotificationTaker for a Registry; all but resume() is called in the reading thread.
 
-    bound_ms: how stale an answer may be.
-    origin: of this process.
-    held: registrations whose queries are run again before what relies on them is evicted.
-    on_invalidated, on_reset, on_succeeded: see Registry.
-    watermark: the newest version that the grid has told of.
+    watermark: the newest version that the grid has reported.
     """
 
     def __init__(
         self,
-        *,
-        origin: str,
-        validity: Validity,
-        held: HeldRegistrations,
-        view: GridView,
-        shared: SharedRegistrations,
+        registrations: ProcessRegistrations,
         activations: Activations,
         cancellations: Cancellations,
         progress: WriteProgress,
-        bound_ms: int,
-        telemetry: EventLog,
-        clock: Clock,
-        on_invalidated: Callable[[Sequence[Invalidated]], None],
-        on_reset: Callable[[str], None],
-        on_succeeded: Callable[[GridShape], None],
+        process: ProcessContext,
+        consequences: Consequences,
     ) -> None:
         self.watermark: Version = 0
-        self._origin = origin
-        self._validity = validity
-        self._held = held
-        self._view = view
-        self._shared = shared
+        self._origin = registrations.origin
+        self._validity = registrations.validity
+        self._held = registrations.held
+        self._view = registrations.view
+        self._shared = registrations.shared
         self._activations = activations
         self._cancellations = cancellations
         self._progress = progress
-        self._bound_ms = bound_ms
-        self._telemetry = telemetry
-        self._clock = clock
-        self._on_invalidated = on_invalidated
-        self._on_reset = on_reset
-        self._on_succeeded = on_succeeded
+        self._bound_ms = process.settings.grid.staleness_bound_ms
+        self._telemetry = process.telemetry
+        self._clock = process.clock
+        self._consequences = consequences
         self._suspended = False
         self._withheld: frozenset[str] = frozenset()
 
@@ -92,7 +75,7 @@ class NotificationHandler:
         if complete and not self._suspended and not self._withheld:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
-            self._on_invalidated(invalidated)
+            self._consequences.invalidated(invalidated)
             # The cell that fired has forgotten them; the others of the query partition have to be told.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
         self._held.tell()
@@ -107,7 +90,7 @@ class NotificationHandler:
         self._held.clear()
         self._shared.withdraw_all()
         self._activations.refuse_all(why)
-        self._on_reset(why)
+        self._consequences.reset(why)
         self._held.tell()
 
     def withhold(self, why: str) -> None:
@@ -146,6 +129,6 @@ class NotificationHandler:
             self._activations.refuse_all("the grid was partitioned anew meanwhile")
             self._telemetry.event("registry.grid_succeeded", shape=str(beat.shape))
             try:
-                self._on_succeeded(beat.shape)
+                self._consequences.succeeded(beat.shape)
             except EventLayerError as error:
                 self.reset(f"the grid that has taken over could not be told what has changed: {error}")

@@ -11,14 +11,12 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from quaestor.clock import Clock
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.event_layer import codec, offsets, streams
 from quaestor.event_layer.bounds import doubtful_after_ms
 from quaestor.model import Notification
-from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer, StreamEntry
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 LOOK_BACK_MS = 120_000
 """How far back a starting process reads at least, to know the dead among what others have stored."""
@@ -52,15 +50,15 @@ class NotificationReader:
     known_since_ms: of what was stored before, it is not known whether it was invalidated (event layer's clock).
     """
 
-    def __init__(
-        self, layer: EventLayer, *, settings: Settings, telemetry: EventLog, clock: Clock, taker: NotificationTaker
-    ) -> None:
+    def __init__(self, layer: EventLayer, process: ProcessContext, *, taker: NotificationTaker) -> None:
+        settings = process.settings
         self.caught_up = False
         self.known_since_ms = 0
         self._layer = layer
-        self._settings = settings
-        self._telemetry = telemetry
-        self._clock = clock
+        self._retention_ms = settings.grid.retention_ms
+        self._heartbeat_ms = settings.grid.heartbeat_ms
+        self._telemetry = process.telemetry
+        self._clock = process.clock
         self._taker = taker
         tenant = settings.owner
         self._stream = streams.notifications(settings.deployment, tenant)
@@ -106,7 +104,7 @@ class NotificationReader:
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()
         now_ms = self._clock()
-        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.grid.retention_ms):
+        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._taker.reset("notifications were trimmed before they were read")
@@ -129,7 +127,7 @@ class NotificationReader:
 
     def _read(self, offset: str) -> list[StreamEntry]:
         """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
-        wait_ms = self._settings.grid.heartbeat_ms
+        wait_ms = self._heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
         positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}

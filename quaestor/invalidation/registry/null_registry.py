@@ -5,10 +5,10 @@ Nothing can be registered, so nothing that depends on a query is ever stored; ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.held_registrations import HeldRegistrations
 from quaestor.invalidation.registry.notification_reader import NotificationReader
 from quaestor.invalidation.registry.registry import new_origin
@@ -16,10 +16,9 @@ from quaestor.invalidation.registry.usage_reports import Served
 from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Renewed, Version
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
-from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
+from quaestor.runtime.supervision.supervisor import KeptThread
 
 
 class InvalidationListener:
@@ -27,28 +26,17 @@ class InvalidationListener:
     of what its owner rechecks only what dies.
 
     origin: of this process.
-    on_invalidated, on_reset: see Registry.
     """
 
-    def __init__(
-        self,
-        *,
-        origin: str,
-        settings: Settings,
-        clock: Clock,
-        on_invalidated: Callable[[Sequence[Invalidated]], None],
-        on_reset: Callable[[str], None],
-    ) -> None:
-        self._clock = clock
-        self._on_invalidated = on_invalidated
-        self._on_reset = on_reset
+    def __init__(self, process: ProcessContext, consequences: Consequences, *, origin: str) -> None:
+        self._clock = process.clock
+        self._consequences = consequences
         self._validity = Validity()
         self._held = HeldRegistrations(
             self._validity,
             origin=origin,
-            limit_ms=2 * settings.grid.recheck_ms,
-            clock=clock,
-            wanted=lambda name, query_id: False,
+            limit_ms=2 * process.settings.grid.recheck_ms,
+            clock=process.clock,
         )
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
@@ -62,18 +50,17 @@ class InvalidationListener:
         invalidated += self._held.over() if complete else []
         self._validity.forget_dead(now_ms=self._clock())
         if invalidated:
-            self._on_invalidated(invalidated)
+            self._consequences.invalidated(invalidated)
 
     def reset(self, why: str) -> None:
         """Hand on that something was missed."""
-        self._on_reset(why)
+        self._consequences.reset(why)
 
 
 class NullRegistry:
     """Implements ports.QueryRegistry without a grid. With a Redis it listens to the notification pipeline all the same: what
     another process outdates is outdated here too.
 
-    on_invalidated, on_reset: see Registry.
     shape: there is none.
     progress: there is none.
     known_since_ms: nothing is guarded that could have been invalidated unseen.
@@ -83,30 +70,13 @@ class NullRegistry:
     progress: WriteProgress | None = None
     known_since_ms = 0
 
-    def __init__(
-        self,
-        layer: EventLayer,
-        *,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
-        on_invalidated: Callable[[Sequence[Invalidated]], None],
-        on_reset: Callable[[str], None],
-        supervisor: Supervisor | None = None,
-    ) -> None:
-        self._supervisor = supervisor or Supervisor(telemetry)
-        self.origin = new_origin(settings)
-        self._telemetry = telemetry
-        self._reader = NotificationReader(
-            layer,
-            settings=settings,
-            telemetry=telemetry,
-            clock=clock,
-            taker=InvalidationListener(
-                origin=self.origin, settings=settings, clock=clock, on_invalidated=on_invalidated, on_reset=on_reset
-            ),
-        )
-        self._listens = settings.redis_url is not None
+    def __init__(self, layer: EventLayer, process: ProcessContext, consequences: Consequences) -> None:
+        self._supervisor = process.supervisor
+        self.origin = new_origin(process.settings)
+        self._telemetry = process.telemetry
+        listener = InvalidationListener(process, consequences, origin=self.origin)
+        self._reader = NotificationReader(layer, process, taker=listener)
+        self._listens = process.settings.redis_url is not None
         self._thread: KeptThread | None = None
 
     def watermark(self) -> Version:

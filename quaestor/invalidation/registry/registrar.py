@@ -7,63 +7,51 @@ from collections.abc import Callable, Iterable, Sequence
 
 from quaestor.capture.result_digests import may_be_compared
 from quaestor.capture.views import is_definition
-from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
-from quaestor.invalidation.registry.grid_view import GridView
-from quaestor.invalidation.registry.recheck_rule import RecheckRule
+from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
 from quaestor.invalidation.registry.registration_ids import id_for, round_of
 from quaestor.invalidation.registry.resolving import Resolver
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.surrogate_tags import everything_tag, tag
-from quaestor.invalidation.registry.validity import Validity
 from quaestor.model import CapturedRead, GridShape, Uncacheable, Version
-from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import widening
 from quaestor.ports import Registered
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 
 
 class Registrar:
     """Maker of registrations. Use from one event loop.
 
-    origin: of this process; its registrations' ids begin with it.
     resolver: None: reads are taken as they are.
     compare: receives the views whose results are worth a digest (CapturedRead.digest).
     """
 
     def __init__(
         self,
-        *,
-        origin: str,
-        resolver: Resolver | None,
-        validity: Validity,
-        view: GridView,
-        shared: SharedRegistrations,
+        registrations: ProcessRegistrations,
         activations: Activations,
         contributor_reads: ContributorReads,
-        rule: RecheckRule,
+        process: ProcessContext,
+        *,
+        resolver: Resolver | None,
         compare: Callable[[Iterable[str]], None],
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
     ) -> None:
-        self._origin = origin
+        self._origin = registrations.origin
         self._resolver = resolver
-        self._validity = validity
-        self._view = view
-        self._shared = shared
+        self._validity = registrations.validity
+        self._view = registrations.view
+        self._shared = registrations.shared
         self._activations = activations
         self._contributor_reads = contributor_reads
-        self._rule = rule
-        self._settings = settings
-        self._rechecks = settings.grid.recheck != "off"
+        self._rule = registrations.rule
+        self._settings = process.settings
+        self._rechecks = process.settings.grid.recheck != "off"
         self._compare = compare
-        self._telemetry = telemetry
-        self._clock = clock
+        self._telemetry = process.telemetry
+        self._clock = process.clock
         self._counter = itertools.count(1)
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:

@@ -13,43 +13,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
-from quaestor.clock import Clock
-from quaestor.errors import RegistrationRefusedError
 from quaestor.event_layer.tenancy import origin_of
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.freshness import Freshness
-from quaestor.invalidation.registry.grid_view import GridView
-from quaestor.invalidation.registry.held_registrations import HeldRegistrations, Rechecker
+from quaestor.invalidation.registry.grid_events import Consequences
+from quaestor.invalidation.registry.held_registrations import Rechecker
+from quaestor.invalidation.registry.held_renewal import HeldRenewal
 from quaestor.invalidation.registry.housekeeping import Housekeeping
 from quaestor.invalidation.registry.notification_handler import NotificationHandler
-from quaestor.invalidation.registry.notification_reader import NotificationReader
-from quaestor.invalidation.registry.query_sender import QuerySender
-from quaestor.invalidation.registry.recheck_rule import RecheckRule
+from quaestor.invalidation.registry.process_registrations import process_registrations
 from quaestor.invalidation.registry.registrar import Registrar
+from quaestor.invalidation.registry.registry_threads import RegistryThreads
 from quaestor.invalidation.registry.resolving import Resolver
-from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.usage_reports import Served
-from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
-from quaestor.model import CapturedRead, GridShape, Invalidated, Registration, Version
-from quaestor.observability.telemetry import Telemetry
+from quaestor.model import CapturedRead, GridShape, Registration, Version
 from quaestor.ports import EventLayer, Registered
 from quaestor.realtime.snapshots import Snapshots
-from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 
 
 def new_origin(settings: Settings) -> str:
     """A name for one app process of a tenant, unlike any other's."""
     return origin_of(settings.owner, settings.deployment, uuid.uuid4().hex[:12])
-
-
-def _nothing(shape: GridShape) -> None:
-    """What is done when another generation of the grid is relied on, if nobody cares."""
 
 
 def _ignore(views: Iterable[str]) -> None:
@@ -59,99 +49,58 @@ def _ignore(views: Iterable[str]) -> None:
 class Registry:
     """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
 
-    on_invalidated: called in the reading thread with every batch of `Invalidated`, after they were marked dead.
-    on_reset: called in the reading thread when nothing stored can be trusted any more (the event layer lost its data,
-        notifications were missed, the grid was re-partitioned). Nothing is served until resume() is called.
-    on_succeeded: called in the reading thread when another generation of the grid is relied on; may raise EventLayerError,
-        which is a reset.
     resolver: None: reads are registered as they are.
     compare: see Registrar.
     origin: the ids of this process's registrations begin with it.
     progress: of the grid through the writes.
-    live, lagging, serving, caught_up, lagging_partitions: see Validity; bound here, so that a hit takes no step more.
+    live, lagging, serving: see Validity; bound here, so that a hit takes no further step.
     held, renewals: see HeldRegistrations.any_held and rounds.
     """
 
     def __init__(
         self,
         layer: EventLayer,
+        process: ProcessContext,
+        consequences: Consequences,
         *,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
-        on_invalidated: Callable[[Sequence[Invalidated]], None],
-        on_reset: Callable[[str], None],
-        on_succeeded: Callable[[GridShape], None] = _nothing,
         resolver: Resolver | None = None,
         compare: Callable[[Iterable[str]], None] = _ignore,
-        supervisor: Supervisor | None = None,
     ) -> None:
-        self._supervisor = supervisor or Supervisor(telemetry)
-        self.origin = new_origin(settings)
-        self._layer = layer
-        self._clock = clock
-        self._recheck_s = settings.grid.recheck_ms / 1000
-        self._validity = validity = Validity()
-        self.live, self.lagging = validity.live, validity.lagging
-        self.serving, self.caught_up = validity.serving, validity.caught_up
-        self.lagging_partitions = validity.lagging_partitions
-        self._view = view = GridView()
-        self.progress = WriteProgress(view)
-        self._shared = shared = SharedRegistrations(validity.dead)
-        self._sender = sender = QuerySender(layer, telemetry)
-        self._rule = rule = RecheckRule(settings.grid.recheck)
-        self._held = held = HeldRegistrations(
-            validity,
-            origin=self.origin,
-            limit_ms=2 * settings.grid.recheck_ms,
-            clock=clock,
-            wanted=self._recheck_wanted,
-        )
+        self.origin = new_origin(process.settings)
+        self._clock = process.clock
+        self._registrations = registrations = process_registrations(layer, process, origin=self.origin)
+        validity, held = registrations.validity, registrations.held
+        self.live, self.lagging, self.serving = validity.live, validity.lagging, validity.serving
         self.held, self.renewals = held.any_held, held.rounds
-        shared.held = held.names
-        self._cancellations = cancellations = Cancellations(shared, view, sender, settings)
-        self._activations = activations = Activations(
-            shared=shared, sender=sender, cancellations=cancellations,
-            settings=settings, telemetry=telemetry, clock=clock,
-        )  # fmt: skip
-        self._contributor_reads = ContributorReads(
-            validity=validity, view=view, shared=shared, sender=sender,
-            settings=settings, telemetry=telemetry, clock=clock,
-        )  # fmt: skip
+        self.progress = WriteProgress(registrations.view)
+        self._cancellations = Cancellations(registrations, process.settings)
+        activations = Activations(registrations, self._cancellations, process)
+        contributor_reads = ContributorReads(registrations, process)
+        self._renewal = HeldRenewal(registrations, activations, contributor_reads, process)
         self._registrar = Registrar(
-            origin=self.origin, resolver=resolver, validity=validity, view=view, shared=shared, activations=activations,
-            contributor_reads=self._contributor_reads, rule=rule, compare=compare,
-            settings=settings, telemetry=telemetry, clock=clock,
-        )  # fmt: skip
-        self._handler = NotificationHandler(
-            origin=self.origin, validity=validity, held=held, view=view, shared=shared, activations=activations,
-            cancellations=cancellations,
-            progress=self.progress, bound_ms=settings.grid.staleness_bound_ms, telemetry=telemetry, clock=clock,
-            on_invalidated=on_invalidated, on_reset=on_reset, on_succeeded=on_succeeded,
-        )  # fmt: skip
-        self._reader = NotificationReader(
-            layer, settings=settings, telemetry=telemetry, clock=clock, taker=self._handler
+            registrations, activations, contributor_reads, process, resolver=resolver, compare=compare
         )
-        self._housekeeping = Housekeeping(
-            origin=self.origin, validity=validity, view=view, shared=shared, cancellations=cancellations, sender=sender,
-            rule=rule, settings=settings, telemetry=telemetry, clock=clock,
-        )  # fmt: skip
-        self._threads: list[KeptThread] = []
-        self._stopped = False
+        handler = NotificationHandler(
+            registrations, activations, self._cancellations, self.progress, process, consequences
+        )
+        self._threads = RegistryThreads(
+            layer, process, sender=registrations.sender, handler=handler, contributor_reads=contributor_reads
+        )
+        self._housekeeping = Housekeeping(registrations, self._cancellations, process)
 
     @property
     def shape(self) -> GridShape | None:
-        """Shape of the grid, as the heartbeats tell; None until the first."""
-        return self._view.shape
+        """Shape of the grid, as the heartbeats show it; None until the first."""
+        return self._registrations.view.shape
 
     @property
     def known_since_ms(self) -> int:
         """See ports.QueryRegistry."""
-        return self._reader.known_since_ms
+        return self._threads.reader.known_since_ms
 
     def watermark(self) -> Version:
         """See ports.QueryRegistry."""
-        return self._handler.watermark
+        return self._threads.handler.watermark
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
         """See ports.QueryRegistry."""
@@ -159,50 +108,40 @@ class Registry:
 
     def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         """See ports.QueryRegistry."""
+        shared, rule = self._registrations.shared, self._registrations.rule
         for registration_id in registration_ids:
-            self._shared.lease(registration_id, until_ms=until_ms)
-            query_id = self._shared.query_of(registration_id) if cost_ms else None
+            shared.lease(registration_id, until_ms=until_ms)
+            query_id = shared.query_of(registration_id) if cost_ms else None
             if query_id is not None:
-                self._rule.answered(query_id, cost_ms=cost_ms)
+                rule.answered(query_id, cost_ms=cost_ms)
+
+    def caught_up(self, *, now_ms: int) -> bool:
+        """See Validity."""
+        return self._registrations.validity.caught_up(now_ms=now_ms)
+
+    def lagging_partitions(self, *, now_ms: int) -> list[int]:
+        """See Validity."""
+        return self._registrations.validity.lagging_partitions(now_ms=now_ms)
 
     async def settled(self, registration_ids: Sequence[str]) -> None:
         """See ports.QueryRegistry."""
-        await self._held.settled(registration_ids, within_s=self._recheck_s)
+        await self._renewal.settled(registration_ids)
 
     def recheck_by(self, rechecker: Rechecker) -> None:
-        """Have queries run again before what relies on them is evicted, from now on."""
-        self._held.rechecker = rechecker
+        """See HeldRenewal."""
+        self._renewal.recheck_by(rechecker)
 
     def renewable(self, name: str) -> Registration | None:
-        """The registration behind a name that is held; None if it is held no longer, or nothing needs it any more."""
-        return self._shared.renewable(name) if self._held.any_held((name,)) else None
+        """See HeldRenewal."""
+        return self._renewal.renewable(name)
 
     async def renew(self, names: Sequence[str], *, since: Version, read_at: Version) -> list[Registration]:
-        """Activate one more round of these, whose results were read again and are the same; returns those that still matter.
-
-        Raises RegistrationRefusedError; then none of them is active.
-        """
-        shape = self.shape
-        rounds = [self._shared.next_round(name, since=since, read_at=read_at) for name in names]
-        registrations = [one for one in rounds if one is not None]
-        if shape is None:
-            raise RegistrationRefusedError("the matching grid has to prove itself anew")
-        if registrations:
-            await self._activations.activate(registrations, shape, renewed=True)
-        renewed = [one for one in registrations if self._shared.is_current(one.id)]
-        self._contributor_reads.want(renewed, renewed=True)
-        return renewed
+        """See HeldRenewal."""
+        return await self._renewal.renew(names, since=since, read_at=read_at)
 
     def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:
-        """Note for the next time how a recheck has ended."""
-        self._rule.rechecked(query_id, kept=kept, query_ms=query_ms)
-
-    def _recheck_wanted(self, name: str, query_id: str) -> bool:
-        """Whether a held registration of this process is to be rechecked: not one that is being made."""
-        rechecker = self._held.rechecker
-        if rechecker is None or name in self._activations.pending or self._shared.renewable(name) is None:
-            return False
-        return self._rule.wanted(query_id, now_ms=self._clock(), waiting=rechecker.waiting)
+        """See HeldRenewal."""
+        self._renewal.rechecked(query_id, kept=kept, query_ms=query_ms)
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
         """Cancel what a response relied on that is gone: the grid forgets these, but for those that others rely on too. Unknown
@@ -211,7 +150,7 @@ class Registry:
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
         """Prolong the tombstones of registrations whose effects are not settled yet."""
-        self._validity.keep_dead(registration_ids, now_ms=self._clock())
+        self._registrations.validity.keep_dead(registration_ids, now_ms=self._clock())
 
     def housekeep(self, served: Served = ()) -> None:
         """Keep house, once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from
@@ -223,42 +162,25 @@ class Registry:
 
     def resume(self) -> None:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
-        self._handler.resume()
+        self._threads.handler.resume()
 
     def withhold(self, why: str) -> None:
         """Serve nothing from cache until `release`: a service is down without which some changes are not seen."""
-        self._handler.withhold(why)
+        self._threads.handler.withhold(why)
 
     def release(self, why: str) -> None:
         """Serve again when the grid proves itself next, unless there are other reasons not to."""
-        self._handler.release(why)
+        self._threads.handler.release(why)
 
     def read_contributors(self, snapshots: Snapshots) -> None:
-        """Begin to read what contributes to registered results, in a thread of its own, which ends with the others."""
-        self._threads.append(
-            self._supervisor.thread(
-                "contributors",
-                partial(self._contributor_reads.run, snapshots),
-                wake=self._contributor_reads.end,
-            )
-        )
+        """See RegistryThreads."""
+        self._threads.read_contributors(snapshots)
 
     def start(self) -> None:
-        """Start both threads. After a stop nothing counts that lived in this process's event layer: it is empty now."""
-        if self._stopped and self._layer.immediate:
-            self._handler.reset("started again after a stop")
-            self._reader.forget()
-        self._stopped = False
-        self._threads = [
-            self._supervisor.thread("sender", self._sender.run, wake=self._sender.end),
-            self._supervisor.thread("notifications", self._reader.run),
-        ]
+        """See RegistryThreads."""
+        self._threads.start()
 
     def stop(self) -> None:
-        """End both threads; nothing is served any more. Blocks until they have ended."""
-        self._stopped = True
-        for thread in self._threads:
-            thread.tell()
-        for thread in self._threads:
-            thread.stop()
-        self._validity.prove(Freshness())
+        """End all threads; nothing is served any more. Blocks until they have ended."""
+        self._threads.stop()
+        self._registrations.validity.prove(Freshness())
