@@ -21,10 +21,12 @@ from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import AfterImage, CapturedRead, Cell, GridShape, Operation, Query, Version, WriteKind
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Registered, StreamEntry
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 
 BOUND_MS = 40
@@ -141,11 +143,8 @@ class ResizingWorld:
         )
         app = App(
             Connection(self.layer),
-            settings=settings,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            on_invalidated=lambda _: None,
-            on_reset=reset,
+            ProcessContext.of(settings, telemetry=self.telemetry, clock=self.clock),
+            Consequences(invalidated=lambda _: None, reset=reset),
         )
         app.tenant, app.cleared_ms = tenant, self.layer.lost_ms  # the shared store lies where the pipelines lie
         return app
