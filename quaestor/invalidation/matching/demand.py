@@ -61,8 +61,8 @@ class Demand:
             at_ms, then = entry
             self.add(query_id, 1, now_ms=now_ms)
             if now_ms < at_ms + TURNED_AWAY_MS and self.of(query_id, now_ms=now_ms) < 2 * then + 2:
-                return "it had to make room a moment ago, and is not wanted more than it was"
+                return "the query was evicted for room a moment ago, and its demand has not grown enough"
             del self._evicted[query_id]
         if len(self._failed) and self._failed.of(query_id, now_ms=now_ms) > _FAILURES:
-            return "its predicate failed several times within the last minutes"
+            return "the predicate of the query failed several times within the last minutes"
         return None

@@ -98,7 +98,7 @@ class Eviction:
             yield from list(elements(self._unindexed(own, newcomer, now_ms).queries))
         while tenants.registrations > limits.registrations or tenants.bytes > room:
             if chosen >= _MOST_EVICTED:
-                raise NoRoomError(f"{_MOST_EVICTED} queries made room for it, and it is still too large")
+                raise NoRoomError(f"{_MOST_EVICTED} queries were evicted for its room, and the cell is still too full")
             chosen += 1
             yield self._worst(newcomer, now_ms)
 

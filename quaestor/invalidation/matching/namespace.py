@@ -1,8 +1,8 @@
-"""One namespace of a node: its queries, their filters and members, and which registrations a write changes.
+"""Namespace of a node: its queries, with filters and members, and the search for registrations that a write changes.
 
-Three ways lead from a write to registrations: the members (the record is in a result), the index asked with the image
-after the write, and, for results whose members are not known, the index asked with the image before it. Where that is
-unknown too, every such result of the namespace is concerned.
+Three ways lead from a write to registrations. The members lead to results that hold the record. The index, searched with the
+image after the write, leads to results that it enters. For results with unknown members the index is searched with the image
+before the write too. If that image is unknown, the write concerns every such result of the namespace.
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ from quaestor.query.compiled import CompiledQuery
 from quaestor.query.encoding import OPTIONS
 
 Changes = dict[LiveRegistration, MatchType]
-"""Registrations whose result a write changes, each with how."""
+"""Registrations whose result a write changes, each with the match type of its change."""
 
 _FEW: Final = 8
-"""Once a predicate has so few queries left it is seen to whose they are: a dictionary that shrinks finds its first entry
-slowly."""
+"""Number of remaining queries from which a predicate's tenant is checked: a shrunken dictionary finds its first entry slowly."""
 
 
 @dataclass(slots=True, eq=False)
 class Namespace:
-    """Everything that a node keeps for one namespace. Incremental; not thread-safe.
+    """All content of a node for one namespace. Incremental; not thread-safe.
 
-    index: finds the filters.
-    filters: by identity.
-    members: record hash -> registrations whose result holds it.
-    unremembered: queries with registrations that need to know how the record was before.
-    unremembered_by_id: those of them whose filter names the `_id`s of all records that it can match.
+    index: index of the filters.
+    filters: filters by identity.
+    members: registrations whose result holds a record, by record hash.
+    unremembered: queries with registrations that need to know whether the record matched before.
+    unremembered_by_id: the same, for queries whose filter names the `_id`s of all records that it can match.
     always: queries that every write changes.
-    foreign: what pipelines read here besides their own records.
-    unindexed: the filters that nearly every write tries for the sake of cached results, by the tenant who brought them.
-    unindexed_filters: how many.
-    tried, epoch: how often it is written, see trial_rates.py.
-    subscribed: the sides of subscribed queries, if there are any.
+    foreign: reads of pipelines in this namespace besides their own records.
+    unindexed: filters that nearly every write tries for cached results, by the tenant that brought them.
+    unindexed_filters: number of these filters.
+    tried, epoch: rate of writes to the namespace, see trial_rates.py.
+    subscribed: sides of subscribed queries, if there are any.
     """
 
     index: QueryIndex = field(default_factory=QueryIndex)
@@ -71,7 +70,7 @@ class Namespace:
 
     @property
     def empty(self) -> bool:
-        """Nothing is kept, so the namespace can be forgotten."""
+        """Whether the namespace holds nothing, so that it can be forgotten."""
         return not (self.filters or self.always or self.foreign or self.subscribed)
 
     def open(self, query: ActiveQuery, plan: QueryPlan) -> None:
@@ -86,10 +85,10 @@ class Namespace:
         query.filter = item
 
     def shared_filter(self, predicate: CompiledQuery, condition: Document, access: tuple[Access, ...]) -> Filter:
-        """The filter with this predicate, a new one if it is not known. To be handed to `release` when nothing uses it.
+        """Return the filter with this predicate, a new one if it is unknown. Pass it to `release` when it is no longer used.
 
-        condition: the same, as a document.
-        access: its access paths, best first.
+        condition: the predicate as a document.
+        access: access paths of the predicate, best first.
         """
         item = self.filters.get(predicate.identity)
         if item is None:
@@ -133,7 +132,7 @@ class Namespace:
             self.unindexed_filters += 1
 
     def _discharge(self, item: Filter) -> None:
-        """Take the filter off the account it is on."""
+        """Take the filter off its account."""
         tenant, item.tenant = item.tenant, None
         if item.broad and tenant is not None:
             filters = self.unindexed[tenant]
@@ -143,7 +142,7 @@ class Namespace:
                 del self.unindexed[tenant], tenant.unindexed[self]
 
     def add(self, live: LiveRegistration) -> None:
-        """Match a registration, of a query that is open, from now on."""
+        """Match a registration of an open query from now on."""
         for member in live.members or ():
             self.members[member] = added(self.members.get(member), live)
         if live.needs_before:
@@ -161,7 +160,7 @@ class Namespace:
                 self.members[member] = slot
 
     def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally) -> Changes:
-        """The registrations whose results this write changes, each with how."""
+        """Return the registrations whose results this write changes, each with its match type."""
         image = entry.image
         results = PredicateResults(image, predicates, tally)
         changes: Changes = {}
@@ -198,7 +197,7 @@ class Namespace:
         return changes
 
     def _concerned_before(self, entry: Retained, results: PredicateResults) -> Iterator[LiveRegistration]:
-        """Registrations without remembered members whose result the record may have been in before the write."""
+        """Yield registrations with unknown members whose result may have held the record before the write."""
         image = entry.image
         if self.unremembered_by_id:
             for item in self.index.naming(image.key):
@@ -213,7 +212,7 @@ class Namespace:
 
 
 def judged(live: LiveRegistration, entry: Retained, predicates: Predicates, tally: Tally) -> MatchType | None:
-    """The change that one retained write means for one registration, or None: replay."""
+    """Return the change that one retained write makes to one registration, or None: replay."""
     changes: Changes = {}
     member = live.members is not None and entry.identity in live.members
     results = PredicateResults(entry.image, predicates, tally)

@@ -1,7 +1,7 @@
-"""Index of what filters want a path not to reach: no value beyond an end, none of some values, nothing at all.
+"""Index of negations: filters that deny a path values beyond an end, certain values, or any value.
 
-It is asked with exactly what the path reaches (`quaestor.query.paths.reached`), never with more, since each value excludes
-filters. What a value is doubtful about, it does not exclude.
+A search receives exactly the values that the path reaches (`quaestor.query.paths.reached`), never more, because each value
+excludes filters. A doubtful value excludes nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from quaestor.planning.access_entries import Absent, Negative, Outside, Range, U
 from quaestor.query.bson_order import MISSING, order_key
 
 _Keys = tuple[Hashable, ...]
-"""A set of values that filters deny."""
+"""Set of values that a filter denies."""
 _Axis = tuple[int, bool]
-"""A bracket of the BSON order, and whether only records without arrays on the path are judged."""
+"""Bracket of the BSON order, and whether the filter applies only to records without arrays on the path."""
 
 
 class NegationIndex:
-    """Filters by what they deny of one path. Incremental; a search costs what it finds, and the sets of values in use."""
+    """Filters by the values that they deny one path. Incremental; a search costs its results and the sets of values in use."""
 
     __slots__ = ("_absent", "_by_key", "_outside", "_unequal")
 
@@ -36,7 +36,7 @@ class NegationIndex:
         return bool(self._absent is not None or self._outside or self._unequal)
 
     def add(self, entry: Negative, item: Filter) -> None:
-        """Keep a filter under what it denies."""
+        """Keep a filter under this negation."""
         if isinstance(entry, Absent):
             self._absent = added(self._absent, item)
         elif isinstance(entry, Unequal):
@@ -57,7 +57,7 @@ class NegationIndex:
             elif self._unequal.pop(entry.keys, None) is not None:
                 for key in entry.keys:
                     sets = self._by_key.pop(key)
-                    # Equal sets need not be the same object, which is what a slot of one goes by.
+                    # Equal sets need not be the same object, and a slot of a single element compares by identity.
                     if isinstance(sets, CompactSet) and (rest := removed(sets, entry.keys)) is not None:
                         self._by_key[key] = rest
         else:
@@ -67,7 +67,7 @@ class NegationIndex:
                 del self._outside[axis]
 
     def load(self, entry: Negative) -> int:
-        """Number of filters that a record which satisfies `entry` would find there, roughly."""
+        """Return roughly how many filters a record that satisfies `entry` finds there."""
         if isinstance(entry, Absent):
             return size(self._absent)
         if isinstance(entry, Unequal):
@@ -80,7 +80,7 @@ class NegationIndex:
         return sum(map(size, found))
 
     def find_one(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that the only value at this path, which is not an array, does not exclude."""
+        """Append the filters that the only value of this path, not an array, does not exclude."""
         if self._unequal:
             self._find_unequal({hash_key(value)}, found)
         if self._outside:
@@ -103,7 +103,7 @@ class NegationIndex:
     def find_many(self, values: Sequence[Any], found: list[FilterSlot]) -> None:
         """Append the filters that none of the values excludes.
 
-        values: all that a path through arrays reaches, MISSING among them where it ends early.
+        values: all values that a path through arrays reaches; MISSING where the path ends early.
         """
         if self._absent is not None and all(value is MISSING for value in values):
             found.append(self._absent)
@@ -120,10 +120,10 @@ class NegationIndex:
                     found.extend(ranges.everything())
                 else:
                     low, high = spans[bracket]
-                    ranges.find(high, low, found)  # above the greatest, below the least
+                    ranges.find(high, low, found)  # above the greatest value, below the least
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         found = [] if self._absent is None else [self._absent]
         found += self._unequal.values()
         for ranges in self._outside.values():
@@ -139,5 +139,5 @@ class NegationIndex:
 
 
 def _range(entry: Outside) -> Range:
-    """The values at which the filter is found: up to the end or from it on."""
+    """Return the values that lead to the filter: up to the end, or from it on."""
     return Range(entry.path, entry.bracket, entry.low, entry.high)

@@ -1,8 +1,8 @@
 """Matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
 
-Registrations are one-shot: a cached result needs only its first change, so the node keeps the result as it was read and
-forgets the registration when it fires. What has to be invalidated is found from the write (see namespace.py and
-index.py), judged by change.py, and replayed from retention.py when a registration comes after the write did.
+Registrations are one-shot: a cached result needs only its first change. The node keeps the result as it was read, and
+forgets the registration when it fires. namespace.py and index.py find the registrations that a write concerns, and change.py
+judges them. retention.py replays writes for a registration that arrives after them.
 """
 
 from __future__ import annotations
@@ -49,32 +49,31 @@ from quaestor.planning.plan import Window
 from quaestor.ttl.write_rates import WriteRates
 
 _MOST_USED: Final = 10_000
-"""More queries than any report names (registry/usage_reports.py)."""
+"""Bound on the queries in a usage report; no report has more (registry/usage_reports.py)."""
 _LONGEST_ID: Final = 128
 _SPARE_LEASES: Final = 1_000
-"""Leases of what is gone that may be kept, beside as many as there are of what lives."""
+"""Leases of ended registrations that may be kept, beside twice the number of live ones."""
 _MOST_FAILURES: Final = 100
 
 Outcome = Activated | Refused | Invalidated
 
 
 class MatchingNode:
-    """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
+    """Matcher of the registrations of one query partition against the writes of one write partition. Not thread-safe.
 
-    retention_ms: how long writes are kept for replay.
-    max_images, max_image_bytes: at most so many of them.
-    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; subscribed queries may take half
-        of them.
-    max_unindexed: so many different predicates without an index a namespace may have, or with one that most records
-        satisfy ($ne, $nin), since nearly every write tries them all.
-    max_tried_per_s: predicates tried a second, over all. What is more makes room for what has more benefit (see
-        eviction.py), or is refused.
-    grace_ms: after which what is new may be made to go.
+    retention_ms: time for which writes are kept for replay.
+    max_images, max_image_bytes: largest number and total size of the kept writes.
+    max_registrations, max_bytes: largest number of registrations, and bytes as memory_estimates.py estimates them. Subscribed
+        queries may take half of the bytes.
+    max_unindexed: largest number of predicates in a namespace that have no index, or an index that most records satisfy ($ne,
+        $nin). Nearly every write tries them all.
+    max_tried_per_s: predicates tried a second, in total. Beyond it, queries with less benefit are evicted (see eviction.py).
+    grace_ms: age from which a query may be evicted.
     freeze_every: see gc_freezing.py; only for a process of its own.
-    watermark: the newest version seen.
+    watermark: newest version seen.
     fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
-    tally: what matching has cost so far.
-    subscriptions: the queries that subscribers follow.
+    tally: cost of the matching so far.
+    subscriptions: queries that subscribers follow.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class MatchingNode:
 
     @property
     def guards_nothing(self) -> bool:
-        """Whether no registration lives here, and no query is followed."""
+        """Whether the node has no live registration and no subscribed query."""
         return not self._live and not self.subscriptions
 
     @property
@@ -144,26 +143,25 @@ class MatchingNode:
 
     @property
     def queries(self) -> int:
-        """Number of different queries among them."""
+        """Number of different queries among the live registrations."""
         return len(self._active)
 
     @property
     def bytes(self) -> int:
-        """Bytes that queries, registrations and subscribed queries are taken to cost (see memory_estimates.py)."""
+        """Estimated bytes of queries, registrations and subscribed queries (see memory_estimates.py)."""
         return self._active.tenants.bytes + self.subscriptions.held_bytes
 
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
 
-        Returns one of: Activated; Refused (nothing is kept); Invalidated, if a retained write already changed it. Before it
-        come the registrations that had to make room for it: Invalidated with EVICTED.
-        Registering the same id again while it is live confirms it, and supplies its contributors if they come with it. O(size of
-        query and result + writes replayed).
+        Returns Activated, or Refused (nothing is kept), or Invalidated if a retained write has changed the result.
+        Registrations evicted for its room come before: Invalidated with EVICTED. A repeated registration of a live id
+        confirms it, and supplies its contributors if it carries them. O(size of query and result + writes replayed).
         """
         known = self._live.get(registration.id)
         if known is not None:
             if (known.query.query_id, known.query.tenant.name) != (registration.query_id, registration.tenant):
-                taken = "its id is that of another registration"
+                taken = "its id belongs to another registration"
                 return [Refused(registration_id=registration.id, cell=self.cell, reason=taken)]
             return self._supplied(known, registration, now_ms)
         reason = self._refusal(registration, now_ms)
@@ -187,7 +185,7 @@ class MatchingNode:
         return gone + self._caught_up(live, registration, now_ms)
 
     def _caught_up(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
-        """The outcome of what came between the read and its registration."""
+        """Return the outcome of the writes between the read and its registration."""
         return [*self._replay(live, registration.since)] or self._supplied(live, registration, now_ms)
 
     def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
@@ -198,14 +196,14 @@ class MatchingNode:
         return []
 
     def _supplied(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
-        """The outcome of a registration's contributors, if it has any: it is judged by them from their version on."""
+        """Return the outcome of a registration's contributors, if it has any: they judge it from their version on."""
         gone: list[Outcome] = []
         if self._waiting.add(live, registration, floor=self._retention.floor):
             gone += self._supply_reached(self.watermark - 1)
         return [*gone, self._activated(live, now_ms)] if live.id in self._live else gone
 
     def _supply_reached(self, version: Version) -> list[Invalidated]:
-        """Take up the contributors of all up to this version, and what was written after them."""
+        """Judge by contributors up to this version, and replay the writes after each."""
         gone: list[Invalidated] = []
         for registration_id, at, known in self._waiting.reached(version):
             live = self._live.get(registration_id)
@@ -222,7 +220,10 @@ class MatchingNode:
                 self._forget(live)
 
     def give_up(self, registration_ids: Iterable[str], *, now_ms: int) -> list[Invalidated]:
-        """Forget those of these that are live, and say so; unlike what makes room here they are welcome again at once. O(ids)."""
+        """Forget the live ones of these registrations and report them. Unlike after an eviction, they may return at once.
+
+        O(ids).
+        """
         given_up: dict[str, list[LiveRegistration]] = {}
         for registration_id in registration_ids:
             live = self._live.get(registration_id)
@@ -232,7 +233,7 @@ class MatchingNode:
         return [self._evicted(query_id, lives, now_ms) for query_id, lives in given_up.items()]
 
     def used(self, usage: Usage, *, now_ms: int) -> None:
-        """Count reads that were answered from cache. O(queries and registrations named)."""
+        """Count reads answered from cache. O(queries and registrations named)."""
         for query_id, reads in usage.queries[:_MOST_USED]:
             if len(query_id) <= _LONGEST_ID:
                 self._demand.add(query_id, reads, now_ms=now_ms)
@@ -242,32 +243,33 @@ class MatchingNode:
                 self._demand.add(live.query.query_id, reads, now_ms=now_ms)
 
     def take_failures(self) -> list[str]:
-        """Ids of the queries whose predicates raised since the last call, one for each time; the latest hundred."""
+        """Return the ids of queries whose predicates raised since the last call, once per failure; at most the last hundred."""
         failures = list(self._failures)
         self._failures.clear()
         return failures
 
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
-        """The tenants that hold the most bytes, each with how many of its predicates are tried per second. O(tenants)."""
+        """Return the tenants with the most bytes, each with the trials of its predicates per second. O(tenants)."""
         largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)
         return [(tenant, self.tally.trial_rates.tried_hz(tenant)) for tenant in largest]
 
     def process(self, image: AfterImage, *, now_ms: int, encoded: int = 0) -> list[Invalidated]:
-        """Take in one event and forget and return the registrations whose results it changes.
+        """Take in one event; forget and return the registrations whose results it changes.
 
-        encoded: its size in the pipeline, in bytes. Stale and repeated images are ignored. O(paths in use + queries
-            tried + registrations fired).
+        Stale and repeated images are ignored. O(paths in use + queries tried + registrations fired).
+
+        encoded: size of the event in the pipeline, in bytes.
         """
         gone: list[Invalidated] = []
         if self._waiting and image.version >= self.watermark:
-            # A version may have several writes: only the next one says that all of them have been matched.
+            # A version may have several writes: only the next version proves that all of them have been matched.
             gone = self._supply_reached(image.version - (image.kind is not WriteKind.TICK))
         return gone + self._taken_in(image, now_ms, encoded)
 
     def _taken_in(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
         self.watermark = max(self.watermark, image.version)
         if image.kind is WriteKind.TICK:
-            # Only ticks prove a moment: they are dated by ingest's clock, writes by the database's.
+            # Only ticks prove a time: ingest's clock dates them, the database's clock dates writes.
             self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
             self._rates.begin(now_ms=now_ms)
             if image.version:
@@ -284,10 +286,11 @@ class MatchingNode:
         return self._written(image, now_ms, encoded)
 
     def expire(self, now_ms: int, *, leases_ms: int | None = None) -> list[Invalidated]:
-        """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second.
+        """Forget registrations whose lease is over, and writes older than the retention. Cheap; call it every second.
 
-        leases_ms: the time by which leases end, if it is another one than this node's. Returns the registrations that
-            had to go because matching them costs more than the node can do.
+        Returns the registrations evicted because their matching costs more than the node can do.
+
+        leases_ms: time by which leases end, if it differs from this node's time.
         """
         self.tally.trial_rates.advance(now_ms, tried=self.tally.tried)
         leases_ms = now_ms if leases_ms is None else leases_ms
@@ -308,7 +311,7 @@ class MatchingNode:
         try:
             key = record_key(image.key)
         except Exception:
-            # Not a value that BSON knows, so no member can be told from another: as if the collection had changed.
+            # BSON does not know the value, so no member can be distinguished: treat it as a change of the collection.
             self.tally.failed += 1
             return self._fire(self._on_collection(image), image)
         identity = self._hashes.of(image.namespace, key)
@@ -365,7 +368,7 @@ class MatchingNode:
         self._active.forget(live)
 
     def _evict(self, query: ActiveQuery, now_ms: int) -> list[Invalidated]:
-        """Forget the registrations of a query, and say so: from now on nobody guards what they guarded."""
+        """Forget the registrations of a query and report them: this cell no longer guards their results."""
         lives = list(elements(query.registrations))
         for live in lives:
             self._forget(live)
@@ -400,7 +403,7 @@ class MatchingNode:
         return {live: MatchType.MATCH for live in concerned if live.since < image.version or not image.version}
 
     def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:
-        """Forget what changed, and say so."""
+        """Forget the changed registrations and return their notifications."""
         notifications = invalidations(changes, image, self.cell)
         for live in changes:
             self._forget(live)

@@ -1,4 +1,4 @@
-"""Notifications of a matching node: what it says of the registrations that it forgets."""
+"""Notifications of a matching node about the registrations that it forgets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from quaestor.invalidation.matching.namespace import Changes
 from quaestor.model import AfterImage, Cell, Invalidated, MatchType, WriteKind
 
 _NOT_JUDGED = (WriteKind.COLLECTION, WriteKind.GAP)
-"""Events that invalidate what depends on a namespace, whatever its predicate says."""
+"""Events that invalidate all results of a namespace, independent of their predicates."""
 
 
 def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Invalidated]:
-    """The notifications of one event: one for each query, match type and certainty.
+    """Return the notifications of one event: one for each query, match type and certainty.
 
-    changes: the registrations whose results it changes, each with how.
+    changes: the registrations whose results the event changes, each with its match type.
     """
     judged_by_query = image.kind not in _NOT_JUDGED
     grouped: dict[tuple[str, MatchType, bool, bool], list[str]] = {}
@@ -41,7 +41,7 @@ def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Inval
 
 
 def eviction_notification(query_id: str, lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> Invalidated:
-    """The notification that nobody guards these registrations of a query any more, although no write changed them."""
+    """Return the notification that these registrations are no longer guarded, although no write changed them."""
     return Invalidated(
         registration_ids=tuple(live.id for live in lives),
         query_id=query_id,

@@ -1,4 +1,4 @@
-"""Index of the filters on one path: by value, by interval, by prefix, by place, by being there at all."""
+"""Index of the filters on one path: by value, interval, prefix, place, trait, negation, and existence."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from quaestor.query.paths import reached
 
 
 class PathIndex:
-    """Filters by what they demand of one path. Incremental; a search costs what it finds, and a little per kind.
+    """Filters by their demand on one path. Incremental; a search costs its results, and a little per kind.
 
-    equal: by the values that `$eq` and `$in` ask for, as hash keys.
-    ranges: by bracket of the BSON order.
-    places: by the rectangles that a geometry touches.
-    exists: those that want any value.
-    literals: by texts that a string holds; None: none.
-    traits: by type, size and remainder; None: none.
-    negations: by what they deny; None: none.
-    filters: how many it keeps.
+    equal: filters by the values of `$eq` and `$in`, as hash keys.
+    ranges: filters by bracket of the BSON order.
+    places: filters by the rectangles that a geometry touches.
+    exists: filters that any value satisfies.
+    literals: filters by texts that a string holds; None: there are none.
+    traits: filters by type, size and remainder; None: there are none.
+    negations: filters by the values that they deny; None: there are none.
+    filters: number of filters.
     whole_field: the path has one component.
     """
 
@@ -127,7 +127,7 @@ class PathIndex:
             self.negations = self.negations or None
 
     def load(self, entry: PathEntry) -> int:
-        """Number of filters that a record which satisfies `entry` would find there, roughly."""
+        """Return roughly how many filters a record that satisfies `entry` finds there."""
         if isinstance(entry, Equality):
             return sum(size(self.equal.get(key)) for key in entry.keys)
         if isinstance(entry, Exists):
@@ -157,7 +157,7 @@ class PathIndex:
             self.negations.find_missing(found)
 
     def find_one(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that the only value at this path, which is not an array, could satisfy."""
+        """Append the filters that the only value of this path, not an array, could satisfy."""
         kind = value.__class__
         if self.equal:
             slot = self.equal.get(hash_key(value))
@@ -188,9 +188,9 @@ class PathIndex:
             self.negations.find_one(value, found)
 
     def find_many(self, record: Mapping[str, Any], values: Iterable[Any], found: list[FilterSlot]) -> None:
-        """Append the filters that a path through arrays could satisfy, by whichever of its values. Null is never ruled out.
+        """Append the filters that any value of a path through arrays could satisfy. Null is never excluded.
 
-        values: at least all that it reaches in the record.
+        values: at least all values that the path reaches in the record.
         """
         spans: dict[int, tuple[Any, Any]] = {}
         anything = False
@@ -220,7 +220,7 @@ class PathIndex:
             self.negations.find_many(reached(record, self.path), found)
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here: for a value that cannot be looked up."""
+        """Return every filter of the index: for a value that cannot be looked up."""
         found: list[FilterSlot] = [*self.equal.values(), *self.prefixes.everything(), *self.places.everything()]
         for ranges in self.ranges.values():
             found.extend(ranges.everything())

@@ -1,9 +1,9 @@
-"""Places of the members of a result in its order, where the result does not show what it is ordered by.
+"""Places of the members of a result in its order, where the result does not show its sort fields.
 
-A member whose sort key changes and which stays between its neighbours changes nothing that anybody sees. The keys are those of
-one snapshot; those of this write partition's members follow its writes. What the neighbours in other partitions do is not known
-here, so such a pair is divided once for all, at the key that the earlier of the two had in the snapshot: it stays up to there,
-and the later one behind it. Both cells know that. Pure.
+A member whose sort key changes, and which stays between its neighbours, changes nothing visible. The keys come from one
+snapshot. The keys of this write partition's members follow its writes. The writes to neighbours in other partitions are
+unknown here. Such a pair is therefore divided once for all, at the snapshot's key of the earlier member. The earlier member
+stays up to that key, and the later one behind it. Both cells know that key. Pure.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PLACE: Final = 250
 class Places:
     """Places of the members of one result.
 
-    skipping: records are skipped before the first one, and these may come as near to it as its key was in the snapshot.
-    full: records may stand behind the last one, as near.
+    skipping: records are skipped before the first member; they may come as near as its key in the snapshot.
+    full: records may stand behind the last member, as near as its key in the snapshot.
     """
 
     __slots__ = ("_first", "_keys", "_known", "_last", "_own", "_snapshot")
 
     def __init__(self, keys: Sequence[SortKey], hashes: Sequence[int | None], *, skipping: bool, full: bool) -> None:
-        """keys, hashes: of the members, in order; the hash is None for those of other write partitions."""
+        """keys, hashes: of the members, in order; the hash is None for members of other write partitions."""
         self._snapshot = tuple(keys)
         self._keys = list(keys)
         self._own = {identity: place for place, identity in enumerate(hashes) if identity is not None}
@@ -36,13 +36,13 @@ class Places:
 
     @property
     def bytes(self) -> int:
-        """Memory that it is taken to cost."""
+        """Estimated memory in bytes."""
         return _PLACE * len(self._keys)
 
     def keeps(self, identity: int, key: SortKey) -> bool:
-        """Follow a write to a member, after which it has this key; whether everybody stands where they stood. O(1).
+        """Follow a write that gives a member this key; return whether all members keep their places. O(1).
 
-        Equal keys tell nothing: which of two such records comes first is the database's own business.
+        Equal keys do not prove a place: the database orders such records freely.
         """
         place = self._own.get(identity)
         if place is None:

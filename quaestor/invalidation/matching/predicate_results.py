@@ -1,7 +1,7 @@
 """Results of the predicates for one write, each evaluated at most once on each of its two images.
 
-A predicate that raises (a regular expression out of time, a value nobody foresaw) is counted and taken for a match, so
-that its queries are invalidated: one bad query or record stops nothing and hides nothing.
+A predicate may raise, for a regular expression out of time or an unexpected value. The failure is counted and taken for a
+match, so that its queries are invalidated. One bad query or record never stops or hides another.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MOST_FAILING: Final = 1_000
 
 
 class PredicateResults:
-    """Lazy, memoised results of one write; lives as long as the write is looked at.
+    """Lazy, memoised results of one write, for the duration of its matching.
 
     before_known: the image before the write is known.
     failing: filters whose predicate raised.
-    tried: how many predicates were evaluated.
+    tried: number of predicates evaluated.
     """
 
     __slots__ = (
@@ -54,11 +54,11 @@ class PredicateResults:
 
     @property
     def evaluated(self) -> Iterable[Filter]:
-        """The filters that were evaluated on the record after the write, each once."""
+        """Filters evaluated on the record after the write, each once."""
         return self._matches
 
     def matching(self, candidates: list[Filter]) -> list[Filter]:
-        """Those of the candidates that the record matches after the write, each once. The loop that everything waits for."""
+        """Return the candidates that the record matches after the write, each once. The innermost loop of the matching."""
         record = self._after
         if record is None:
             return []

@@ -1,10 +1,10 @@
-"""Compiled predicates, kept for those that are in use.
+"""Compiled predicates, kept for the filters in use.
 
-A compiled filter takes several times the memory of everything else about a query, and most queries are tried rarely:
-the index finds them when they are about to fire, and then they are gone. So a filter is kept as BSON and compiled when
-it is first tried. At most so many compiled ones are kept, besides those that every write tries; which one gives way is
-random, so that even a round through more filters than are kept finds its share. Filters that are tried together, because no
-index tells them apart, share what they have in common (shared_predicates.py).
+A compiled filter takes several times the memory of the rest of a query. Most queries are tried rarely: the index finds them
+just before they fire and end. A filter is therefore kept as BSON and compiled when it is first tried. The number of compiled
+filters is bounded, except for filters that every write tries. A random one gives way, so that a round through more filters
+than the bound still finds some compiled. Filters without a distinguishing index are tried together, and share their common
+parts (shared_predicates.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from quaestor.query.parse import parse
 class Predicates:
     """Evaluator of filters.
 
-    most: how many compiled ones to keep of those that need not be at hand.
-    shared: the parts of filters that many records lead to.
+    most: number of compiled filters to keep, beside the filters that every write tries.
+    shared: the common parts of filters that are tried together.
     """
 
     __slots__ = ("_chance", "_kept", "most", "shared")
@@ -40,7 +40,7 @@ class Predicates:
         self._chance = Random(0)
 
     def holds(self, item: Filter, record: Document) -> bool:
-        """Whether the record matches. Raises what the predicate raises."""
+        """Whether the record matches. Raises the exceptions of the predicate."""
         matches = item.matches
         if matches is None:
             condition: dict[str, Any] = bson.decode(item.source, OPTIONS)

@@ -1,7 +1,6 @@
-"""Index of the anchored regular expressions, searched by how a string begins.
+"""Index of the anchored regular expressions, searched by the beginning of a string.
 
-For every length of prefix in use, one lookup of the string's beginning of that length: the cost of a search is the
-number of different lengths (a few dozen at most in practice), whatever the number of prefixes.
+A search costs one look-up for each length of prefix in use (a few dozen at most in practice), at any number of prefixes.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class PrefixIndex:
             del self._lengths[len(prefix)]
 
     def find(self, text: str, found: list[FilterSlot]) -> None:
-        """Append the filters whose prefix `text` begins with to `found`."""
+        """Append the filters with a prefix of `text` to `found`."""
         slots = map(self._by_prefix.get, (text[:length] for length in self._lengths))
         found.extend(slot for slot in slots if slot is not None)
 
     def find_value(self, value: Any, found: list[FilterSlot]) -> None:
         """Append the filters that a value may satisfy to `found`.
 
-        A string is found by its beginning; a stored regular expression equals one of any.
+        A string is searched by its beginning. A stored regular expression may satisfy each filter.
         """
         if value.__class__ is str:
             self.find(value, found)
@@ -62,5 +61,5 @@ class PrefixIndex:
             found.extend(self._by_prefix.values())
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return list(self._by_prefix.values())

@@ -13,7 +13,7 @@ from quaestor.planning.access_entries import Range
 
 
 class Ranges:
-    """Filters by the interval that a value must lie in. One-sided intervals are kept by their only end, in order."""
+    """Filters by the interval in which a value must lie. One-sided intervals are kept by their only end, in order."""
 
     __slots__ = ("_above", "_below", "_between")
 
@@ -59,7 +59,7 @@ class Ranges:
     def find(self, low: Any, high: Any, found: list[FilterSlot]) -> None:
         """Append the filters whose range overlaps [low, high] to `found`.
 
-        low, high: the one value of a record twice, or the span of an array's values.
+        low, high: the single value of a record twice, or the span of an array's values.
         """
         self._between.overlapping(low, high, found)
         if self._above:
@@ -68,5 +68,5 @@ class Ranges:
             found.extend(self._below[end] for end in self._below.irange(low, None))
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return [*self._between.payloads(), *(self._above or {}).values(), *(self._below or {}).values()]

@@ -1,4 +1,4 @@
-"""Hashes by which a node knows the records of its write partition: membership costs an integer a record."""
+"""Hashes of the records of a node's write partition: membership costs one integer a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quaestor.model import Cell, GridShape, Registration
 
 
 class RecordHashes:
-    """Record hashes of one cell of the grid, the same for the same record in all of them. Not thread-safe."""
+    """Record hashes of one cell; a record has the same hash in every cell. Not thread-safe."""
 
     __slots__ = ("_seeds", "_write_partition", "_write_partitions")
 
@@ -18,15 +18,15 @@ class RecordHashes:
         self._seeds: dict[str, int] = {}
 
     def of(self, namespace: str, key: bytes) -> int:
-        """The hash of one record.
+        """Return the hash of one record.
 
-        key: its `_id`, as `record_key` encodes it.
+        key: the record's `_id`, as `record_key` encodes it.
         """
-        seed = self._seeds.get(namespace)  # the call saved is saved for every write
+        seed = self._seeds.get(namespace)  # saves a call for every write
         return record_hash(key, self._seed(namespace) if seed is None else seed)
 
     def members(self, registration: Registration) -> tuple[int, ...] | None:
-        """The members of a result that belong to this write partition; None if its members are unknown."""
+        """Return the members of a result in this write partition; None if the members are unknown."""
         if registration.members is None:
             return None
         seed = self._seed(registration.query.namespace)
@@ -37,7 +37,7 @@ class RecordHashes:
         return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
 
     def contributing(self, registration: Registration) -> list[int | None]:
-        """The contributors of a result, in order; None for those that belong to other write partitions."""
+        """Return the contributors of a result, in order; None for those in other write partitions."""
         if registration.contributors is None:
             return []
         seed, partitions, mine = self._seed(registration.query.namespace), self._write_partitions, self._write_partition

@@ -1,9 +1,10 @@
-"""Recent writes, kept for replay on registration and to tell what is stale.
+"""Recent writes, kept for replay at registration and for the recognition of stale images.
 
-`floor` is the version above which nothing is missing: a registration whose `since` lies below it cannot be replayed. It
-is unknown (None) until the first event, rises when images are trimmed, and jumps over gaps. Events of one write
-partition arrive in the order of their versions, save for redeliveries after a restart, which are recognised by record
-and version. (InvaliDB, PVLDB 2020, section 5.1.)
+`floor` is the version above which no event is missing. A registration whose `since` lies below the floor cannot be replayed.
+The floor is unknown (None) until the first event, rises when images are trimmed, and jumps over gaps. Events of a write
+partition arrive in the order of their versions, except for redeliveries after a restart. Redeliveries are recognised by
+record and version.
+Source: InvaliDB, PVLDB 2020, section 5.1.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from quaestor.model import AfterImage, Version, WriteKind
 
 _UNBOUNDED: Final = 2**63
 _EVENTS: Final = "*"
-"""Where collection events are kept; no namespace is called that."""
+"""Key of the collection events; no namespace has this name."""
 _OVERHEAD: Final = 700
-"""Bytes around one image."""
+"""Bytes of an image besides its document."""
 _OLD_AT_ONCE: Final = 3
-"""More than one, so that what came in a burst goes while less is coming."""
+"""Old events dropped with each new one: more than one, so that the events of a burst go at a lower rate of writes."""
 _DECODED: Final = 4
-"""How much larger a document is as Python objects than as BSON."""
+"""Ratio of a document's size as Python objects to its size as BSON."""
 
 
 class Record(NamedTuple):
@@ -35,13 +36,13 @@ class Record(NamedTuple):
 
 
 class Retained:
-    """Retained event, as the node saw it.
+    """Retained event, as the node received it.
 
     record: None for collection events.
     identity: hash of the record, or 0.
-    highest: the highest version among this and everything that arrived before.
-    size: bytes of memory that it is taken to cost.
-    number: counts up as they arrive.
+    highest: highest version among this event and all that arrived before.
+    size: estimated memory in bytes.
+    number: position in the order of arrival.
     """
 
     __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "number", "record", "size", "version")
@@ -70,8 +71,7 @@ class Retained:
 
     @property
     def image(self) -> AfterImage:
-        """The event, with the record before it filled in if the write before tells. Documents are only decoded for that
-        when somebody asks."""
+        """The event, with the image before it filled in if the former write holds it. Documents are decoded only here."""
         if self._previous is not None:
             self._image = _with_before(self._image, self._previous)
             self._previous = None
@@ -79,17 +79,17 @@ class Retained:
 
     @property
     def raw(self) -> AfterImage:
-        """The event as it came."""
+        """The event as received."""
         return self._image
 
 
 class Retention:
     """Recent events of one write partition, bounded by age, by number and by bytes. Not thread-safe.
 
-    retention_ms: how long events are kept.
-    max_images, max_bytes: so many of them at most.
-    bytes: memory that they are taken to cost.
-    floor: the version above which nothing is missing; None: not known yet.
+    retention_ms: time for which events are kept.
+    max_images, max_bytes: largest number and total size of the events.
+    bytes: estimated memory of the events.
+    floor: version above which no event is missing; None: not known yet.
     """
 
     def __init__(self, *, retention_ms: int, max_images: int, max_bytes: int = _UNBOUNDED) -> None:
@@ -108,20 +108,20 @@ class Retention:
         return len(self._entries)
 
     def reached(self, version: Version) -> None:
-        """Note that the stream was read up to here: from the first such version on, nothing is missing."""
+        """Note that the stream was read up to this version; above the first such version no event is missing."""
         if self.floor is None:
             self.floor = version
 
     def admit(
         self, image: AfterImage, record: Record | None, identity: int, *, now_ms: int, encoded: int = 0
     ) -> Retained | None:
-        """Keep an event; None if it is stale or a duplicate. O(1).
+        """Keep an event; return None if it is stale or a duplicate. O(1).
 
-        record, identity: the record written and its hash; None and 0 for collection events.
-        encoded: its size in the pipeline, in bytes.
+        An image with the newest known version of its record is a duplicate unless its content differs. A transaction may
+        write a record twice under one version.
 
-        An image with the version of the newest known for its record is a duplicate unless its content differs: a
-        transaction may write a record twice under one version.
+        record, identity: the written record and its hash; None and 0 for collection events.
+        encoded: size of the event in the pipeline, in bytes.
         """
         known = None if record is None else self._newest.get(record)
         if known is not None:
@@ -156,16 +156,16 @@ class Retention:
         while len(self._entries) > self.max_images or (self.bytes > self.max_bytes and len(self._entries) > 1):
             self._drop_oldest()
         oldest_ms = now_ms - self.retention_ms
-        for _ in range(_OLD_AT_ONCE):  # a second's worth at once, at thousands of writes a second, would hold them up
+        for _ in range(_OLD_AT_ONCE):  # a whole second's events at once would delay writes, at thousands a second
             if not self._entries or self._entries[0].arrived_ms >= oldest_ms:
                 break
             self._drop_oldest()
         return entry
 
     def newer_than(self, since: Version, namespaces: Sequence[str]) -> list[Retained]:
-        """Retained writes to these namespaces, and collection events, with a version above `since`, oldest first.
+        """Return the retained writes to these namespaces, and collection events, with a version above `since`, oldest first.
 
-        O(their number): writes to other namespaces cost nothing, however many there are.
+        O(returned events): writes to other namespaces cost nothing.
         """
         newer: list[Retained] = []
         searched = 0
@@ -186,12 +186,12 @@ class Retention:
         return newer
 
     def trim(self, *, now_ms: int) -> None:
-        """Forget what arrived more than the retention ago."""
+        """Forget events that arrived more than the retention ago."""
         while self._entries and self._entries[0].arrived_ms < now_ms - self.retention_ms:
             self._drop_oldest()
 
     def interrupted(self, version: Version) -> None:
-        """Forget everything: nothing is known of what happened before `version` (0: unknown, the next event tells)."""
+        """Forget all events: those before `version` are unknown (0: even the version is unknown until the next event)."""
         self._entries.clear()
         self._newest.clear()
         self._by_namespace.clear()
@@ -200,7 +200,7 @@ class Retention:
         self.floor = version or None
 
     def forget_records(self, concerned: Callable[[str], bool]) -> None:
-        """Forget the newest images of these namespaces' records: they no longer say what the next write replaces."""
+        """Forget the newest images of these namespaces' records: they no longer show the state before the next write."""
         for record in [record for record in self._newest if concerned(record.namespace)]:
             del self._newest[record]
 
@@ -209,7 +209,7 @@ class Retention:
         self.bytes -= entry.size
         name = _EVENTS if entry.record is None else entry.record.namespace
         events = self._by_namespace[name]
-        events.popleft()  # the oldest of all is the oldest of its namespace
+        events.popleft()  # the oldest event is also the oldest of its namespace
         if not events:
             del self._by_namespace[name]
         self.floor = max(self.floor or 0, entry.version)
@@ -222,7 +222,7 @@ def _same_content(a: AfterImage, b: AfterImage) -> bool:
 
 
 def _with_before(image: AfterImage, previous: AfterImage) -> AfterImage:
-    """The image with what it replaced, if the write before it tells."""
+    """Return the image with the state that it replaced, if the former write shows it."""
     if image.before_known:
         return image
     if image.kind is WriteKind.INSERT:

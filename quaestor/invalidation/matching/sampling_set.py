@@ -1,4 +1,4 @@
-"""Set with constant-time random sampling; its elements know their place in it."""
+"""Set with constant-time random sampling; its elements store their own position in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 class Placed(Protocol):
     """Object that is in at most one sampling set.
 
-    place: belongs to the set.
+    place: position in the set; only the set changes it.
     """
 
     place: int
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Placed)
 
 
 class SamplingSet(Generic[T]):
-    """Set in no order, in which adding, removing and drawing are O(1) each."""
+    """Unordered set whose adding, removing and drawing are O(1) each."""
 
     __slots__ = ("_items",)
 
@@ -34,19 +34,19 @@ class SamplingSet(Generic[T]):
         return iter(self._items)
 
     def add(self, item: T) -> None:
-        """Put in an object that is in no such set."""
+        """Add an object that is in no sampling set."""
         item.place = len(self._items)
         self._items.append(item)
 
     def remove(self, item: T) -> None:
-        """Take out an object, which must be in this set."""
+        """Remove an object, which must be in this set."""
         last = self._items.pop()
         if last is not item:
             self._items[item.place] = last
             last.place = item.place
 
     def sample(self, size: int, chance: Random) -> list[T]:
-        """`size` of them at random, some perhaps twice; all, if there are no more than that."""
+        """Return `size` random elements, some perhaps twice; all elements if there are no more than that."""
         items, count = self._items, len(self._items)
         if count <= size:
             return items.copy()

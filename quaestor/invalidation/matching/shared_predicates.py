@@ -1,8 +1,8 @@
 """Predicates that several filters have in common, evaluated at most once on a record (predicate coalescence).
 
-A filter that the index cannot tell from others is compiled from its single predicates, each of which belongs to all filters
-that hold it, however they combine it. What one of them has found about the record at hand, the others take over. (W. Wingerath,
-Scalable Push-Based Real-Time Queries, section 4: q1 = p1 and p2, q2 = p2 or p3 are three predicates, not four.)
+Filters that no index distinguishes are compiled from single predicates. All filters that hold a predicate share it, however
+they combine it, and its result for the current record. Source: W. Wingerath, Scalable Push-Based Real-Time Queries, section
+4: q1 = p1 and p2, q2 = p2 or p3 are three predicates, not four.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from quaestor.query.paths import Matcher
 
 
 class _Shared:
-    """One predicate, with what it has last found.
+    """Single predicate, with its latest result.
 
-    moment: of which record, see SharedPredicates.
+    moment: number of the record of that result, see SharedPredicates.
     """
 
     __slots__ = ("__weakref__", "matches", "moment", "result")
@@ -32,10 +32,10 @@ class _Shared:
 
 
 class SharedPredicates:
-    """Single predicates by identity, kept for as long as a compiled filter holds them. Not thread-safe.
+    """Single predicates by identity, kept while a compiled filter holds them. Not thread-safe.
 
-    record: the one at hand; None: forget what was found, it may be another although it is the same object.
-    evaluated: how many predicates have been evaluated so far.
+    record: the current record. None: forget the results, because the next record may be changed and yet the same object.
+    evaluated: number of predicates evaluated so far.
     """
 
     __slots__ = ("_known", "_moment", "evaluated", "record")
@@ -50,7 +50,7 @@ class SharedPredicates:
         return len(self._known)
 
     def compile(self, root: Node) -> Matcher:
-        """A function that says whether a record matches the normalised tree, as `compile_node` makes it."""
+        """Return a function that decides whether a record matches the normalised tree, equivalent to `compile_node`."""
         matches = self._combined(root)
         return within_allowance(matches) if may_take_long(root) else matches
 

@@ -1,7 +1,8 @@
-"""Sides of the subscribed queries of one namespace, and which of them a write concerns.
+"""Sides of the subscribed queries of one namespace, and the search for the sides that a write concerns.
 
-A write concerns a side if the record matches it after the write, or belonged to it before. Before is told by membership
-(hashes of the records that match, kept by the writes themselves) or by before-images, as the query was announced.
+A write concerns a side if the record matches it after the write, or belonged to it before. The announcement of the query
+decides how the state before is known: by membership or by before-images. Membership is a set of hashes of matching records,
+which follows the writes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from quaestor.model import Version
 class MemoryUse:
     """Estimated memory of all subscribed queries of a node (see memory_estimates.py).
 
-    bytes: so much.
+    bytes: the estimate in bytes.
     """
 
     __slots__ = ("bytes",)
@@ -30,13 +31,13 @@ class MemoryUse:
 
 
 class SubscribedSides:
-    """The sides that read one namespace. Incremental; not thread-safe.
+    """Sides that read one namespace. Incremental; not thread-safe.
 
-    sides: all of them, in the order they came.
-    members: record hash -> sides that hold the record.
-    by_images: sides that hold none.
-    unindexed: how many of them every write tries.
-    concerned: queries that writes concern, of all namespaces, until somebody takes them away.
+    sides: all sides, in the order of arrival.
+    members: sides that hold a record, by record hash.
+    by_images: sides without members.
+    unindexed: number of sides that every write tries.
+    concerned: queries that writes concern, in all namespaces, until the owner takes them.
     """
 
     __slots__ = ("_memory", "by_images", "concerned", "members", "sides", "unindexed")
@@ -50,7 +51,7 @@ class SubscribedSides:
         self._memory = memory
 
     def add(self, side: SubscribedSide) -> None:
-        """Match this side from now on, by its filter; it holds no records yet."""
+        """Match this side from now on by its filter; it has no members yet."""
         side.filter.sides = added(side.filter.sides, side)
         self.sides[side] = None
         self.unindexed += side.filter.broad
@@ -69,10 +70,10 @@ class SubscribedSides:
     def process(self, entry: Retained, matched: Iterable[Filter], results: PredicateResults, index: QueryIndex) -> None:
         """Add the queries that this write concerns to `concerned`, and let membership follow it.
 
-        matched: the filters that hold after it.
+        The announced result may be newer than the write. The record looked up for an update may be newer still. Membership
+        must then not follow the write: a later write, which made that state, would find the record gone.
 
-        What was read for a query may be newer than the write, and the record that was looked up for an update newer still:
-        membership must not follow it there, for the write that made it so would find it gone.
+        matched: the filters that hold after the write.
         """
         identity, version = entry.identity, entry.image.version
         now = {side: None for item in matched for side in _read_before(elements(item.sides), version)}
@@ -87,14 +88,14 @@ class SubscribedSides:
             self._before(entry, results, index)
 
     def add_member(self, side: SubscribedSide, identity: int) -> None:
-        """Enter this record into the membership of the side. Does nothing by before-images."""
+        """Add this record to the members of the side. Does nothing for a side with before-images."""
         if side.members is not None and identity not in side.members:
             side.members.add(identity)
             self._memory.bytes += SIDE_MEMBER
             self.members[identity] = added(self.members.get(identity), side)
 
     def remove_member(self, side: SubscribedSide, identity: int) -> None:
-        """Take this record out of the membership of the side. Does nothing if it is not in it."""
+        """Remove this record from the members of the side. Does nothing if it is no member."""
         if side.members is None or identity not in side.members:
             return
         side.members.discard(identity)
@@ -117,5 +118,5 @@ class SubscribedSides:
 
 
 def _read_before(sides: Iterable[SubscribedSide], version: Version) -> Iterator[SubscribedSide]:
-    """Those of queries whose announced result does not contain the writes of this version yet."""
+    """Return the sides of queries whose announced result does not contain the writes of this version yet."""
     return (side for side in sides if side.query.version < version)

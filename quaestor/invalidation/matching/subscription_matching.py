@@ -1,11 +1,11 @@
-"""Subscribed queries of a matching node, and which of them a write concerns: the filtering stage of real-time queries.
+"""Subscribed queries of a matching node, and the search for queries that a write concerns: the filtering stage.
 
-A write concerns a query if the record matches one of its sides after the write, or belonged to it before. Before is told
-by membership (hashes of the records that match, this cell's share, kept by the writes themselves once the query is
-announced) or by before-images, as the query was announced. The filters share the index of the one-shot registrations, so
-the cost of a write does not grow with the queries that cannot match; what is found is a superset, the later stage decides.
+A write concerns a query if the record matches one of its sides after the write, or belonged to it before. The announcement
+of the query decides how the state before is known: by membership or by before-images. Membership is a set of hashes of this
+cell's matching records, which follows the writes. The filters share the index of the one-shot registrations. The cost of a
+write therefore does not grow with the queries that cannot match. The result is a superset; the later stage decides.
 
-(InvaliDB, PVLDB 2020, section 5.1: the filtering stage.)
+Source: InvaliDB, PVLDB 2020, section 5.1, the filtering stage.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ from quaestor.planning.index_order import ANY_INDEX
 from quaestor.query.encoding import OPTIONS
 
 _GROWTH: Final = 10_000
-"""By how much a membership may outgrow twice what was announced before it is announced anew: a window's does without end."""
+"""Members beyond twice the announced number at which a query is announced anew: a window's membership grows without end."""
 
 
 def is_subscribed(event: AfterImage) -> bool:
-    """Whether a collection event may change what subscribers see. What is subscribed has an order of its own, so of changed
-    indexes only those count that may hold text."""
+    """Whether a collection event may change a subscribed result.
+
+    Subscribed queries have their own order. A change of indexes therefore counts only if one may hold text.
+    """
     return not event.of_indexes or ANY_INDEX in (event.changed or ())
 
 
 class AnnouncementError(QueryError):
-    """The cell does not match a query that was announced to it; the message says why.
+    """Error: the cell does not match a query that was announced to it; the message is the reason.
 
-    final: nor will it if asked again.
+    final: a repeated announcement would fail too.
     """
 
     def __init__(self, reason: str, *, final: bool) -> None:
@@ -54,7 +56,7 @@ class AnnouncementError(QueryError):
 
 
 class SubscribedQueries:
-    """The subscribed queries of one node. Shares its namespaces, its retention and its predicates. Not thread-safe."""
+    """Subscribed queries of one node. Shares its namespaces, its retention and its predicates. Not thread-safe."""
 
     def __init__(
         self,
@@ -67,12 +69,12 @@ class SubscribedQueries:
         max_unindexed: int,
         max_bytes: int,
     ) -> None:
-        """Begin without any.
+        """Begin without queries.
 
-        max_queries: so many different ones at most.
-        max_unindexed: so many without an index in one namespace.
-        max_bytes: as memory_estimates.py reckons. What is new and would be too much is refused; members that writes
-            add are let in.
+        max_queries: largest number of different queries.
+        max_unindexed: largest number of queries without an index in one namespace.
+        max_bytes: limit in bytes, as memory_estimates.py estimates them. A new query beyond the limit is refused; members
+            added by writes are accepted.
         """
         self._namespaces = namespaces
         self._retention = retention
@@ -90,11 +92,11 @@ class SubscribedQueries:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that they are taken to cost."""
+        """Estimated memory in bytes."""
         return self._memory.bytes
 
     def take(self) -> tuple[str, ...]:
-        """The queries that the writes since the last call concern; after each write there are those of that write."""
+        """Return and forget the queries concerned by the writes since the last call."""
         if not self._concerned:
             return ()
         concerned = tuple(query.query_id for query in self._concerned)
@@ -102,7 +104,7 @@ class SubscribedQueries:
         return concerned
 
     def crowded(self, query_ids: Iterable[str]) -> Iterator[SubscribedQuery]:
-        """Those whose membership has outgrown what was announced: it should be announced anew."""
+        """Yield the queries whose membership has outgrown the announcement: they should be announced anew."""
         for query_id in query_ids:
             query = self._queries.get(query_id)
             if query is not None and any(side.members and len(side.members) > side.most for side in query.sides):
@@ -121,23 +123,23 @@ class SubscribedQueries:
     ) -> list[AfterImage]:
         """Match this query from now on.
 
-        token: names this announcement.
-        prior_state: how it is known whether a record matched before a write.
-        version: every write up to it is contained in the members, also those that this cell has yet to see.
-        members: this cell's share for each side (see incremental/sides.py); None by before-images.
+        Returns the retained images newer than `version` that concern the query, oldest first. An announcement replaces the
+        former one of the same query. Raises AnnouncementError; then neither is matched. O(size of query and members + writes
+        replayed).
 
-        Returns the retained images newer than `version` that concern it, oldest first. An announcement of the same query
-        replaces the one before. Raises AnnouncementError; then the query is not matched, nor is the one before.
-        O(size of query and members + writes replayed).
+        token: identifier of this announcement.
+        prior_state: how it is known whether a record matched before a write.
+        version: the members contain every write up to it, also writes that this cell has yet to see.
+        members: this cell's share for each side (see incremental/sides.py); None with before-images.
         """
         again = query_id in self._queries
         self.end(query_id)
         self._check_version(version)
         if len(self._queries) >= self._max_queries:
-            raise AnnouncementError(f"this cell holds its {self._max_queries} subscribed queries already", final=True)
+            raise AnnouncementError(f"this cell already holds its {self._max_queries} subscribed queries", final=True)
         plans = sides_of(plan_maintenance(query, prior_state))
         if members is not None and len(members) != len(plans):
-            raise AnnouncementError(f"announced with {len(members)} sides, it has {len(plans)}", final=True)
+            raise AnnouncementError(f"announced with {len(members)} sides, but has {len(plans)}", final=True)
         self._check_unindexed(plans)
         shares = [None if members is None else unpack_members(members[place]) for place in range(len(plans))]
         fixed = sum(side_bytes(len(bson.encode(plan.condition, codec_options=OPTIONS)), plan.access) for plan in plans)
@@ -157,7 +159,7 @@ class SubscribedQueries:
         return [entry.raw for entry in newer if self._replayed(subscribed, entry)]
 
     def keep(self, query_id: str, token: str, expires_at_ms: int) -> bool:
-        """Prolong its lease. False: it is not matched, or not as announced by this token."""
+        """Prolong the lease of a query. False: the query is not matched, or not under this token."""
         query = self._queries.get(query_id)
         if query is None or query.token != token:
             return False
@@ -165,7 +167,7 @@ class SubscribedQueries:
         return True
 
     def end(self, query_id: str) -> None:
-        """Stop matching it; unknown ones are ignored. O(its members)."""
+        """Stop matching a query; unknown ones are ignored. O(its members)."""
         query = self._queries.pop(query_id, None)
         if query is None:
             return
@@ -175,7 +177,7 @@ class SubscribedQueries:
             self._close(side)
 
     def expire(self, now_ms: int) -> None:
-        """Forget queries whose lease is over: their stage is gone. O(queries)."""
+        """Forget queries whose lease is over, because their stage is gone. O(queries)."""
         for query_id in [query.query_id for query in self._queries.values() if query.expires_at_ms <= now_ms]:
             self.end(query_id)
 
@@ -195,13 +197,13 @@ class SubscribedQueries:
                 and sides is not None
                 and sides.unindexed >= self._max_unindexed
             ):
-                reason = f"every write tries {self._max_unindexed} subscribed queries without an index already"
+                reason = f"every write already tries {self._max_unindexed} subscribed queries without an index"
                 raise AnnouncementError(reason, final=True)
 
     def _check_memory(self, size: int) -> None:
         if self.held_bytes + size > self._max_bytes:
             raise AnnouncementError(
-                f"it takes {size} bytes here, and {self.held_bytes} of {self._max_bytes} that this cell keeps for "
+                f"it takes {size} bytes here, but {self.held_bytes} of this cell's {self._max_bytes} for "
                 "subscribed queries are taken: narrow the query, or add write or query partitions",
                 final=True,
             )
@@ -235,7 +237,7 @@ class SubscribedQueries:
             del self._namespaces[side.namespace]
 
     def _replayed(self, query: SubscribedQuery, entry: Retained) -> bool:
-        """Whether a retained write concerns the query; its membership follows it."""
+        """Whether a retained write concerns the query; its membership follows the write."""
         image = entry.raw
         if image.kind is WriteKind.COLLECTION:
             return is_subscribed(image) and any(covers(image.namespace, side.namespace) for side in query.sides)

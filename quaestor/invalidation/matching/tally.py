@@ -1,4 +1,4 @@
-"""Counts of what matching has cost a node so far."""
+"""Counts of the cost of matching in a node."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quaestor.invalidation.matching.trial_rates import TrialRates
 class Tally:
     """Running counts of one node.
 
-    writes: images of records looked at.
+    writes: images of records processed.
     tried: predicates evaluated.
-    tried_last: for the latest write alone.
-    failed: predicates and comparisons that raised, whose queries were invalidated for it.
-    failing: ids of these queries until somebody takes them away (bounded).
-    evicted: registrations that had to make room.
-    trial_rates: how often each predicate is tried lately.
+    tried_last: predicates evaluated for the latest write.
+    failed: predicates and comparisons that raised, and so invalidated their queries.
+    failing: ids of these queries until the node takes them (bounded).
+    evicted: registrations evicted for room.
+    trial_rates: recent rate of trials of each predicate.
     """
 
     writes: int = 0

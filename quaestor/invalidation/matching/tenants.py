@@ -1,7 +1,7 @@
-"""Accounts of a node's tenants: who uses how much of it. A tenant without registrations is forgotten.
+"""Accounts of a node's tenants: the use that each makes of it. A tenant without registrations is forgotten.
 
-Its share is that of the resource it uses most of ("Dominant Resource Fairness", NSDI 2011). Nobody is held to a fair
-share while others do not want theirs; when the node is full, room is made at the expense of who has the largest share.
+A tenant's share is its share of the resource that it uses most ("Dominant Resource Fairness", NSDI 2011). A tenant may exceed a
+fair share while other tenants leave theirs unused. When the node is full, the tenant with the largest share gives up room.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _SAMPLE: Final = 16
 
 
 class Tenants:
-    """The accounts of one node and their totals. Not thread-safe.
+    """Accounts of one node and their totals. Not thread-safe.
 
-    registrations, queries: how many there are.
-    bytes: memory that they are taken to cost.
+    registrations, queries: total numbers.
+    bytes: estimated memory.
     """
 
     def __init__(self) -> None:
@@ -33,19 +33,19 @@ class Tenants:
         return len(self._by_name)
 
     def get(self, name: str) -> Tenant:
-        """The account of this tenant; a new one counts from its first registration."""
+        """Return the account of this tenant; a new one counts from its first registration."""
         return self._by_name.get(name) or Tenant(name)
 
     def find(self, name: str) -> Tenant | None:
-        """The account of this tenant, or None if it has no registrations."""
+        """Return the account of this tenant, or None if it has no registrations."""
         return self._by_name.get(name)
 
     def sample(self, chance: Random, size: int = _SAMPLE) -> list[Tenant]:
-        """Some tenants at random; all, if there are no more than that."""
+        """Return some random tenants; all tenants if there are no more than that."""
         return self._sampled.sample(size, chance)
 
     def all(self) -> list[Tenant]:
-        """Every tenant with registrations."""
+        """Return every tenant with registrations."""
         return list(self._by_name.values())
 
     def opened(self, query: ActiveQuery) -> None:
@@ -69,7 +69,7 @@ class Tenants:
             self._sampled.remove(tenant)
 
     def charge(self, query: ActiveQuery, size: int, registrations: int) -> None:
-        """Add so many bytes and registrations (or, negative, take them off) to the accounts of this query."""
+        """Add bytes and registrations to the accounts of this query; negative numbers take them off."""
         query.bytes += size
         query.tenant.bytes += size
         query.tenant.registrations += registrations

@@ -1,7 +1,7 @@
 """Index of the text searches, searched by the words of a record.
 
-A record answers a `$text` only if one of its words, stemmed as its language demands, is one that the search looks up. So
-a record's texts are taken apart once for each definition of a text index, and each word leads to the searches that want it.
+A record satisfies a `$text` only if one of its words, stemmed by its language, is a word of the search. A record's texts are
+split into words once for each definition of a text index. Each word leads to the searches that contain it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from quaestor.query.text import TextIndex
 
 
 class TokenIndex:
-    """Filters by the words that they search, in the texts of one text index. Incremental.
+    """Filters by the words of their search, in the texts of one text index. Incremental.
 
-    filters: how many it keeps.
+    filters: number of filters.
     """
 
     __slots__ = ("_by_word", "_index", "filters")
@@ -45,11 +45,11 @@ class TokenIndex:
                 self._by_word[word] = slot
 
     def load(self, entry: Tokens) -> int:
-        """Number of filters that share words with this one."""
+        """Return the number of filters that share words with this one."""
         return sum(size(self._by_word.get(word)) for word in entry.words)
 
     def find(self, record: Mapping[str, Any], found: list[FilterSlot]) -> None:
-        """Append the filters that want a word of the record to `found`. O(length of its texts).
+        """Append the filters that search a word of the record to `found`. O(length of its texts).
 
         Raises UncertainMatchError for a language that is not evaluated.
         """
@@ -58,5 +58,5 @@ class TokenIndex:
         found.extend(by_word[word] for word in words if word in by_word)
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return list(self._by_word.values())

@@ -1,4 +1,4 @@
-"""Index of what `$type`, `$size` and `$mod` ask of a value, searched by the traits that it has."""
+"""Index of the operators `$type`, `$size` and `$mod`, searched by the traits of a value."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class TraitIndex:
                     del self._divisors[divisor]
 
     def load(self, entry: Traits) -> int:
-        """Number of filters that share traits with this one."""
+        """Return the number of filters that share traits with this one."""
         return sum(size(self._by_key.get(key)) for key in entry.keys)
 
     def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that want a trait of this value to `found`."""
+        """Append the filters that demand a trait of this value to `found`."""
         keys: list[Hashable] = [("type", type_code(value))]
         if is_array(value):
             keys.append(("size", len(value)))
@@ -59,7 +59,7 @@ class TraitIndex:
         found.extend(by_key[key] for key in keys if key in by_key)
 
     def everything(self) -> list[FilterSlot]:
-        """Every filter here."""
+        """Return every filter of the index."""
         return list(self._by_key.values())
 
 

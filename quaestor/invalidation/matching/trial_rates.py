@@ -1,8 +1,8 @@
-"""Rates at which predicates are tried lately, of each and of all together, at a cost that does not show.
+"""Recent trial rates of predicates, of each one and in total, at negligible cost.
 
-One write in 17 is looked at (a prime, so that no rhythm of the writes falls in with it), and counts for 17. Counts are
-halved every half minute, each when it is next touched: two small integers a filter, and a shift. A filter's part of
-the trials is its count over that of all, which fade alike; how many trials there are altogether is counted exactly.
+One write in 17 is sampled, and counts for 17. The prime avoids a common rhythm with the writes. Counts are halved every half
+minute, each when it is next touched: two small integers a filter, and a shift. A filter's part of the trials is its count
+over the total count, because both decay alike. The total number of trials is counted exactly.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 SAMPLED: Final = 17
-"""One write in so many is looked at."""
+"""Writes per sampled write."""
 EPOCH_MS: Final = 30_000
-"""How often counts are halved."""
+"""Time between two halvings of the counts."""
 _NEWEST: Final = 0.2
-"""Part that the last second has in the rate of all: a burst is not taken for a habit."""
+"""Weight of the last second in the total rate: a burst does not count as a lasting rate."""
 
 
 class Tried(Protocol):
-    """Object that is tried: a filter, or what several of them belong to.
+    """Object with a trial count: a filter, or a group of filters.
 
-    tried: decayed count as of `epoch`; both belong to this module.
+    tried: decayed count as of `epoch`; only this module changes both.
     """
 
     tried: int
@@ -33,7 +33,7 @@ class Attributed(Tried, Protocol):
 
     @property
     def tenant(self) -> Tried | None:
-        """On whose account it is."""
+        """Tenant whose account pays for the filter."""
 
 
 class Trials:
@@ -50,7 +50,7 @@ class TrialRates:
     """Trial rates of the predicates of one node.
 
     all_hz: predicates tried a second.
-    tenants: count of those that some tenant's cached results need.
+    tenants: count of the trials that tenants' cached results need.
     """
 
     __slots__ = ("_all", "_at_ms", "_now", "_seen", "all_hz", "tenants")
@@ -64,9 +64,9 @@ class TrialRates:
         self._seen = 0
 
     def advance(self, now_ms: int, *, tried: int) -> None:
-        """Bring the rates up to date, once a second or so.
+        """Bring the rates up to date, about once a second.
 
-        tried: how many predicates have been tried so far.
+        tried: total number of predicates tried so far.
         """
         self._now = max(self._now, now_ms // EPOCH_MS)
         if self._at_ms is not None and now_ms > self._at_ms:
@@ -77,14 +77,14 @@ class TrialRates:
             self._at_ms, self._seen = now_ms, tried
 
     def count(self, one: Tried, times: int) -> None:
-        """Count so many trials. O(1)."""
+        """Count this many trials. O(1)."""
         if one.epoch != self._now:
             one.tried >>= min(self._now - one.epoch, 60)
             one.epoch = self._now
         one.tried += times
 
     def count_trials(self, filters: Iterable[Attributed]) -> None:
-        """Count the filters that one sampled write has tried: for them, their tenants and all. O(their number)."""
+        """Count the filters that one sampled write has tried: for themselves, their tenants and the total. O(filters)."""
         count, number, owned = self.count, 0, 0
         for item in filters:
             number += 1
@@ -96,14 +96,14 @@ class TrialRates:
         count(self.tenants, SAMPLED * owned)
 
     def tried_hz(self, one: Tried) -> float:
-        """Trials per second that are its own, by its part in the counts."""
+        """Return the trials per second of one object, by its part in the counts."""
         if not one.tried:
             return 0.0
         mine, all_ = self._by_now(one), self._by_now(self._all)
         return self.all_hz * min(mine / all_, 1.0) if all_ else 0.0
 
     def forget(self, item: Attributed) -> None:
-        """Take out a filter that will not be tried any more: the others have a larger part in what is left."""
+        """Remove a filter that will not be tried any more; the others' parts in the remaining total grow."""
         tried, saved_hz = self._by_now(item), self.tried_hz(item)
         self.all_hz -= saved_hz
         for account in (self._all, self.tenants, item.tenant):

@@ -1,7 +1,7 @@
-"""Values that a path reaches in a record, generously: never fewer than any predicate on that path could look at.
+"""Values that a path reaches in a record: always at least all values that a predicate on the path could test.
 
-The index only proposes; the predicate decides. So at an array every reading is followed (as elements, as documents
-keyed by position, nested arrays too), and whether anything was ambiguous is reported along with the values.
+The index only proposes; the predicate decides. At an array every reading is therefore followed: as elements, as documents
+keyed by position, and in nested arrays. The result includes whether anything was ambiguous.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from quaestor.query.paths import as_document, is_array, is_document
 
 
 def reachable(record: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[list[Any], bool]:
-    """The values that a predicate on the path, or inside an $elemMatch along it, could be asked about.
+    """Return the values that a predicate on the path, or inside an $elemMatch along it, could test.
 
-    An array in the last place is among them, followed by what is in it, however deep. Missing values are left out.
-    Returns the values and whether the path is plain: no array on the way or at its end, so at most one value.
+    An array in the last place is among them, followed by its content, at any depth. Missing values are left out. The second
+    result is whether the path is plain: no array on the way or at its end, so at most one value.
     """
     found: list[Any] = []
     plain = _walk(record, parts, 0, found)

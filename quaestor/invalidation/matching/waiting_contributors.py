@@ -1,4 +1,4 @@
-"""Contributors of registrations, until every write up to their version has been matched without them."""
+"""Contributors of registrations, kept until every write up to their version has been matched without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quaestor.planning.plan import plan_query
 
 
 class WaitingContributors:
-    """Contributors that came before the writes which they contain. Not thread-safe."""
+    """Contributors that arrived before the writes that they contain. Not thread-safe."""
 
     def __init__(self, hashes: RecordHashes, shape: GridShape) -> None:
         self._hashes = hashes
@@ -25,7 +25,7 @@ class WaitingContributors:
         return len(self._by_version)
 
     def add(self, live: LiveRegistration, registration: Registration, *, floor: Version | None) -> Version | None:
-        """Keep the contributors of a live registration; returns from which version on it is judged by them, None: never.
+        """Keep the contributors of a live registration; return the version from which they judge it, or None: never.
 
         floor: the version above which every write is retained.
         """
@@ -36,7 +36,7 @@ class WaitingContributors:
             return None
         query = plan_query(registration.query).query
         hashes = self._hashes.contributing(registration)
-        # Taken over: who came and went, or moved, in between without changing the result is not known.
+        # After a takeover the moves of records in between, which left the result unchanged, are unknown.
         follows = known.version >= live.since
         found = supplied(
             known, live.query.rules, query, hashes, cells=self._cells, follows=follows, members=live.members
@@ -50,7 +50,7 @@ class WaitingContributors:
         return known.version
 
     def reached(self, version: Version) -> Iterator[tuple[str, Version, Supplied]]:
-        """Take away those up to this version: the registrations' ids, with what is known of each and as of when."""
+        """Take away the contributors up to this version: ids of registrations, each with its version and its contributors."""
         while self._by_version and self._by_version[0][0] <= version:
             at, registration_id = heappop(self._by_version)
             yield registration_id, at, self._known.pop(registration_id)
