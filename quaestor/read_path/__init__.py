@@ -1,1 +1,1 @@
-"""The read path: cache keys, look-ups, and the entries that are made of answers."""
+"""The read path: cache keys, look-ups, and entries made from answers."""

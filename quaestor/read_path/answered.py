@@ -1,4 +1,4 @@
-"""Requests that were answered, and the handler runs that made the answers: what admission goes by besides the answer itself."""
+"""Answered requests and the handler runs behind the answers: the facts that admission needs besides the answer itself."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from quaestor.read_path.key import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRequest:
-    """A request, as far as it decides who may be given its answer.
+    """A request, as far as it decides which clients may receive its answer.
 
     headers: its fields, raw.
     policy: of its route.
-    credentials: it carried some that its route says nothing about.
-    authorization_only: no others than `Authorization`.
+    credentials: it carried credentials without a declaration of its route.
+    authorization_only: `Authorization` is its only credential.
     unlisted: see `RequestFacts.unlisted`.
     with_body: it is keyed by its body.
-    leave: whether others will be allowed to keep copies.
+    leave: whether caches outside may keep copies.
     """
 
     target: Target
@@ -37,12 +37,12 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedRun:
-    """Observations of one handler run: what its answer depends on.
+    """Observations of one handler run: everything that its answer depends on.
 
-    outcome: what it read.
-    asked: what it asked the request for.
+    outcome: its reads.
+    asked: the parts of the request that it looked up.
     since: the watermark when it began.
-    asked_ms: when it was asked.
+    asked_ms: when the run began.
     """
 
     outcome: Outcome

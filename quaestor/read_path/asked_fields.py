@@ -1,14 +1,14 @@
-"""Request fields that a handler asked for, found or not: they decide about its answer as if `Vary` named them.
+"""Request fields that a handler looked up, present or absent: they decide about its answer as if `Vary` named them.
 
-Which of them count is decided here. What the handler is shown notices that it asked for them (`quaestor.middleware.asked_scope`).
+This module decides which fields count. The handler's scope notes the look-ups (`quaestor.middleware.asked_scope`).
 
-Fields with a treatment of their own do not count: what is in the key anyway, what the cache evaluates itself, what belongs to one
-connection, and what tells traces apart. Credentials do not count either, because a request that carries some is either passed by
-or for a route that says whom its answers are for; unless nobody said so and the scope is only implied.
+Fields with a treatment of their own do not count: parts of the key, conditions and ranges, fields of one connection, and ids of
+traces. Credentials do not count either: a request with credentials bypasses the cache, unless its route declares with whom its
+answers are shared. Credentials count where that scope is only implied.
 
-Keying is not enough for a field that opens a door: a key that is revoked in the memory of the process is still in the key of what
-it was given, and no write to the database says so. An answer whose handler asked for one that was there is not stored, unless
-its route says whom its answers are for.
+For a field that grants access a place in the key is not enough. When the process revokes an access key in memory, no write to the
+database shows it, and the entries under that key stay. Therefore an answer is not stored if its handler looked up such a field
+that was present, unless its route declares a scope.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from quaestor.read_path.forwarded_fields import CLAIMS
 from quaestor.read_path.request import CONDITIONS, NOTABLE
 
 EVERYTHING = b"*"
-"""In place of a name: all the fields that count, because they were copied or iterated as a whole."""
+"""In place of a name: all counting fields, because the handler copied or iterated over the whole."""
 WITH_CREDENTIALS = b"**"
-"""The same, credentials among them: where nobody has said whom answers are for."""
+"""The same with credentials, where no scope is declared."""
 WHOLES = frozenset({EVERYTHING, WITH_CREDENTIALS})
 CLIENT_ADDRESS = "client-address"
-"""In the setting `ignored_fields`, and as the reason why an answer is not stored: the address that the server saw."""
+"""The address that the server saw: in the setting `ignored_fields`, and as reason why an answer is not stored."""
 SCOPE_ENTRY = "scope-entry"
-"""As the reason why an answer is not stored: something that a middleware around the cache has put into the scope."""
+"""Reason why an answer is not stored: its handler read a scope entry that a middleware around the cache has added."""
 CREDENTIALS = "credentials"
-"""As the reason why an answer is not stored: a field that looks like a credential, and was there."""
+"""Reason why an answer is not stored: its handler read a field that looks like a credential and was present."""
 CONDITION = "condition"
-"""As the reason why an answer is not stored: its handler has seen a condition of the client that asked."""
+"""Reason why an answer is not stored: its handler has seen a condition of the client."""
 
 _SAY_WHO_ASKS = frozenset({"scope.user", "scope.auth", "scope.session"})
 
@@ -54,16 +54,16 @@ CORRELATION = frozenset(
         b"x-datadog-sampling-priority", b"x-datadog-trace-id", b"x-request-id", b"x-request-start",
     }
 )  # fmt: skip
-"""Different on every request and read by instrumentation on every request."""
+"""Fields that differ on every request, and that instrumentation reads on every request."""
 _CODING = b"accept-encoding"
 _OWN = _EVALUATED_HERE | _OF_CONNECTION | CORRELATION | CLAIMS | {_CODING}
 _OF_BODY = frozenset({b"content-type", b"content-encoding", b"content-language"})
 _SELECTS = re.compile(rb"tenant|account")
-"""Names that tell credentials apart from what merely chooses among somebody's records."""
+"""Names of fields that only select among a client's records, unlike credentials."""
 _OPENS = re.compile(
     rb"key(?:s|-?id)?(?:-|$)|(?:^|-)(?:sign|signed|signature|sig|hmac|dpop|otp|totp|pin|pass|passcode|licen[cs]e|ticket|bearer)(?:-|$)"
 )
-"""Names that look like something that opens a door, besides those that `request.NOTABLE` takes for credentials."""
+"""Names that may grant access, besides the credentials in `request.NOTABLE`."""
 _OPENS_NOTHING = frozenset({b"idempotency-key"})
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 
@@ -71,12 +71,12 @@ _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 class Conditions:
     """The conditions of one request (If-None-Match, If-Modified-Since), as its handler may see them.
 
-    Who answers without reading anything is no concern of the cache, and decides about conditions as without one. What is made of
-    reads may be stored, so from the first read on it is asked for whole. Written from any thread.
+    A handler that reads nothing is not cached, so it decides about conditions as without a cache. An answer made of reads may be
+    stored, so conditions are hidden from the first read on, and the handler returns the whole. Written from any thread.
 
     reading: whether the handler has read anything yet.
-    shown: it has seen one: its answer may be for this client alone.
-    withheld: it has asked for one, and was told that there is none.
+    shown: the handler has seen a condition: its answer may be for this client alone.
+    withheld: the handler looked up a condition, and it was hidden.
     """
 
     __slots__ = ("_reading", "shown", "withheld")
@@ -87,7 +87,7 @@ class Conditions:
         self.withheld = False
 
     def visible(self) -> bool:
-        """Whether the handler, who asks at this moment, is told."""
+        """Whether a handler that looks up a condition at this moment may see it."""
         if self.shown or not self._reading():
             self.shown = True
             return True
@@ -96,13 +96,13 @@ class Conditions:
 
 
 class AskedFields:
-    """Record of what one handler run asked for. Written from any thread.
+    """Record of everything that one handler run looked up. Written from any thread.
 
     names: of fields, in lower case.
-    everything: they were copied or iterated as a whole.
-    client: the address that the server saw.
-    entries: of the scope and its state, as only those around the cache can have put them there: "scope.org", "state.org".
-    conditions: the request's, if the handler may see them; None: it is shown none, or they are fields like any other.
+    everything: the fields were copied or iterated over as a whole.
+    client: the address that the server saw was read.
+    entries: of the scope and its state that only middlewares around the cache can add: "scope.org", "state.org".
+    conditions: the request's, if the handler may see them; None: it sees none, or they are fields like any other.
     forwards: a copy of all fields goes to an origin, unchanged.
     """
 
@@ -117,19 +117,19 @@ class AskedFields:
         self.conditions: Conditions | None = None
 
     def note(self, name: object) -> None:
-        """Note a name that one of the request's was compared with."""
+        """Note a name that a name of the request was compared with."""
         if isinstance(name, str):
             name = name.encode("latin-1", "replace")
         if isinstance(name, bytes | bytearray):
             self.names.add(bytes(name).lower())
 
     def note_everything(self) -> None:
-        """Note that somebody has all of the names now."""
+        """Note that the handler holds a copy of all names."""
         self.everything = True
 
     @property
     def conditional(self) -> bool:
-        """Whether the handler would have decided about a condition, had it been shown one."""
+        """Whether the handler would have decided about a condition, had it seen one."""
         return self.everything or not CONDITIONS.isdisjoint(self.names)
 
 
@@ -140,29 +140,32 @@ def refusal(
     *,
     request_headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> tuple[str, str] | None:
-    """The reason why an answer that was made with this cannot be stored for anybody: a label, and a text for people; or None."""
+    """Return the reason why an answer made with these look-ups cannot be stored, as a label and a text for people; or None."""
     if asked.client and CLIENT_ADDRESS.encode() not in ignored:
         return (
             CLIENT_ADDRESS,
             "the handler asked for the client's address; for logs only: ignored_fields=['client-address']",
         )
     unsaid = policy.implied or policy.sharing is Sharing.UNDECLARED
-    # Without a scope, requests of which these say something are passed by before the handler runs.
+    # Without a declared scope, a request with such an entry has bypassed the cache before the handler ran.
     entries = {one for one in asked.entries if one.encode("latin-1", "replace").lower() not in ignored}
     if not policy.implied:
         entries -= _SAY_WHO_ASKS
     if asked.conditions is not None and asked.conditions.shown:
-        return CONDITION, "the handler has seen the client's conditions; it is asked for the whole next time"
+        return CONDITION, "the handler has seen the client's conditions; it returns the whole next time"
     if unsaid and entries:
         named = ", ".join(sorted(entries))
-        return SCOPE_ENTRY, f"the handler asked for {named}; say whom its answers are for, or name it in ignored_fields"
+        return SCOPE_ENTRY, (
+            f"the handler asked for {named}; declare with whom its answers are shared, or name it in ignored_fields"
+        )
     if unsaid:
         for name, _ in request_headers:
             asked_for = asked.everything or name in asked.names or name in policy.headers
             if asked_for and name not in ignored and _opens(name):
                 return CREDENTIALS, (
                     f"the handler asked for {name.decode('latin-1')}, which looks like a credential that may be revoked without"
-                    " a write to the database; say whom its answers are for (scope=per_user(by=...), scope=public())"
+                    " a write to the database; declare with whom its answers are shared"
+                    " (scope=per_user(by=...), scope=public())"
                 )
     return None
 
@@ -176,11 +179,11 @@ def deciding(
     with_body: bool = False,
     of_origin: bool = False,
 ) -> tuple[bytes, ...]:
-    """The names of the fields that decide about an answer because its handler asked for them, sorted.
+    """Return the names of the fields that decide about an answer because its handler looked them up, sorted.
 
     with_body: the request is keyed by its body, and by the fields that describe it.
-    of_origin: its handler read nothing, so a forwarded answer is the origin's. The `Vary` of the answer names the deciding fields
-        then, and the copy of all fields does not. A field that the handler reads by name decides in any case.
+    of_origin: its handler read nothing, so a forwarded answer is the origin's. The `Vary` of the answer then names the deciding
+        fields; the copy of all fields does not. A field that the handler looks up by name decides in any case.
     """
     found = {
         name
@@ -192,7 +195,7 @@ def deciding(
         found -= _OF_BODY
     if asked.everything and not (asked.forwards and of_origin):
         found = {whole(policy)}
-    # Which coding is all that this one may decide, and an answer without one is good for everybody.
+    # Accept-Encoding only chooses the coding, and an answer without a coding is good for every client.
     coded = any(name == b"content-encoding" for name, _ in response_headers)
     if coded and (_CODING in asked.names or asked.everything) and _CODING not in ignored:
         found.add(_CODING)
@@ -200,23 +203,23 @@ def deciding(
 
 
 def counts(name: bytes, ignored: Collection[bytes]) -> bool:
-    """Whether a field that was asked for decides about an answer on every route."""
+    """Whether a looked-up field decides about an answer on every route."""
     if name in _OWN or name in ignored or _TOKEN.fullmatch(name) is None:
         return False
     return not NOTABLE[name] or _SELECTS.search(name) is not None
 
 
 def whole(policy: RoutePolicy) -> bytes:
-    """The name that stands for all fields on a route."""
+    """Return the name that stands for all fields on a route."""
     return WITH_CREDENTIALS if policy.implied else EVERYTHING
 
 
 def all_that_count(
     headers: Sequence[tuple[bytes, bytes]], ignored: Collection[bytes], *, credentials: bool
 ) -> list[tuple[bytes, bytes]]:
-    """The fields of a request that EVERYTHING or, with credentials, WITH_CREDENTIALS stands for.
+    """Return the fields of a request that EVERYTHING or, with credentials, WITH_CREDENTIALS stands for.
 
-    By name; repeated ones keep their order.
+    Sorted by name; repeated fields keep their order.
     """
     found = [
         field

@@ -1,4 +1,4 @@
-"""The audience of a request, told by the values of one of its fields."""
+"""The audience of a request, given by the values of one of its fields."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class ByField:
     """The `by` of cookie() and header().
 
     reads: the request field that it reads.
-    values: returns the values that decide, out of a request's fields; none: the cache keeps out.
+    values: returns the deciding values out of a request's fields; none: the request bypasses the cache.
     """
 
     reads: tuple[str, ...]
     values: Callable[[Sequence[tuple[bytes, bytes]]], list[bytes]]
 
     def __call__(self, scope: Mapping[str, Any]) -> str | None:
-        """The text of the values; None without any."""
+        """Return the values as text; None without any."""
         values = self.values(scope["headers"])
         return repr(values) if values else None

@@ -1,13 +1,13 @@
-"""Coalescing: of the requests for one key, one runs the handler and the others wait for what it stores.
+"""Coalescing: of the requests for one key, one runs the handler and the others wait for its entry.
 
-In this process a flight is followed by whoever comes later, and lands with the entry that was found or stored: its followers
-judge that for themselves, whether or not memory had room for it. Across processes its leader takes a lease in the shared store
-first; who does not get it waits until the entry appears there, or until the lease is free. A leader lands exactly once,
-whatever becomes of it (stored, refused, left), and a lease that nobody renews expires, so nobody waits for ever. A key whose
-answer could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.
+In this process, later requests follow the first one's flight. The flight lands with the entry that was found or stored, and each
+follower judges that entry, even if memory had no room for it. Across processes, the leader first takes a lease in the shared
+store. A process without the lease waits until the entry appears there, or until the lease is free. A leader always lands exactly
+once (stored, refused, left). A lease that is not renewed expires, so no process waits for ever. A key whose answer could not be
+stored is remembered for a moment, so that its next requests do not queue in vain.
 
-Nobody's fate hangs on another's client: a follower that goes away takes nothing with it, and when a leader goes away one of
-its followers leads.
+No request depends on another request's client. A follower that leaves affects no other request. When a leader leaves, one of its
+followers leads.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from quaestor.runtime.supervision.supervisor import Errands, Supervisor
 from quaestor.store.memory import Resident
 
 UNCOALESCED_MS = 5_000
-"""How long a key whose answer could not be stored is not coalesced."""
+"""How long requests run on their own for a key whose answer could not be stored."""
 STORE_BACKOFF_MS = 1_000
-"""How long a store that did not answer is not asked for the same key again: the next requests need not wait for it too."""
+"""How long a store that did not answer is spared requests for the same key. Later requests then do not wait for it as well."""
 MOST_REMEMBERED = 4096
 LEASE_MS = 3_000
-"""After so long without a sign of life a process that fetches something counts as dead. It renews three times as often."""
+"""Lifetime of a lease: a leading process without a renewal for so long counts as dead. Renewals come three times as often."""
 LEASE_WAIT_S = 8.0
-"""How long another process's fetch is waited for before this one runs its own handler."""
+"""How long this process waits for another process's handler before it runs its own."""
 _STEP_AWAY_MS = 200
-"""How long a lease says that an answer was refused this once: every process that waits has heard of it by then."""
+"""How long a lease reports that an answer was refused this once: long enough for every waiting process to see it."""
 _FIRST_POLL_S = 0.002
 _LAST_POLL_S = 0.05
 _POLL_GROWTH = 1.5
@@ -51,7 +51,7 @@ class Landing(Enum):
 
     STORED = auto()
     REFUSED = auto()
-    """The answer exists, but must not be given to anybody else."""
+    """The answer exists, but must not be given to another client."""
     LEFT = auto()
     """No answer: the handler raised, or its client went away."""
 
@@ -59,9 +59,9 @@ class Landing(Enum):
 class Flight:
     """One handler run that others may wait for. Its leader calls land(); calling it again changes nothing.
 
-    waited: whether another process's fetch was waited for.
-    followed: whether somebody has waited for it.
-    entry: what it has landed with: the one that was found or stored, for its followers.
+    waited: whether it waited for another process's handler.
+    followed: whether another request has waited for it.
+    entry: the entry that it landed with, found or stored, for its followers.
     """
 
     def __init__(self, coalescing: RequestCoalescing, key: str) -> None:
@@ -75,9 +75,9 @@ class Flight:
         self.entry: Resident | None = None
 
     def land(self, how: Landing, entry: Resident | None = None) -> None:
-        """End the flight: tell its followers how, and give the lease back.
+        """End the flight: notify its followers, and release the lease.
 
-        entry: that was found or stored, if it may be served as it is.
+        entry: the found or stored entry, if it may be served as it is.
         """
         if not self._landed.done():
             self.entry = entry
@@ -88,7 +88,7 @@ class Flight:
                 self._coalescing.spawn(self._release(how))
 
     async def landing(self, *, deadline_s: float) -> Landing:
-        """The way in which it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
+        """Wait for the landing. REFUSED if it has not landed by the deadline, or belongs to another event loop."""
         self.followed = True
         if self._landed.get_loop() is not asyncio.get_running_loop():
             return Landing.REFUSED
@@ -98,14 +98,14 @@ class Flight:
     async def fetch(
         self, usable: Callable[[CachedResponse], bool], *, wait: Callable[[], bool] = lambda: True
     ) -> CachedResponse | None:
-        """The entry that the shared store holds, or that another process puts there while this one waits.
+        """Return the shared store's entry, now there or stored by another process while this one waits.
 
-        None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the
-        holder is too slow; after that land() must be called, as ever. With no shared store, None at once. Raises StoreError:
-        nobody knows; the handler has to run here.
+        None: the handler has to run here, with the lease, or without it because the answer cannot be shared or the holder is
+        too slow. land() must still be called after that. Without a shared store, None at once. Raises StoreError if the store
+        does not answer; then the handler has to run here.
 
-        usable: whether a found entry may be served; one that may not is passed over.
-        wait: asked while another process is fetching; if it says no: None, and `waited` says why.
+        usable: whether a found entry may be served; an unusable one is skipped.
+        wait: called while another process's handler runs; False ends the wait: None, with `waited` set.
         """
         leases = self._coalescing.leases
         if leases is None:
@@ -118,10 +118,11 @@ class Flight:
             try:
                 found = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
                 if _cancellations() > cancellations:
-                    # The answer came at that very moment: up to Python 3.11 asyncio.wait_for() then forgets the cancellation.
+                    # The reply came at the moment of cancellation. Up to Python 3.11 asyncio.wait_for() then loses the
+                    # cancellation.
                     raise asyncio.CancelledError
             except asyncio.CancelledError:
-                self._holder = holder  # perhaps it was granted
+                self._holder = holder  # the lease may have been granted
                 self._coalescing.spawn(self._release(Landing.LEFT))
                 raise
             if isinstance(found, CachedResponse):
@@ -142,7 +143,7 @@ class Flight:
             ):
                 return None
             if turn is Turn.THEIRS:
-                # A random part, so that the waiting processes do not ask in step.
+                # A random part, so that the waiting processes do not poll in step.
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
 
@@ -153,10 +154,10 @@ class Flight:
         acceptable: Callable[[CachedResponse], bool],
         instead: Callable[[CachedResponse], bool],
     ) -> CachedResponse | None:
-        """The same entry; but rather than nothing the last one that was passed over, if it is kept beyond its lifetime.
+        """Fetch the entry; if there is none, return the newest stale one that was skipped, if it may be used.
 
-        acceptable: whether anything may be done with an entry that was passed over.
-        instead: whether a kept entry may be used instead of waiting for another process to make it anew.
+        acceptable: whether a skipped entry may be used at all.
+        instead: whether a stale entry may be used now, instead of waiting for another process to refresh it.
         """
         stale: list[CachedResponse] = []
 
@@ -173,7 +174,7 @@ class Flight:
 
     def _hold(self, holder: str) -> None:
         self._holder = holder
-        if self._landed.done():  # it was given up while it asked
+        if self._landed.done():  # the flight was given up while it waited for the lease
             self._coalescing.spawn(self._release(Landing.LEFT))
             return
         self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
@@ -184,7 +185,7 @@ class Flight:
 
     async def _renewed(self) -> None:
         if self._coalescing.leases is not None:
-            with suppress(StoreError):  # if it stays away the lease expires, and others run their own handlers
+            with suppress(StoreError):  # if the store stays away the lease expires, and others run their own handlers
                 await self._coalescing.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
 
     async def _release(self, how: Landing) -> None:
@@ -192,21 +193,21 @@ class Flight:
         if how is Landing.REFUSED:
             uncoalesced_ms = UNCOALESCED_MS if self._coalescing.lately_uncoalesced(self._key) else _STEP_AWAY_MS
         if self._coalescing.leases is not None:
-            with suppress(StoreError):  # it expires by itself
+            with suppress(StoreError):  # the lease expires by itself
                 await self._coalescing.leases.release(self._key, holder=self._holder, uncoalesced_ms=uncoalesced_ms)
 
 
 def _cancellations() -> int:
-    """How often the running task was asked to end."""
+    """Return how often the running task was cancelled."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 class RequestCoalescing:
-    """The flights under way, by key, and what is remembered of keys. Use from one event loop at a time.
+    """The flights under way, by key, and the memory of uncoalesced keys. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
-    errands: the tasks that give leases back.
+    errands: the tasks that release leases.
     """
 
     def __init__(self, leases: Leases | None = None, *, errands: Errands | None = None) -> None:
@@ -221,7 +222,7 @@ class RequestCoalescing:
         return len(self._under_way)
 
     def under_way(self, key: str) -> Flight | None:
-        """The flight that a request for this key can follow."""
+        """Return the flight that a request for this key can follow."""
         return self._under_way.get(key)
 
     def lead(self, key: str) -> Flight:
@@ -230,12 +231,12 @@ class RequestCoalescing:
         return flight
 
     def forget(self, key: str, flight: Flight) -> None:
-        """Let nobody follow this flight any more; another one that took its place stays."""
+        """Let no further request follow this flight; a newer flight for the key stays."""
         if self._under_way.get(key) is flight:
             del self._under_way[key]
 
     def holder(self) -> str:
-        """A name for one attempt at a lease, unlike any other."""
+        """Return a unique name for one attempt at a lease."""
         return f"{self._name}:{next(self._attempts)}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -243,7 +244,7 @@ class RequestCoalescing:
         self._errands.start(work)
 
     async def settle(self) -> None:
-        """Wait until every lease that is being given back has been given back. Before the shared store is closed."""
+        """Wait until every pending lease is released. Call it before the shared store is closed."""
         await self._errands.finished()
 
     def uncoalesced(self, key: str, *, now_ms: int) -> bool:
@@ -251,24 +252,24 @@ class RequestCoalescing:
         return key in self._uncoalesced.until_ms and self._uncoalesced.holds(key, now_ms)
 
     def lately_uncoalesced(self, key: str) -> bool:
-        """Whether it was said lately that they do."""
+        """Whether requests for this key ran on their own lately."""
         return key in self._uncoalesced.until_ms
 
     def leave_uncoalesced(self, key: str, *, now_ms: int) -> None:
-        """Let requests for this key run on their own for a while: nothing is stored that they could wait for."""
+        """Let requests for this key run on their own for a while, because its answer is not stored."""
         self._uncoalesced.hold(key, now_ms + UNCOALESCED_MS)
 
     def back_off_store(self, key: str, *, now_ms: int) -> None:
-        """Leave the shared store alone for this key for a while: it did not answer when it was asked for it."""
+        """Spare the shared store requests for this key for a while, because it did not answer."""
         self._store_backoff.hold(key, now_ms + STORE_BACKOFF_MS)
 
     def store_backs_off(self, key: str, *, now_ms: int) -> bool:
-        """Whether the shared store is left alone for this key for now."""
+        """Whether the shared store is spared requests for this key now."""
         return key in self._store_backoff.until_ms and self._store_backoff.holds(key, now_ms)
 
 
 class _RecentKeys:
-    """Keys of which something holds until some time; the youngest 4,096 of them."""
+    """Keys with an end time each; the youngest 4,096 are kept."""
 
     def __init__(self) -> None:
         self.until_ms: OrderedDict[str, int] = OrderedDict()

@@ -1,11 +1,11 @@
 """The transition table of one GET: (state, event) -> state. Nothing else decides where a request goes next.
 
-    RECEIVED -> LOOKING -> SERVED                                      a hit
-    RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED   a miss that was stored
-    RECEIVED -> LOOKING -> RUNNING -> SERVED                           an error, instead of which an older answer is sent
-    ... -> WITHHELD                                                    the handler's answer, which nobody may keep
+    - RECEIVED -> LOOKING -> SERVED: a hit
+    - RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED: a miss that was stored
+    - RECEIVED -> LOOKING -> RUNNING -> SERVED: an older answer instead of an error
+    - ... -> WITHHELD: the handler's answer, not to be kept
 
-Whatever is uncertain leads to WITHHELD; only KEPT leads from RUNNING to SERVED with the handler's answer.
+Every doubt leads to WITHHELD. Only KEPT leads from RUNNING to SERVED with the handler's answer.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from enum import StrEnum, auto
 
 
 class State(StrEnum):
-    """The stage that a request has come to."""
+    """The stage that a request has reached."""
 
     RECEIVED = auto()
     LOOKING = auto()
-    """In the stores, and for somebody who is already fetching the same."""
+    """Looks into the stores, and for a request that runs the handler for the same key."""
     WAITING = auto()
-    """Behind another request for the same key."""
+    """Waits behind another request for the same key."""
     RUNNING = auto()
     """The handler runs; its reads are recorded, its answer is held back."""
     REGISTERING = auto()
     """The answer is complete; its queries are being activated."""
     KEEPING = auto()
-    """Dependency index, sketch and store are being told."""
+    """Dependency index, sketch and store receive the entry."""
     SERVED = auto()
-    """Answered from an entry, with leave to keep it."""
+    """Answered from an entry, which may be kept."""
     WITHHELD = auto()
     """Answered with the handler's own answer, uncached."""
     REFUSED = auto()
@@ -39,25 +39,25 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """Something that leads a request from one state to the next."""
+    """An event that leads a request from one state to the next."""
 
     PASSED_BY = auto()
-    """The request is none of the cache's business, or the grid cannot vouch for anything now."""
+    """The request does not concern the cache, or the grid cannot guard anything now."""
     KEYED = auto()
     FOUND = auto()
     ABSENT = auto()
     BUSY = auto()
-    """Somebody else is fetching the same key."""
+    """Another request runs the handler for the same key."""
     FORBIDDEN = auto()
-    """Absent, and the client asked for a cached answer only."""
+    """Absent, and the client accepts a cached answer only."""
     LEADER_STORED = auto()
     LEADER_REFUSED = auto()
     LEADER_LEFT = auto()
     UNSTORABLE = auto()
-    """Status, headers, size or pace of the answer forbid to store it."""
+    """Status, headers, size or pace of the answer forbid storage."""
     ANSWERED = auto()
     UNGUARDED = auto()
-    """No write would tell that this answer has changed, or the grid does not guard it."""
+    """No write would reveal a change of this answer, or the grid does not guard it."""
     REGISTERED = auto()
     DIED = auto()
     """Invalidated before it could be handed out."""
@@ -65,9 +65,9 @@ class Event(StrEnum):
     """Index, sketch or store did not answer."""
     KEPT = auto()
     SERVED_ON_ERROR = auto()
-    """The handler failed, and what was stored before may be sent instead."""
+    """The handler failed, and the older answer may be sent instead."""
     MISLED = auto()
-    """The handler's 304 was about another answer than the stored one: it has to be asked for the whole."""
+    """The handler's 304 was about another answer than the stored one: the handler must return the whole."""
     RAISED = auto()
 
 
@@ -100,5 +100,5 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 def step(state: State, event: Event) -> State:
-    """The next state. Raises KeyError for a step that the table does not allow: a mistake in this program."""
+    """Return the next state. Raises KeyError for a step that is not in the table: a fault in the program."""
     return TRANSITIONS[state, event]

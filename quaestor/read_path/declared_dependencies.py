@@ -9,9 +9,8 @@ from quaestor.tags import tag_name, url_name
 
 
 def waived(policy: RoutePolicy, reason: Uncacheable) -> bool:
-    """Whether a reason not to cache is answered by the declaration: that nothing was read from the database, or by clients that
-    are not listened to, does not matter where somebody said how long the answer lives, by which tag it goes, or on what it
-    depends."""
+    """Whether a route's declaration overrides a reason not to cache. A missing or uncaptured read does not matter if the
+    declaration gives a lifetime, a tag, or the queries that the answer depends on."""
     return reason in (Uncacheable.NO_READS, Uncacheable.UNCAPTURED) and bool(
         policy.ttl_ms or policy.tags or policy.depends_on
     )
@@ -20,9 +19,9 @@ def waived(policy: RoutePolicy, reason: Uncacheable) -> bool:
 def declared_reads(
     policy: RoutePolicy, target: Target, *, deployment: str, namespace: str, since: Version
 ) -> tuple[CapturedRead, ...]:
-    """The reads that an answer depends on because its route says so, beside those of its handler.
+    """Return the reads that an answer depends on by its route's declaration, besides its handler's reads.
 
-    Members are not known, so any write that may concern them counts, from `since` on: what the handler saw.
+    Members are unknown, so every write since `since` that may concern them counts.
     """
     if not policy.explicit:
         return ()

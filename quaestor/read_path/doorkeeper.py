@@ -1,12 +1,15 @@
-"""Doorkeeper of the stores: where the entries of a route mostly end unused, an answer is stored at the second request for it.
+"""Doorkeeper of the stores: on a route whose entries mostly end unused, an answer is stored at the second request for it.
 
-Registering an answer's queries and storing it costs as much as a short handler run, for nothing if nobody asks again. Whether
-somebody will, a route's own past tells: the share of its entries that were used at least once. While that is low, the first
-request for a key is remembered and its answer handed on; the second, within a window, stores it. One first request in PROBE is
-stored nevertheless: so the share goes on being learned, and a route that is asked again is soon let in again.
+Registering an answer's queries and storing it costs as much as a short handler run, in vain if no further request comes. A
+route's
+own past predicts that: the share of its entries that were used at least once. While the share is low, the first request for a key
+    is
+remembered and its answer is not stored. The second request within a window stores it. One first request in PROBE is stored all
+the same. Thus the share is still learned, and a route that is used again is soon admitted again.
 
-Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). Here it learns where
-it is of use, because a newcomer who asks twice expects the second answer from the cache. Pure, but for what it remembers.
+Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only on
+routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
+except for its memory.
 """
 
 from __future__ import annotations
@@ -19,34 +22,34 @@ from typing import Final
 from pybloom_live import BloomFilter
 
 REASON: Final = "doorkeeper"
-"""The label of what it refuses."""
+"""Label of the answers that it refuses."""
 MOST_ROUTES: Final = 1_024
-"""Routes of which the share is learned; answers of further ones are stored at once."""
+"""Routes whose share is learned; answers of further routes are stored at once."""
 LEAST_ENTRIES: Final = 256
-"""Entries of a route that must have had their time before any is refused."""
+"""Entries of a route that must have been judged before any is refused."""
 _MOST_ENTRIES = 1_024
-"""With so many the past is halved, so that the share follows what is asked for."""
+"""Beyond this number the past is halved, so that the share follows the present requests."""
 PATIENCE_MS: Final = 5_000
-"""After so long an unused entry counts as unused; if it is used later, that is made up for."""
+"""After so long without a use an entry counts as unused; a later use corrects that."""
 _MOST_WATCHED = 4_096
 """Entries under watch at a time; with more under way, some are not counted."""
 PROBE: Final = 16
 WINDOW_MS: Final = 600_000
-"""A first request is remembered for so long at least, and twice as long at most, unless very many come."""
+"""A first request is remembered for so long at least, and for twice as long at most, unless very many come."""
 MOST_KEYS: Final = 65_536
 """First requests that are remembered at least: 80 kB of a Bloom filter, twice."""
 _FALSE_POSITIVES = 0.01
-"""Share of first requests that are taken for second ones: they are stored, as without a doorkeeper."""
+"""Share of first requests that are taken for second ones: their answers are stored, as without a doorkeeper."""
 
 
 @dataclass(slots=True)
 class Usefulness:
-    """Usefulness of a route's entries, weighted by how lately they were stored.
+    """Usefulness of a route's entries; recently stored entries weigh more.
 
     name: of the route, for people.
-    entries: that have had their time.
-    used: of them those that were used at least once.
-    refused: first requests that were not stored, or would not have been but for PROBE.
+    entries: entries that were judged.
+    used: judged entries that were used at least once.
+    refused: first requests that were not stored, or were stored only because of PROBE.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Usefulness:
         return min(1.0, self.used / self.entries) if self.entries else 1.0
 
     def count(self) -> None:
-        """Count one entry that has had its time."""
+        """Count one judged entry."""
         self.entries += 1
         if self.entries > _MOST_ENTRIES:
             self.entries, self.used = self.entries / 2, self.used / 2
@@ -71,21 +74,21 @@ class Usefulness:
 
 
 class _Seen:
-    """Keys that were seen lately, in two Bloom filters of which the older one is dropped. About 5 us a call."""
+    """Keys that were seen lately, in two Bloom filters; the older one is dropped in time. About 5 us a call."""
 
     def __init__(self) -> None:
         self._recent, self._older = _filter(), _filter()
         self._since_ms: int | None = None
 
     def add(self, key: str, *, now_ms: int) -> bool:
-        """Whether a key was seen before; from now on it was."""
+        """Return whether a key was seen before, and remember it."""
         if self._since_ms is None:
             self._since_ms = now_ms
         if len(self._recent) >= MOST_KEYS or now_ms - self._since_ms >= WINDOW_MS:
             gone = now_ms - self._since_ms >= 2 * WINDOW_MS
             self._recent, self._older = _filter(), _filter() if gone else self._recent
             self._since_ms = now_ms
-        # An empty one is not asked: hashing is most of what it costs.
+        # Hashing is most of the cost, so an empty filter is skipped.
         return (bool(len(self._older)) and key in self._older) or bool(self._recent.add(key))
 
 
@@ -94,9 +97,9 @@ def _filter() -> BloomFilter:
 
 
 class Doorkeeper:
-    """The doorkeeper of one process. A route is whatever hashable thing stands for it. Use from one event loop at a time.
+    """The doorkeeper of one process. Any hashable value may stand for a route. Use from one event loop at a time.
 
-    least_share: of a route's entries that must be used for its answers to be stored at once (0..1); 0: they always are.
+    least_share: share of a route's entries (0..1) below which first answers are not stored; 0: all answers are stored.
     """
 
     def __init__(self, *, least_share: float) -> None:
@@ -106,8 +109,8 @@ class Doorkeeper:
         self._seen: _Seen | None = None
 
     def admitted(self, route: Hashable, name: str, *, now_ms: int) -> Usefulness | None:
-        """Note that the answer to a first request became an entry; its first use has to be counted in what is returned. None: it
-        need not.
+        """Note that the answer to a first request became an entry. Returns the object that must count the entry's first use;
+        None: no count is needed.
 
         name: of the route, for people.
         """
@@ -127,13 +130,13 @@ class Doorkeeper:
         return usefulness
 
     def found(self, route: Hashable) -> None:
-        """Note that an entry which another process has stored was of use here."""
+        """Note that an entry stored by another process was used here."""
         usefulness = self._routes.get(route)
         if usefulness is not None:
             usefulness.use()
 
     def refuses(self, route: Hashable, key: str, *, now_ms: int) -> bool:
-        """Whether the answer to a request is not to be stored, because it is the first one for this key. The next one's is."""
+        """Whether an answer is not to be stored because its request is the first one for this key. The next one is stored."""
         usefulness = self._routes.get(route)
         if usefulness is None or not self._keeps(usefulness):
             return False
@@ -146,7 +149,7 @@ class Doorkeeper:
 
     @property
     def kept(self) -> list[Usefulness]:
-        """The routes whose answers are stored at the second request now."""
+        """The routes whose answers are now stored at the second request only."""
         return [usefulness for usefulness in self._routes.values() if self._keeps(usefulness)]
 
     def _keeps(self, usefulness: Usefulness) -> bool:

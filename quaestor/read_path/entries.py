@@ -1,4 +1,4 @@
-"""Answers, entries made of them, and what the dependency index is told of an entry. Pure."""
+"""Answers, the entries made of them, and the records of entries in the dependency index. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 COPY_SLACK_MS = CLOCK_GRACE_MS
-"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive.
-For clients with the Cache Sketch, whose lifetimes count from a moment that they are told, it is grace for clocks that differ."""
+"""How much longer than fresh_until an outside copy may live: Age has whole seconds, and answers take time to arrive. For clients
+with the Cache Sketch it is the grace for clocks that differ: their lifetimes count from a time in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Answer:
     """A handler's answer.
 
     headers: raw pairs, names in lower case, in order.
-    part: the body is this part of the whole; then status and fields are those of the whole.
+    part: the body is this part of the whole; status and fields then belong to the whole.
     """
 
     status: int
@@ -38,8 +38,8 @@ class Verdict:
     """The outcome of an admission.
 
     event: KEPT with the resident entry; otherwise the answer must not be kept.
-    reasons: why not, as labels.
-    detail: why not, as text for debugging.
+    reasons: why it is not kept, as labels.
+    detail: why it is not kept, as text for debugging.
     """
 
     event: Event
@@ -49,8 +49,8 @@ class Verdict:
 
 
 def in_groups(answer: Answer, groups: Sequence[str]) -> Answer:
-    """The answer with the cache groups of its route, as it would name them itself (RFC 9875); empty and unprintable names, and
-    names that are not ASCII, do not exist."""
+    """Return the answer with its route's cache groups as a field (RFC 9875). Names that are empty, unprintable or not ASCII are
+    left out."""
     named = [group for group in groups if group.isascii() and group.isprintable()]
     if not named:
         return answer
@@ -74,14 +74,14 @@ def guarded_entry(
     partition: str = "",
     at_most_ms: int | None = None,
 ) -> CachedResponse | None:
-    """An entry that registrations guard. None if the handler does not let it live for a moment.
+    """Return an entry that registrations guard. None if the handler gives it no lifetime at all.
 
     ttl_ms: the longest lifetime; the handler's own shortens it.
     window_ms: how long it may be used stale after that.
-    cost_ms: how long it took to make it.
-    valid_until_ms: when it is over whatever anybody says, for stale use too.
-    copies_ms: how long copies outside may be used, never for longer than the entry; None: there are none, or the Cache Sketch
-        is not told of them.
+    cost_ms: duration of the handler run.
+    valid_until_ms: hard end of its use, for stale use too.
+    copies_ms: lifetime of copies outside, never longer than the entry's; None: there are no copies, or the Cache Sketch does
+        not hold them.
     partition: of the sketch.
     at_most_ms: the bound of a route on probation; None: its route has passed.
     """
@@ -117,17 +117,17 @@ def guarded_entry(
 
 
 def kept_until_ms(response: CachedResponse) -> int:
-    """The end of an entry's use for anything, in ms."""
+    """Return the end of an entry's use for any purpose, in ms."""
     return max(response.fresh_until_ms, response.stale_until_ms)
 
 
 def sketch_name(response: CachedResponse) -> str:
-    """The name of an entry in the Cache Sketch."""
+    """Return the name of an entry in the Cache Sketch."""
     return in_partition(response.resource, response.partition)
 
 
 def dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:
-    """The record of an entry in the dependency index, with the URLs under which copies may be outside."""
+    """Return the record of an entry in the dependency index, with the URLs under which copies may be outside."""
     return Dependent(
         key=response.key,
         registrations=response.registrations,

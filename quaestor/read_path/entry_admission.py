@@ -1,7 +1,7 @@
-"""Admission: a handler's answer becomes an entry that exact invalidation guards, or that its own lifetime guards.
+"""Admission: make an entry of a handler's answer, guarded by registrations or by its own lifetime.
 
-It never fails a request: whatever goes wrong, the caller gets a Verdict that says why nobody may keep this answer, and one
-failure is counted.
+Admission never fails a request. After any fault the caller receives a Verdict with the reason why the answer must not be kept,
+and one failure is counted.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from quaestor.store.memory import Resident, first_copies_until_ms
 from quaestor.ttl.query_classes import kind_of_result
 
 _UNKNOWN = frozenset({Uncacheable.NO_READS, Uncacheable.UNCAPTURED})
-"""Reasons that leave it to the origin's own word, where that counts: nothing is known of what the answer shows."""
+"""Reasons that leave the decision to the origin's fields: the shown records are unknown."""
 MAX_URLS = 16
-"""Spellings of one entry's URL that may be handed out with leave to keep: each has to be purged."""
+"""Spellings of one entry's URL that may go out as keepable copies: each one has to be purged."""
 
 
 class EntryAdmission:
@@ -107,7 +107,7 @@ class EntryAdmission:
         )  # fmt: skip
 
     def keep_in_memory(self, response: CachedResponse) -> Resident | None:
-        """Keep something that registrations guard in this process's memory alone; None if it has died meanwhile. No I/O."""
+        """Keep a guarded entry in this process's memory alone; None if it has died meanwhile. No I/O."""
         resident = self._store.keep(response)
         if self._usability.servable(response):
             return resident
@@ -115,9 +115,9 @@ class EntryAdmission:
         return None
 
     async def register_url(self, resident: Resident, url: str) -> bool:
-        """Let this URL be handed out for this entry: the dependency index knows of it before anyone keeps it.
+        """Allow copies of this entry under this URL, by adding the URL to the dependency index first.
 
-        False: the answer must go out without leave to keep, or the entry has died meanwhile (look it up again).
+        False: copies must be forbidden, or the entry has died meanwhile (look it up again).
         """
         response, urls = resident.response, (url,)
         if len(resident.urls) >= MAX_URLS:
@@ -133,18 +133,18 @@ class EntryAdmission:
     async def admit(
         self, answer: Answer, request: AnsweredRequest, run: ObservedRun, *, at_most_ms: int | None = None
     ) -> Verdict:
-        """Make an entry of an answer: register its reads, tell index and sketch. `publication` has to follow on KEPT:
-        an entry that queries guard is stored when its handler has ended, for it may write after its answer.
+        """Make an entry of an answer: register its reads, and add it to index and sketch. `publication` has to follow on KEPT:
+        a guarded entry is stored when its handler has ended, because the handler may write after its answer.
 
         Takes one activation and, with Redis, one more round trip.
 
-        at_most_ms: the longest life of an entry whose route is on probation; None: its route has passed.
+        at_most_ms: the longest lifetime of an entry whose route is on probation; None: its route has passed.
         """
         policy, outcome = request.policy, run.outcome
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
         barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
-        # Where no grid guards anything, a declaration cannot waive a reason either.
+        # Without a grid no entry is guarded, so a declaration cannot override a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
         explicit = self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN
@@ -161,7 +161,7 @@ class EntryAdmission:
         if answer.part is not None and not partial_answers.tagged(answer.headers):
             return Verdict(
                 event=Event.UNGUARDED, reasons=("partial",)
-            )  # an entity tag of ours would be that of the part
+            )  # an entity tag computed here would describe the part, not the whole
         key, answer = self._keyed(answer, request, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
@@ -173,7 +173,7 @@ class EntryAdmission:
         if missing := self._missing_reads.missing(key, registered, now_ms):
             self._registry.lease(registered.ids, until_ms=0)
             detail = (
-                f"an earlier run read {', '.join(missing)}, written since; this one did not: what stands in its place?"
+                f"an earlier run read {', '.join(missing)}, written since; this one did not: it may hold an older memo"
             )
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = (
@@ -209,7 +209,7 @@ class EntryAdmission:
     def _refused(
         self, answer: Answer, reasons: Sequence[Reason], policy: RoutePolicy, *, credentials: bool
     ) -> Verdict | None:
-        """Why an answer cannot become an entry that queries guard, before anything is registered."""
+        """Return why an answer cannot become a guarded entry, as far as it is known before registration."""
         if self._settings.lifetimes.explicit:
             refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
             refused = "credentials" if credentials else refused
@@ -224,7 +224,7 @@ class EntryAdmission:
         )
 
     def _reads(self, request: AnsweredRequest, run: ObservedRun) -> tuple[CapturedRead, ...]:
-        """Everything that an answer depends on: what its handler read, and what its route declares."""
+        """Return everything that an answer depends on: its handler's reads, and its route's declared ones."""
         settings = self._settings
         return run.outcome.reads + declared_reads(
             request.policy,
@@ -235,7 +235,7 @@ class EntryAdmission:
         )
 
     async def _register(self, reads: Sequence[CapturedRead], *, since: Version, window_ms: int) -> Registered | Verdict:
-        """Activate what an answer depends on; or why it cannot be guarded."""
+        """Activate the reads of an answer; or return why it cannot be guarded."""
         expires_at_ms = self.clock() + self._settings.lifetimes.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS
         try:
             with self._telemetry.tracing.span("quaestor.activation", reads=len(reads)):
@@ -257,7 +257,7 @@ class EntryAdmission:
         if self._settings.observability.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         now_ms = response.stored_at_ms
-        # What something else than the estimate has shortened says nothing of it.
+        # A lifetime that something else has shortened does not measure the estimate.
         as_estimated = estimated_ms is not None and first_copies_until_ms(response) - now_ms == estimated_ms
         self._estimator.observe_read(
             registered.query_ids, now_ms=now_ms, ttl_ms=response.fresh_until_ms - now_ms,
@@ -274,9 +274,9 @@ class EntryAdmission:
     def _keyed(
         self, answer: Answer, request: AnsweredRequest, deciding: tuple[bytes, ...]
     ) -> tuple[str | None, Answer]:
-        """The key of an answer, None if it has none, and the answer as everybody is told what it varies by.
+        """Return the key of an answer, None if it has none, and the answer with the deciding fields in its `Vary`.
 
-        deciding: the fields that its handler asked for.
+        deciding: the fields that its handler looked up.
         """
         policy, target = request.policy, request.target
         named = vary.names(answer.headers, covered=covered(policy))
@@ -293,7 +293,7 @@ class EntryAdmission:
             target.key, by, request.headers, ignored=variants.ignored, normalised=variants.normalised
         )
         if key != target.key and self._store.resident(target.key) is not None:
-            # From before it was known that anything else decides.
+            # This entry was stored before any further deciding field was known.
             self._store.drop(target.key, "outdated")
         if answer.part is not None:
             key = None if key is None else partial_answers.key_of_parts(key)
@@ -305,20 +305,20 @@ class EntryAdmission:
         return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
 
     def _with_other_parts(self, response: CachedResponse, part: Part) -> CachedResponse:
-        """A part with those that are stored."""
+        """Return the part combined with the parts that are stored."""
         resident = self._store.resident(response.key)
         if resident is not None and not self._usability.servable(resident.response):
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.store.max_body_bytes)
 
     def _estimated_ms(self, registered: Registered, kind: str, now_ms: int) -> int:
-        """How long copies outside will probably hold: nobody can tell them that a write has changed the entry."""
+        """Return how long copies outside will probably stay valid: no write can reach them."""
         return self._estimator.estimate_ms(
             registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms, kind=kind
         )
 
     def _kind(self, registered: Registered) -> str:
-        """What the estimator learns of results like this one by: collections and classes of the queries it was made of."""
+        """Return the kind by which the estimator learns: collections and classes of the result's queries."""
         return kind_of_result(registered.queries, ignored=self._settings.control_namespace)
 
     async def _admit_explicit(
@@ -330,7 +330,7 @@ class EntryAdmission:
         barred: tuple[str, str] | None,
         deciding: tuple[bytes, ...],
     ) -> Verdict:
-        """Without reads: the answer's own fields decide (RFC 9111)."""
+        """Admit an answer without reads: its own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
             answer.status,
             answer.headers,
@@ -362,14 +362,14 @@ class EntryAdmission:
         return Verdict(event=Event.KEPT, resident=resident)
 
     async def _announce(self, response: CachedResponse, url: str, *, leave: bool) -> Verdict:
-        """Index and sketch come first, because from the moment an entry is in the store it is handed out."""
+        """Add an entry to index and sketch before it enters the store, from where it is served at once."""
         urls = (url,)
         try:
             if leave:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
                 one, name = dependent(response, urls), sketch_name(response)
                 if self._coalescing.leases is None:
-                    # In this process's memory neither waits for anything: tasks for them would be most of the work.
+                    # In this process's memory neither call waits, and tasks would be most of the work.
                     await self._index.add(one)
                     await self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
                 else:

@@ -48,10 +48,10 @@ class EntryLookup:
         self._memory_only = type(store) is MemoryStore
         self._served: list[Resident] = []
         self.served_to: list[Callable[[Sequence[tuple[tuple[str, ...], int]]], None]] = []
-        """Who is told what take_served() returns, too."""
+        """Callbacks that receive the result of take_served() as well."""
 
     def servable(self, key: str, now_ms: int) -> Resident | None:
-        """The entry in memory if it may be served at this moment. No I/O; nothing may be awaited before it is sent."""
+        """Return the entry in memory if it may be served at this moment. No I/O; await nothing before it is sent."""
         resident = self._store.resident(key)
         if resident is None:
             return None
@@ -75,20 +75,20 @@ class EntryLookup:
         return None
 
     def knows(self, key: str) -> bool:
-        """Whether there is an entry in memory, whatever may be done with it. No I/O."""
+        """Whether there is an entry in memory, usable or not. No I/O."""
         return self._store.resident(key) is not None
 
     def valid(self, key: str, now_ms: int) -> Resident | None:
-        """The entry in memory if nothing has invalidated it, even if its lifetime is over. No I/O."""
+        """Return the entry in memory if nothing has invalidated it, even if its lifetime is over. No I/O."""
         resident = self._store.resident(key)
         return resident if resident is not None and self._usability.valid(resident.response, now_ms) else None
 
     async def fetch(self, key: str, flight: Flight | None = None, policy: RoutePolicy | None = None) -> Resident | None:
-        """The entry out of memory, or else out of the shared store. It is valid until something is awaited, but its lifetime
-        may be over: see `Usability.use`. A store that does not answer is reported, and has nothing.
+        """Return the entry out of memory, or else out of the shared store. The entry is valid until the next await, but its
+        lifetime may be over: see `Usability.use`. A store that does not answer is reported, and yields None.
 
-        flight: led by the caller, who will run the handler if there is nothing: another process that does so is
-            waited for, unless policy is given and lets a stale answer be sent meanwhile.
+        flight: led by the caller, who will run the handler if there is no entry. Then this waits for another process that runs
+            the handler, unless `policy` allows a stale answer meanwhile.
         """
         now_ms = self.clock()
         resident = self.servable(key, now_ms)
@@ -106,14 +106,14 @@ class EntryLookup:
             return self.valid(key, self.clock())
         if flight is None or self._coalescing.leases is None:
             if not self._acceptable(response):
-                # Reading it took it into memory.
+                # Reading the entry has put it into memory.
                 self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
                 return None
             return self._early.settle(self._store.resident(key) or Resident(response))
         return self._early.settle(self._store.keep(response))
 
     async def _from_store(self, key: str, flight: Flight | None, policy: RoutePolicy | None) -> CachedResponse | None:
-        """The shared store's entry; with a flight to lead and a store that others ask too, one that is acceptable."""
+        """Return the shared store's entry; for the leader of a flight with leases, only an acceptable one."""
         if flight is None or self._coalescing.leases is None:
             return await self._store.get(key)
         return await flight.fetch_or_stale(
@@ -123,19 +123,19 @@ class EntryLookup:
         )
 
     def handed_over(self, resident: Resident) -> Resident | None:
-        """An entry that another request has just found or stored, if it may be served at this moment: it need not be in memory.
-        No I/O."""
+        """Return an entry that another request has just found or stored, if it may be served now, even if memory does not hold
+        it. No I/O."""
         if not self._servable_here(resident.response):
             return None
         self._store.used(resident.response.key, 1)
         return resident
 
     async def leads_renewal(self, flight: Flight, old: CachedResponse) -> bool:
-        """Whether this process is to make an entry anew before its lifetime ends; see `refresh.leads`."""
+        """Whether this process is to refresh an entry before its lifetime ends; see `refresh.leads`."""
         return await refresh.leads(flight, old, usable=self._servable_here, keep=self._store.keep)
 
     def _acceptable(self, response: CachedResponse) -> bool:
-        """Whether anything may be done here with an entry out of the shared store. If so, its labels are known from now on."""
+        """Whether an entry out of the shared store may be used here. If so, its labels are known from now on."""
         return self._usability.trusted(response) and self._explicit.accept(response)
 
     def _servable_here(self, response: CachedResponse) -> bool:
@@ -143,7 +143,7 @@ class EntryLookup:
         return self._acceptable(response) and self._usability.servable(response)
 
     async def settled(self, key: str) -> bool:
-        """Wait for the verdict on an entry in memory whose queries are being run again; False, at once, if that is not so."""
+        """Wait for the recheck of an entry in memory to end. False at once if none is under way."""
         resident = self._store.resident(key)
         if resident is None or not self._registry.held(resident.response.registrations):
             return False
@@ -151,16 +151,16 @@ class EntryLookup:
         return True
 
     def lagging(self, key: str, now_ms: int) -> bool:
-        """Whether there is an entry in memory that cannot be served only because its part of the grid lags. No I/O."""
+        """Whether an entry in memory cannot be served only because its part of the grid lags. No I/O."""
         resident = self._store.resident(key)
         return resident is not None and self._registry.lagging(resident.response.registrations, now_ms=now_ms)
 
     def drop(self, key: str) -> None:
-        """Forget the entry in memory: something newer is known."""
+        """Drop the entry in memory: something newer is known."""
         self._store.drop(key, "outdated")
 
     def take_served(self) -> list[tuple[tuple[str, ...], int]]:
-        """The registrations of each entry that was served since the last call, and how often it was. On the event loop."""
+        """Return the registrations and hits of each entry served since the last call. Call it on the event loop."""
         served, self._served = self._served, []
         taken = [(resident.response.registrations, resident.reads) for resident in served]
         for listener in self.served_to:

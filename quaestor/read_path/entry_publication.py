@@ -1,4 +1,4 @@
-"""Publication: an entry is stored once its handler has ended, so nobody is served one whose handler writes after its answer."""
+"""Publication: an entry is stored once its handler has ended, because the handler may write after its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quaestor.store.memory import Resident
 
 
 class EntryPublication:
-    """Stores entries that admission has made, or gives them up; one per read path. Use from one event loop at a time."""
+    """Stores or discards the entries of admission; one per read path. Use from one event loop at a time."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class EntryPublication:
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
 
     async def publish(self, resident: Resident, *, asked_ms: int) -> Resident | None:
-        """Store an entry that admit() has made. None: it must not be served, and nothing of it is stored that could be."""
+        """Store an entry of admit(). None: it must not be served, and no servable copy of it is stored."""
         response = resident.response
         if shared_cache_rules.is_explicit(response):
-            return resident  # it is stored already: nothing but its lifetime guards it
+            return resident  # stored already: only its lifetime guards it
         begun_s = time.perf_counter()
         try:
             with self._telemetry.tracing.span("quaestor.store"):
@@ -55,7 +55,7 @@ class EntryPublication:
             self._telemetry.failure("store", "read_path.store_failed", error)
             await self.undo(response, acknowledged=False)
             return None
-        except BaseException:  # cancelled, and perhaps stored: nobody has looked whether it died meanwhile
+        except BaseException:  # cancelled, but perhaps stored, without a check whether the entry died meanwhile
             self._coalescing.spawn(self._eviction.again(response, at_once=True))
             raise
         finally:
@@ -70,14 +70,14 @@ class EntryPublication:
         return resident
 
     def discard(self, resident: Resident) -> None:
-        """Give up an entry that admit() has made and nobody has stored: what guards it is let go. No I/O."""
+        """Give up an entry of admit() that was not stored, and release its registrations. No I/O."""
         if not shared_cache_rules.is_explicit(resident.response):
             self._registry.lease(resident.response.registrations, until_ms=0)
 
     async def undo(self, response: CachedResponse, *, acknowledged: bool) -> None:
-        """Evict an entry that must not be served after all; again in the background if the store does not answer.
+        """Evict an entry that must not be served after all. If the store does not answer, retry in the background.
 
-        acknowledged: the store said that it had it.
+        acknowledged: the store has confirmed storing it.
         """
         if not await self._eviction.take(response, acknowledged=acknowledged):
             self._coalescing.spawn(self._eviction.again(response))

@@ -1,7 +1,7 @@
-"""The eviction of an entry that must not be served after all, or of which nobody knows any more whether it may be.
+"""The eviction of an entry that must not be served after all, or that may have died unnoticed.
 
-What a store did not acknowledge may still arrive: the server was busy, the packet was late. It then lies there for as long as its
-lifetime, and other processes will find it. So as long as that may be, its registrations go on guarding it.
+A write that a store did not acknowledge may still arrive: the server was busy, or the packet was late. The entry then lies there
+for its lifetime, and other processes will find it. Its registrations go on guarding it for as long as that is possible.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quaestor.observability.event_log import EventLog
 from quaestor.ports import QueryRegistry, ResponseStore
 
 AGAIN_AFTER_S: Final = (1.0, 2.0, 4.0)
-"""How long after a failure the eviction is tried again: well before anybody has forgotten that a registration has died."""
+"""Pauses before the eviction is tried again: it ends well before any process forgets a dead registration."""
 
 
 class EvictionRetry:
-    """Evicts single entries, again if the store does not answer; one per read path. Use from one event loop."""
+    """Evicts single entries, and retries if the store does not answer; one per read path. Use from one event loop."""
 
     def __init__(self, *, store: ResponseStore, registry: QueryRegistry, telemetry: EventLog) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class EvictionRetry:
     async def take(self, response: CachedResponse, *, acknowledged: bool) -> bool:
         """Evict an entry. False: the store did not answer; call again().
 
-        acknowledged: the store said that it had it.
+        acknowledged: the store has confirmed storing it.
         """
         try:
             await self._store.evict([response])
@@ -41,9 +41,9 @@ class EvictionRetry:
         return True
 
     async def again(self, response: CachedResponse, *, at_once: bool = False) -> None:
-        """Evict an entry without anybody waiting for it, until the store answers or has not three times.
+        """Evict an entry in the background, until the store answers or three retries have failed.
 
-        at_once: it was not tried yet, because whoever stored it was cancelled.
+        at_once: begin without a pause, because storing was cancelled and no eviction was tried yet.
         """
         for pause_s in (0.0, *AGAIN_AFTER_S) if at_once else AGAIN_AFTER_S:
             await asyncio.sleep(pause_s)

@@ -1,7 +1,7 @@
 """The text of X-Quaestor-Explain, for people who wonder why an answer was or was not cached.
 
-Only with the setting `debug_header`. Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is
-made once, when it is stored; what another process stored is not known in detail.
+Only with the setting `debug_header`. The text holds names, never values: no filter value, cookie, audience or key. Its length
+is bounded. bounded. An entry's part is made once, when it is stored; for an entry from another process the details are unknown.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _OF_CAPTURE = frozenset(reason.value for reason in Uncacheable)
 
 
 def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
-    """The queries behind an answer, by their shape, each with how its invalidation is judged. For Resident.explain.
+    """Return the queries behind an answer by shape, each with how its invalidation is judged. For Resident.explain.
 
-    reads: as they were captured; only a registry that does not tell what it made of them has them explained so.
+    reads: as captured; used only if the registry does not report its own form of the queries.
     """
     shapes = list(dict.fromkeys(map(shape, registered.queries or [read.query for read in reads])))
     more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
-    again = f"; {registered.rechecked} run again before it is evicted" if registered.rechecked else ""
+    again = f"; {registered.rechecked} rechecked before eviction" if registered.rechecked else ""
     return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}{again}; {', '.join(registered.ids[:_MOST_NAMES])}"
 
 
 def shape(query: Query) -> str:
-    """A query by the names in it, with how its invalidation is judged. No values."""
+    """Return a query by the names in it, with how its invalidation is judged. No values."""
     said = f"{query.operation.value} on {query.namespace} by ({_names(query.filter)})"
     if query.pipeline:
         said += f" through ({_names(name for stage in query.pipeline for name in stage)})"
@@ -52,9 +52,9 @@ def shape(query: Query) -> str:
 def entry(
     response: CachedResponse, policy: RoutePolicy, *, known: str, layer: str, browser_s: int, cdn_s: int, now_ms: int
 ) -> str:
-    """The explanation of an answer from an entry.
+    """Return the explanation of an answer from an entry.
 
-    known: what depends() said, if it was this process that stored it.
+    known: the text of depends(), if this process has stored the entry.
     """
     store_ms = response.fresh_until_ms - response.stored_at_ms
     return ". ".join(
@@ -68,7 +68,7 @@ def entry(
 
 
 def withheld(reasons: Sequence[str], detail: str, policy: RoutePolicy | None) -> str:
-    """The explanation of an answer that was not stored. What failed is in the logs: an error's text may quote anything."""
+    """Return the explanation of an answer that was not stored. Error texts stay in the logs: they may quote anything."""
     said = f"not stored: {', '.join(reasons)}"
     if detail and _OF_CAPTURE.issuperset(reasons):
         said += f" ({detail})"
@@ -76,7 +76,7 @@ def withheld(reasons: Sequence[str], detail: str, policy: RoutePolicy | None) ->
 
 
 def about(policy: RoutePolicy) -> str:
-    """The parts that the key is made of, and where that was said."""
+    """Return the parts of the key, and where they were declared."""
     source = "declared" if policy.explicit else "default" if policy == DEFAULT else "read from the route's parameters"
     parts = ["method and URL" if policy.query is None else f"path and query ({_names(sorted(policy.query))})"]
     if policy.personal:
@@ -91,7 +91,7 @@ def about(policy: RoutePolicy) -> str:
 
 
 def field(text: str) -> bytes:
-    """A field value: printable ASCII on one line, of bounded length."""
+    """Return the text as a field value: printable ASCII on one line, of bounded length."""
     return "".join(c if " " <= c <= "~" else "?" for c in text[:MOST_BYTES]).encode("ascii")
 
 

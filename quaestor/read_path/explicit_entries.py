@@ -1,4 +1,4 @@
-"""Entries that only their own lifetime guards, and the outdating of entries by name, in this process and in the others."""
+"""Explicit entries, which only their own lifetime guards, and the outdating of entries by label, here and in other processes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from quaestor.read_path.unsafe_invalidation import Outdated
 from quaestor.store.memory import Resident
 
 Announce = Callable[[Sequence[str]], Awaitable[None]]
-"""Tell every process, this one included, that registrations are dead; labels go with them. May raise QuaestorError."""
+"""Notifies every process, this one included, that registrations or labels are dead. May raise QuaestorError."""
 
 
 class ExplicitEntries:
     """Keeps explicit entries and outdates entries by their labels; one per read path. Use from one event loop.
 
-    announce: tells the other processes; None if this process is alone.
+    announce: notifies the other processes; None if this process is alone.
     heuristic: see `shared_cache_rules.heuristic_lifetime_s`.
-    partial_bytes: the most that a partial entry holds; 0: there are none.
+    partial_bytes: largest size of a partial entry; 0: there are none.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class ExplicitEntries:
         policy: RoutePolicy,
         part: Part | None = None,
     ) -> Resident | None:
-        """Store an answer that shared_cache_rules.refusal() has nothing against. None: it was outdated meanwhile.
+        """Store an answer that shared_cache_rules.refusal() allows. None: it was outdated meanwhile.
 
-        part: the body is this part of the whole; `key` is that of the partial entry.
+        part: the body is this part of the whole; `key` is the partial entry's.
 
         Raises StoreError.
         """
@@ -84,7 +84,7 @@ class ExplicitEntries:
     def accept(self, response: CachedResponse, *, asked_ms: int | None = None) -> bool:
         """Note the labels of an entry that has come into memory. False: it is outdated and was dropped.
 
-        asked_ms: when its handler was asked; None: when it was stored.
+        asked_ms: when its handler began; None: when it was stored.
         """
         names = labels(response)
         since_ms = response.stored_at_ms if asked_ms is None else min(asked_ms, response.stored_at_ms)
@@ -97,8 +97,8 @@ class ExplicitEntries:
         return True
 
     async def outdate(self, what: Outdated, *, url_origin: str) -> None:
-        """Outdate what an unsafe request made stale: when it returns, nothing of that which was stored before is served by this
-        process any more, and the others were told."""
+        """Outdate everything that an unsafe request made stale. After that, this process serves none of the earlier entries, and
+        the other processes are notified."""
         names = [unsafe_invalidation.uri_label(key) for key in what.keys]
         names += [unsafe_invalidation.group_label(url_origin, group) for group in what.groups]
         registrations = self.outdate_here(names)
@@ -109,7 +109,7 @@ class ExplicitEntries:
         await self.tell([*names, *registrations])
 
     async def tell(self, names: Sequence[str]) -> None:
-        """Tell other processes, and the effects of this one. A failure is counted: then this process alone knows."""
+        """Notify other processes, and the effects of this one. A failure is counted; then only this process knows."""
         if self.announce is not None and names:
             try:
                 await self.announce(names)
@@ -117,16 +117,16 @@ class ExplicitEntries:
                 self._telemetry.failure("event-layer", "read_path.outdating_not_told", error)
 
     async def outdate_everything(self) -> None:
-        """Outdate every entry that only its own lifetime guards, everywhere. Raises StoreError, QuaestorError."""
+        """Outdate every explicit entry, in all processes. Raises StoreError, QuaestorError."""
         self.outdate_here((unsafe_invalidation.EVERYTHING,))
         await self._store.clear()
         if self.announce is not None:
             await self.announce((unsafe_invalidation.EVERYTHING,))
 
     def outdate_here(self, names: Iterable[str]) -> list[str]:
-        """Outdate what these labels stand for, in this process alone; names that are no labels are passed over.
+        """Outdate the entries with these labels, in this process alone; names that are no labels are skipped.
 
-        Returns the registrations that have to die for it.
+        Returns the registrations that have to die with them.
         """
         keys, registrations = self._labels.outdate(filter(unsafe_invalidation.is_label, names), at_ms=self._clock())
         for key in keys:
@@ -134,13 +134,13 @@ class ExplicitEntries:
         return registrations
 
     async def _evict(self, key: str) -> None:
-        """The entry without variants, out of the store that is shared with other processes."""
+        """Evict the entry without variants from the shared store."""
         try:
             response = await self._store.get(key)
             if response is not None and shared_cache_rules.is_explicit(response):
                 await self._store.evict([response])
             elif response is not None:
-                # Reading it took it into memory, where nobody has seen to it that its death would have been heard of.
+                # Reading the entry has put it into memory, although this process may have missed its death.
                 self._store.drop(key, "outdated")
         except StoreError as error:
             self._telemetry.failure("store", "read_path.evict_failed", error)

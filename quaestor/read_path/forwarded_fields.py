@@ -1,12 +1,11 @@
-"""Fields by which proxies say how a request reached them, and by which a stranger can say anything. Pure.
+"""Fields in which proxies describe how a request reached them, and in which a stranger can write anything. Pure.
 
-Applications build links, redirects and `<script src>` from them, so an answer may depend on every one of them although no
-`Vary` says so: the classical cache poisoning. Behind a proxy they are on every request, so they cannot be a reason to keep out.
-They are therefore **part of the key**: a forged one makes an entry that only requests with the same forged one are given. The
+Applications build links, redirects and `<script src>` from these fields, so an answer may depend on each of them without a
+`Vary`: the classical cache poisoning. Behind a proxy every request carries them, so they cannot be a reason to bypass the cache.
+Therefore they are **part of the key**: an entry made with a forged field answers only requests with the same forged field. The
 client's address is no such claim: see `docs/privacy.md`.
 
-`Forwarded` (RFC 7239) mixes both. Its `host` and `proto` are keyed, and they are all of it that a handler is shown whose answer
-may be stored.
+`Forwarded` (RFC 7239) mixes both. Its `host` and `proto` are keyed. A handler whose answer may be stored sees only those two.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ Claims = tuple[tuple[bytes, bytes], ...]
 
 
 def shown(name: bytes, value: bytes) -> bytes:
-    """The part of a claim that is keyed, and shown to the handler."""
+    """Return the part of a claim that is keyed, and visible to the handler."""
     if name != b"forwarded":
         return value
     return b";".join(b"%s=%s" % (key.lower(), given) for key, given in _PARAMETER.findall(value))
 
 
 def claims(headers: Iterable[tuple[bytes, bytes]]) -> Claims:
-    """The claims of a request, in the order they came: raw lower-case (name, value) pairs."""
+    """Return the claims of a request, in the order they came: raw lower-case (name, value) pairs."""
     return tuple((name, shown(name, value)) for name, value in headers if name in CLAIMS)
 
 
 def digest(found: Claims) -> str | None:
-    """A short text for the key; None if there is more than anybody's proxy sends."""
+    """Return a short text for the key; None if the claims are longer than any real proxy's."""
     if sum(len(name) + len(value) for name, value in found) > MAX_CLAIM_BYTES:
         return None
     hashed = hashlib.blake2b(digest_size=12)

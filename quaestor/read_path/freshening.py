@@ -1,4 +1,4 @@
-"""Validation with the origin: whether a stored answer still holds, and what is taken over of the origin's word.
+"""Validation with the origin: whether a stored answer is still valid, and which fields of the origin's answer replace its own.
 
 RFC 9111, sections 3.2 and 4.3. Pure.
 """
@@ -20,11 +20,11 @@ _KEPT = frozenset(
         b"etag",
     }
 )
-"""What the stored body depends on (section 3.2): a 304 does not change it."""
+"""Fields that the stored body depends on (section 3.2): a 304 does not change them."""
 
 
 def conditions(stored: Headers) -> list[tuple[bytes, bytes]]:
-    """The fields of a request that validates an answer (section 4.3.1); [] if it has no validator of its own."""
+    """Return the fields of a request that validates an answer (section 4.3.1); [] if it has no validator of its own."""
     stored = list(stored)
     found: list[tuple[bytes, bytes]] = []
     tags = values(stored, b"etag")
@@ -37,7 +37,7 @@ def conditions(stored: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def confirms(stored: Headers, answer: Headers) -> bool:
-    """Whether a 304 is about this answer (section 4.3.4): its validators, as far as it has any, are the stored ones."""
+    """Whether a 304 is about this answer (section 4.3.4): its validators, if it has any, are the stored ones."""
     stored, answer = list(stored), list(answer)
     tags = values(answer, b"etag")
     if tags:
@@ -47,9 +47,9 @@ def confirms(stored: Headers, answer: Headers) -> bool:
 
 
 def freshened(stored: Headers, answer: Headers, *, dropped: frozenset[bytes]) -> tuple[tuple[bytes, bytes], ...]:
-    """The stored fields with those of a newer answer in their place (section 3.2).
+    """Return the stored fields, replaced by the fields of a newer answer where it has them (section 3.2).
 
-    dropped: belong to one connection.
+    dropped: names of fields of one connection.
     """
     stored = list(stored)
     new = [(name, value) for name, value in answer if name not in dropped and name not in _KEPT]
@@ -58,7 +58,7 @@ def freshened(stored: Headers, answer: Headers, *, dropped: frozenset[bytes]) ->
 
 
 def head_agrees(stored: Headers, answer: Headers) -> bool:
-    """Whether a HEAD's 200 is about the stored answer (section 4.3.5): no validator and no length says otherwise."""
+    """Whether a HEAD's 200 is about the stored answer (section 4.3.5): no validator and no length contradicts it."""
     stored, answer = list(stored), list(answer)
     for name in (b"etag", b"last-modified", b"content-length"):
         told, known = values(answer, name), values(stored, name)
@@ -68,5 +68,5 @@ def head_agrees(stored: Headers, answer: Headers) -> bool:
 
 
 def _opaque(tags: Iterable[bytes]) -> list[bytes]:
-    """For weak comparison."""
+    """Return the tags for weak comparison."""
     return [tag.removeprefix(b"W/") for tag in tags]

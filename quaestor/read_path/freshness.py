@@ -1,7 +1,7 @@
-"""The rules of RFC 9111 about storing and about lifetimes, as pure functions. Headers are raw lower-case (name, value) pairs.
+"""The rules of RFC 9111 for storing and for lifetimes, as pure functions. Headers are raw lower-case (name, value) pairs.
 
-Heuristic freshness (section 4.2.2) is never used: our own lifetimes come from the estimator, and the handler's explicit ones
-only shorten them.
+Heuristic freshness (section 4.2.2) is never used here: the estimator gives the lifetimes, and the handler's explicit ones only
+shorten them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 Headers = Iterable[tuple[bytes, bytes]]
 
 STORABLE_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
-"""The heuristically cacheable ones (RFC 9110, section 15.1) that depend on records. Left out: 206 (parts), 405, 414, 501
-(they depend on the code), and every error of the 5xx kind."""
+"""The heuristically cacheable status codes (RFC 9110, section 15.1) that depend on records. Left out: 206 (parts), 405, 414, 501
+(they depend on the code), and all 5xx errors."""
 
 MAX_FIELD_BYTES = 8192
 _MAX_DELTA_S = 2**31
@@ -35,15 +35,15 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
-    """Every value of a field, in order."""
+    """Return every value of a field, in order."""
     return [value for field, value in headers if field == name]
 
 
 def cache_control(headers: Headers) -> Mapping[str, str | None]:
-    """The directives of every Cache-Control field (section 5.2), names in lower case.
+    """Return the directives of every Cache-Control field (section 5.2), names in lower case.
 
-    Garbage between commas is skipped, and space around a `=` spoils the argument; O(size). A directive given twice keeps its
-    first value, a lifetime the smallest (section 4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
+    Garbage between commas is skipped, and space around a `=` spoils the argument; O(size). Of a repeated directive the first
+    value counts, of a repeated lifetime the smallest (section 4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
     """
     fields = [value for field, value in headers if field == b"cache-control"]
     text = b",".join(fields) if fields else b""
@@ -70,18 +70,18 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
 
 
 def delta_s(value: str | None) -> int:
-    """A lifetime in seconds (section 1.2.2). What is not a number counts as 0: stale (section 4.2.1)."""
+    """Return a lifetime in seconds (section 1.2.2). Anything but a number counts as 0: stale (section 4.2.1)."""
     if value is None or not value.isascii() or not value.isdigit():
         return 0
     return _MAX_DELTA_S if len(value) > 10 else min(int(value), _MAX_DELTA_S)
 
 
 def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | None:
-    """The reason why a shared cache must not or should not store this answer (section 3), or None.
+    """Return the reason why a shared cache must not or should not store this answer (section 3), or None.
 
-    personal: it is stored for those only whom it is for, so that it may be `private`.
+    personal: only clients of one audience receive it, so it may be `private`.
 
-    Stricter than the RFC where it leaves a choice: `Set-Cookie` is personal, `no-cache` is not worth keeping, and the
+    Stricter than the RFC where it leaves a choice. `Set-Cookie` is personal, `no-cache` is not worth keeping, and the
     qualified forms (`private="x"`) count as the plain ones.
     """
     headers = list(headers)
@@ -102,7 +102,7 @@ def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | N
 
 
 def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """The time for which the handler lets a shared cache use this answer (section 4.2.1); None if it does not say."""
+    """Return for how long the handler allows a shared cache to use this answer (section 4.2.1); None: unspecified."""
     headers = list(headers)
     directives = cache_control(headers)
     for directive in ("s-maxage", "max-age"):
@@ -112,7 +112,7 @@ def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """The time for which the handler lets a browser use this answer; None if it does not say."""
+    """Return for how long the handler allows a browser to use this answer; None: unspecified."""
     headers = list(headers)
     directives = cache_control(headers)
     if "max-age" in directives:
@@ -121,14 +121,14 @@ def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def current_age_s(stored_at_ms: int, now_ms: int) -> int:
-    """The age of an answer that we made ourselves (section 4.2.3): resident time, rounded down, never negative."""
+    """Return the age of an answer made here (section 4.2.3): resident time in seconds, rounded down, never negative."""
     return max(0, now_ms - stored_at_ms) // 1000
 
 
 def http_date_s(value: bytes) -> float | None:
-    """An HTTP date (RFC 9110, section 5.6.7) in seconds since the epoch; None if it is none.
+    """Return an HTTP date (RFC 9110, section 5.6.7) in seconds since the epoch; None if the value is none.
 
-    One of its three forms to the letter, except for case. Two digits of a year before 70 are of this century.
+    The value must have exactly one of the three forms, in any letter case. Two-digit years before 70 belong to this century.
     """
     if len(value) > 64:
         return None
@@ -150,7 +150,7 @@ def http_date_s(value: bytes) -> float | None:
 
 
 def _pieces(text: str) -> list[str]:
-    """What stands between the commas that are not inside a quoted string; an unterminated one quotes nothing."""
+    """Return the pieces between commas outside quoted strings; an unterminated string quotes nothing."""
     if '"' not in text:
         return text.split(",")
     pieces: list[str] = []

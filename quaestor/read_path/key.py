@@ -1,7 +1,7 @@
-"""The names of a request, made of its bytes: cache key, Cache Sketch resource, URL as the CDN saw it. Pure.
+"""The names of a request, made of its bytes: cache key, Cache Sketch resource, and the URL as the CDN saw it. Pure.
 
-Servers and clients, in Python and in JavaScript, have to compute the same *resource*, so here it is in full. Everything works on
-the request target as it is sent on the wire (in browsers: `new URL(u).pathname` and `.search`), never on decoded text:
+Servers and clients, in Python and in JavaScript, have to compute the same *resource*, so here is the full definition. All steps
+work on the request target as it is sent on the wire (in browsers: `new URL(u).pathname` and `.search`), never on decoded text:
 
 1. The target is cut at its first `?` into path and query; a `#` and what follows is not part of it. An empty path is `/`.
 2. Each of the two is normalised (RFC 3986, section 6.2.2), byte by byte:
@@ -15,15 +15,15 @@ the request target as it is sent on the wire (in browsers: `new URL(u).pathname`
 4. resource = path, or path + `?` + query if the query is not empty.
 
 The *cache key* is scheme + `://` + host + resource, with the host in lower case and without the scheme's default port. Dot
-segments, `+` and letter case are left alone: two keys for one page cost a miss, one key for two pages would be a mistake.
+segments, `+` and letter case stay as they are. Two keys for one page cost a miss, but one key for two pages would be a fault.
 
-A target that is not spelt like its resource, or names its parameters in another order, has its `spelling` in the key besides: one
-resource, several keys. Handlers are shown the target as it was sent. Where somebody said that the order does not matter
-(`sort_query`), they are shown the parameters in the order of the resource, and there is one key.
+The key also holds the `spelling` of a target whose escapes or order of parameters differ from the resource: one
+resource, several keys. Handlers see the target as it was sent. Where the order is declared irrelevant (`sort_query`), they see
+the parameters in the order of the resource, and there is one key.
 
-Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
-for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
-else decides between answers (`read_path.variant_key`) is appended to the key behind a `#`, which no resource contains.
+Where parameters are ignored (`read_path.query`), key and resource come from the remaining query string. A client that requested
+the whole URL computes another resource, which no server reports: its copy must be revalidated (`Target.own`). Everything else
+that distinguishes answers (`read_path.variant_key`) is appended to the key after a `#`, which no resource contains.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _DEFAULT_PORTS = {"http": b":80", "https": b":443"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """All names of what one request asks for.
+    """All names of the resource that one request asks for.
 
     key: in our stores.
     resource: in the Cache Sketch.
-    url: what a CDN was asked for.
-    own: the resource is the one that a client computes from the URL it asked for. If not, no sketch would ever tell
-        it that its copy has changed: it must revalidate.
+    url: as a CDN received it.
+    own: the client computes the same resource from its URL. If not, no sketch will ever report a change of its copy, so the
+        copy must be revalidated.
     """
 
     key: str
@@ -63,12 +63,12 @@ class Target:
 
 
 def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes | None = None) -> Target | None:
-    """The names of a request; None if it cannot be keyed safely (target too long, host malformed).
+    """Return the names of a request; None if it cannot be keyed safely (target too long, host malformed).
 
     Short targets are remembered (bounded); others cost O(size).
 
     path and query: raw, percent-encoded, as on the wire.
-    kept: what of the query counts; None: all of it.
+    kept: the part of the query that counts; None: all of it.
     """
     if kept is not None and kept != query:
         named = target(scheme, host, path, kept)
@@ -88,7 +88,7 @@ def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes |
 
 
 def resource(path: bytes, query: bytes) -> str:
-    """The Cache Sketch key of a request target, computed as this module's docstring says."""
+    """Return the Cache Sketch key of a request target, as defined in this module's docstring."""
     path = _normalise(path).replace(b"?", b"%3F") or b"/"
     if not query:
         return path.decode("ascii")
@@ -98,11 +98,12 @@ def resource(path: bytes, query: bytes) -> str:
 
 
 def spelling(path: bytes, query: bytes) -> bytes:
-    """A digest of a request target that is not spelt as its resource is; empty for all others.
+    """Return a digest of a request target that is spelt differently from its resource; empty for all others.
 
-    Part of the key beside the resource: `?q=<b>` and `?q=%3Cb%3E` are one page to whoever decodes them, but not to whoever writes
-    down what it was asked; `?sort_a=1&sort_b=1` and the other way round are one to whoever looks parameters up, but not to who
-    takes them one after the other. Then only those who spell alike are given the same answer.
+    The digest is part of the key besides the resource. `?q=<b>` and `?q=%3Cb%3E` are one page for a handler that decodes, but
+    not for a for a handler that prints its URL. `?sort_a=1&sort_b=1` and the reverse order are one page for a handler that
+    looks parameters up, but not for one that iterates over them. Therefore only requests with the same spelling share an
+    answer.
     """
     if b"?" not in path and _normalise(path) == path and (not query or _as_resource(query)):
         return b""
@@ -110,14 +111,14 @@ def spelling(path: bytes, query: bytes) -> bytes:
 
 
 def _as_resource(query: bytes) -> bool:
-    """Whether a query string is spelt as the resource's."""
+    """Whether a query string is spelt like the resource's."""
     whole = not (b"&&" in query or query.startswith(b"&") or query.endswith(b"&"))
     return whole and _normalise(query) == query and ordered(query) == query
 
 
 def ordered(query: bytes) -> bytes:
-    """A query string with its parameters in the order of the resource: by name, those of the same name as they came. The same
-    object if they are. O(size log size)."""
+    """Return a query string with its parameters in the resource's order: by name, equal names as they came. The same object if
+    they are in order. O(size log size)."""
     if b"&" not in query:
         return query
     pieces = query.split(b"&")

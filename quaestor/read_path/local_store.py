@@ -1,4 +1,4 @@
-"""The store as the read path needs it: a part of it is in this process's memory."""
+"""The store as the read path needs it: part of it lies in this process's memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from quaestor.store.memory import Resident
 
 
 class LocalStore(ResponseStore, Protocol):
-    """A store part of which is in this process's memory."""
+    """A store that holds some of its entries in this process's memory."""
 
     def resident(self, key: str) -> Resident | None:
-        """The entry in memory. No I/O."""
+        """Return the entry in memory. No I/O."""
 
     def keep(self, response: CachedResponse) -> Resident:
         """Take a response into memory. No I/O."""
 
     def used(self, key: str, hits: int) -> None:
-        """Note that an entry was found in memory so often. No I/O."""
+        """Note how often an entry was found in memory. No I/O."""
 
     def drop(self, key: str, why: str = ...) -> None:
-        """Forget the entry in memory. No I/O.
+        """Drop the entry in memory. No I/O.
 
         why: one of `observability.vocabularies.LEFT`.
         """

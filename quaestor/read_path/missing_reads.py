@@ -1,11 +1,10 @@
-"""Missing reads: what an earlier run of the same request read, and the latest one did not. Pure, but for what it remembers.
+"""Missing reads: reads of an earlier run of the same request that the latest run lacks. Pure, except for its memory.
 
-A handler that answers out of a memo of its own reads less than the run that filled the memo. Made again, its answer comes
-from the same memo, so verification finds no difference; but its queries tell. Which queries a handler runs is decided by the
-request, by what its earlier queries found, and by what nobody can see. So if a query is missing although all that this run
-has in common with the earlier one found what it had found then, something unseen stands in its place; and if the result of
-that query has changed since, what stands there may be older than the last write. Nothing would ever end the entry that was
-made of it.
+A handler that answers out of a memo reads less than the run that filled the memo. Verification finds no difference, because the
+repeated answer comes from the same memo; but its queries differ. Which queries a handler runs depends on the request, on the
+results of its earlier queries, and on state that the cache cannot see. Suppose a query is missing, although every query that
+both runs share had the same result. Then unseen state replaces it. If the result of the missing query has changed since, that
+state may be older than the last write. No write would ever end its entry.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Final
 from quaestor.ports import Registered
 
 MISSING_READ: Final = "missing-read"
-"""As the reason why an answer is not stored."""
+"""Reason why an answer is not stored."""
 MOST_KEYS: Final = 4_096
-"""Keys of which it is remembered what was read for them: those with reads of several collections, the latest ones."""
+"""Keys whose reads are remembered: the latest ones with reads of several collections."""
 MOST_QUERIES: Final = 64
-"""Distinct queries of an answer; what was made of more is not remembered."""
+"""Distinct queries of an answer; answers with more are not remembered."""
 
 
 @dataclass(slots=True)
@@ -29,8 +28,8 @@ class _Earlier:
     """Reads of the latest run for one key whose answer was stored.
 
     queries: namespace and registration by query id.
-    until_ms: once a read has been missing: when this is forgotten; 0: it has not.
-    doubted: verification has seen that a read is missing, so it does not matter what has changed.
+    until_ms: when this is forgotten, once a read has been missing; 0: none has.
+    doubted: verification has found a read missing, so changes no longer matter.
     """
 
     queries: dict[str, tuple[str, str]]
@@ -39,9 +38,9 @@ class _Earlier:
 
 
 class MissingReads:
-    """Memory of what was read for each key. Every call is O(queries of one answer), changed() O(names). Use from one event loop.
+    """Memory of the reads for each key. Every call is O(queries of one answer), changed() O(names). Use from one event loop.
 
-    hold_ms: how long a key is not stored because of a read that does not come back.
+    hold_ms: how long a key is not stored because of a missing read.
     dead: whether a registration is known to be dead at this moment.
     """
 
@@ -50,18 +49,18 @@ class MissingReads:
         self._dead = dead
         self._earlier: dict[str, _Earlier] = {}
         self._relied_on: dict[str, int] = {}
-        """How many of these rely on a registration."""
+        """Number of remembered runs by the registration that they rely on."""
         self._changed: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._earlier)
 
     def note(self, key: str, registered: Registered) -> None:
-        """Remember what an answer that was stored under a key was made of."""
+        """Remember the reads of an answer that was stored under a key."""
         self.forget(key)
         queries = _queries(registered)
         if len(queries) > MOST_QUERIES or len({namespace for namespace, _ in queries.values()}) < 2:
-            return  # whoever reads one collection only and stops reading it has read nothing, and is not stored
+            return  # a handler that no longer reads its only collection has read nothing, and is not stored
         if len(self._earlier) >= MOST_KEYS:
             self.forget(next(iter(self._earlier)))
         self._earlier[key] = _Earlier(queries)
@@ -69,21 +68,21 @@ class MissingReads:
             self._relied_on[registration] = self._relied_on.get(registration, 0) + 1
 
     def changed(self, registrations: Iterable[str]) -> None:
-        """Note that these are dead: a write has changed what they guard."""
+        """Note that these registrations are dead: a write has changed their results."""
         self._changed.update(one for one in registrations if one in self._relied_on)
 
     def doubt(self, key: str, *, until_ms: int) -> None:
-        """Note that a run for this key read less than the earlier one though nothing had changed: until then, or until it reads
-        as much again, it is not stored."""
+        """Note that a run for this key read less than the earlier one although nothing had changed. The key is not stored until
+        `until_ms`, or until a run reads as much again."""
         earlier = self._earlier.get(key)
         if earlier is not None:
             earlier.until_ms, earlier.doubted = until_ms, True
 
     def missing(self, key: str, registered: Registered, now_ms: int) -> tuple[str, ...]:
-        """Namespaces that the earlier run for a key read and this one did not, whose reads have changed since, though nothing
-        has that both have read; sorted. Then the answer may be older than those writes.
+        """Return the namespaces that only the earlier run read, if their results have changed since, but no result of a query
+        in both runs has; sorted. The answer may then be older than those writes.
 
-        Empty also where it is not known.
+        Empty also if nothing is known.
         """
         earlier = self._earlier.get(key)
         if earlier is None:
@@ -94,7 +93,7 @@ class MissingReads:
             if namespace not in namespaces:
                 gone.setdefault(namespace, []).append(registration)
             elif query_id not in registered.query_ids or (not earlier.doubted and self._has_changed(registration)):
-                return ()  # what it found there may have led elsewhere
+                return ()  # the changed result may have led the handler elsewhere
         missing = sorted(name for name, ids in gone.items() if earlier.doubted or any(map(self._has_changed, ids)))
         if not missing:
             return ()
@@ -105,7 +104,7 @@ class MissingReads:
         return tuple(missing)
 
     def forget(self, key: str) -> None:
-        """Forget what was read for a key."""
+        """Forget the reads of a key."""
         earlier = self._earlier.pop(key, None)
         if earlier is None:
             return
@@ -122,8 +121,8 @@ class MissingReads:
 
 
 def _queries(registered: Registered) -> dict[str, tuple[str, str]]:
-    """Namespace and registration of each query, without the registration that is the response's own. Empty if the registry does
-    not say what it has registered."""
+    """Return namespace and registration of each query, without the response's own registration. Empty if the registry does not
+    report its queries."""
     ids = registered.ids[len(registered.ids) - len(registered.query_ids) :]
     return {
         query_id: (query.namespace, registration)

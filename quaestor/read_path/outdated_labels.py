@@ -1,8 +1,8 @@
 """Labels that unsafe requests have outdated: a URI in all its variants (RFC 9111, section 4.4), a group (RFC 9875).
 
-An entry has labels: its URI's if only its own lifetime guards it, those of its groups in any case. Outdating a label drops what
-this process holds under it, and refuses what was stored before that moment wherever it comes from later. Entries that queries
-guard die by their registrations besides: so every process, every CDN and every sketch hears of it.
+Every entry has the labels of its groups; an explicit entry also has its URI's. Outdating a label drops the entries that this
+holds under it. Entries that were stored before are refused, wherever they come from later. Guarded entries die by their
+registrations as well, so that every process, every CDN and every sketch learns of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from quaestor.read_path import unsafe_invalidation as unsafe
 from quaestor.read_path.freshness import values
 
 REMEMBERED = 65_536
-"""Outdated labels, and entries with labels, that are remembered. What is older is refused."""
+"""Outdated labels, and entries with labels, that are remembered. Older entries are refused."""
 
 
 def labels(response: CachedResponse) -> tuple[str, ...]:
-    """The names that an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of fields)."""
+    """Return the labels of an entry: its URI, its path on any host, everything; its groups. O(size of fields)."""
     named = values(response.headers, b"cache-groups")
     by_itself = shared_cache_rules.is_explicit(response)
     if not (named or by_itself):
@@ -42,7 +42,7 @@ class OutdatedLabels:
 
     Use from one event loop. Every call is O(1) a label and entry.
 
-    limit: of labels, and of entries, that are remembered.
+    limit: number of labels, and of entries, that are remembered.
     """
 
     def __init__(self, limit: int = REMEMBERED) -> None:
@@ -53,7 +53,7 @@ class OutdatedLabels:
         self._by_label: dict[str, set[str]] = {}
 
     def remember(self, response: CachedResponse, names: Sequence[str]) -> str | None:
-        """Note that an entry with these labels is in memory. Returns the key of one that has to leave it, if any."""
+        """Note that an entry with these labels is in memory. Returns the key of an entry that has to leave memory, if any."""
         if not names:
             return None
         self.forget(response.key)
@@ -77,8 +77,8 @@ class OutdatedLabels:
         return registrations
 
     def outdate(self, names: Iterable[str], *, at_ms: int) -> tuple[list[str], list[str]]:
-        """Outdate what was stored under these labels until now. Returns the keys to drop and the registrations to kill: of every
-        entry the first, which is its own; others may guard what has nothing to do with these labels."""
+        """Outdate the entries stored under these labels until now. Returns the keys to drop and the registrations to kill: each
+        entry's first, its own one. Its other registrations may guard unrelated entries."""
         keys: list[str] = []
         registrations: list[str] = []
         for name in names:
@@ -92,7 +92,7 @@ class OutdatedLabels:
         return keys, registrations
 
     def outdated(self, names: Sequence[str], *, since_ms: int) -> bool:
-        """Whether any of them was outdated since then. In the same millisecond counts."""
+        """Whether any of these labels was outdated at or after that time."""
         if not names:
             return False
         return since_ms <= self._floor_ms or any(since_ms <= self._outdated_at_ms.get(name, -1) for name in names)

@@ -1,9 +1,9 @@
-"""Copies outside our own stores: how long whoever is handed an entry now may keep it, unasked.
+"""Copies outside our own stores: how long browsers and CDNs may keep an entry without revalidation.
 
-An entry is used here for as long as its registrations guard it. Copies in browsers and CDNs get a lifetime that is estimated: the
-Cache Sketch lists a written entry until the last of them is dead, so the longer they live, the fuller it is. When the lifetime
-that was given last is over and the entry still lives, the next request gives another one of the same length, as if the handler
-had confirmed it at that moment: that nothing has changed since is what a live registration says.
+An entry is used here for as long as its registrations guard it. Copies in browsers and CDNs have an estimated lifetime. The Cache
+Sketch lists a written entry until the last copy is dead, so longer lifetimes fill the sketch. When the latest lifetime is over
+and the entry still lives, the next request starts another one of the same length. The handler need not confirm the entry for
+that: a live registration proves that nothing has changed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from quaestor.read_path.usability import Usability
 from quaestor.store.memory import Resident, first_copies_until_ms
 
 _AGAIN_MS = 1_000
-"""After a lifetime could not be reported, requests do without one for so long."""
+"""After a lifetime could not be reported, copies have none for so long."""
 
 
 class OutsideCopies:
-    """The keeper of the copies' lifetimes in one process. Use from one event loop."""
+    """The lifetimes of copies outside, in one process. Use from one event loop."""
 
     def __init__(
         self, *, sketch: CacheSketch, index: DependencyIndex, usability: Usability, telemetry: Telemetry, clock: Clock
@@ -35,17 +35,18 @@ class OutsideCopies:
         self._clock = clock
 
     def over(self, resident: Resident) -> bool:
-        """Whether copies handed out now would be too old at once, though the entry is not. No I/O."""
+        """Whether copies handed out now would be too old at once, although the entry is not. No I/O."""
         return resident.copies_until_ms <= self._clock() < resident.response.fresh_until_ms
 
     async def renew(self, resident: Resident, url: str) -> bool:
-        """Give copies that are handed out from now on another lifetime. The sketch knows of it before anyone keeps one.
+        """Start another lifetime for copies handed out from now on. The sketch is notified before any client keeps a copy.
 
-        The index is told once more: if another process has worked off a write of which this one has not heard, the entry's copies
-        were reported as outdated for their last lifetime only. Then the index has this one's claim reported too.
+        The index is notified once more. Another process may have worked off a write that this one has not heard of. That process
+        has then reported the entry's copies as outdated for their last lifetime only, and the index now reports this lifetime
+        too.
 
-        url: the one that is asked for.
-        False: the answer must go out without leave to keep, or the entry has died meanwhile (look it up again).
+        url: the requested one.
+        False: copies must be forbidden, or the entry has died meanwhile (look it up again).
         """
         response, now_ms = resident.response, self._clock()
         length_ms = first_copies_until_ms(response) - response.stored_at_ms
@@ -65,10 +66,10 @@ class OutsideCopies:
         return self._usability.servable(response)
 
     def leave_none_yet(self, resident: Resident) -> None:
-        """Note that nobody with the sketch is given a lifetime for a moment: the last one could not be reported."""
+        """Note that clients with the sketch receive no lifetime for a moment: the last one could not be reported."""
         now_ms = self._clock()
         resident.renew_copies(now_ms, min(now_ms + _AGAIN_MS, resident.response.fresh_until_ms))
 
     def leave_none(self, resident: Resident) -> None:
-        """Note that this process lets nobody outside keep this entry: there is nothing to be renewed."""
+        """Note that this process allows no copies of this entry outside: there is no lifetime to renew."""
         resident.renew_copies(resident.copies_from_ms, resident.response.fresh_until_ms)

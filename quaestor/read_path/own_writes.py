@@ -1,4 +1,4 @@
-"""Barrier for requests that wrote, where nobody can tell when their writes have taken effect."""
+"""Barrier for requests that wrote, where it is unknown when writes have taken effect."""
 
 from __future__ import annotations
 

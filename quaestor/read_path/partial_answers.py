@@ -1,9 +1,10 @@
-"""Partial answers (206) as entries: what may be stored, what of it is selected, how parts are combined, what completes them.
-RFC 9110, sections 14.4 and 15.3.7, RFC 9111, sections 3.3 and 3.4. Pure, but for the look at what is in memory.
+"""Partial answers (206) as entries: which parts may be stored, selected and combined, and how a whole is completed. RFC 9110,
+sections 14.4 and 15.3.7, RFC 9111, sections 3.3 and 3.4. Pure, except for looking into memory.
 
-The parts of one variant are one *partial entry*: status 206, a Content-Range field for each part in the order of their bytes, and
-their bytes one after the other. It has a key of its own, so that nobody who asks for the whole can find it. Its parts are of one
-representation: they have the same strong validator. A part that contradicts what is stored takes its place.
+The parts of one variant are one *partial entry* with status 206. Each part has a Content-Range field, in the order of their
+bytes, and the body holds their bytes one after the other. Its key is different, so that a request for the whole never finds it.
+All parts belong to one representation: they have the same strong validator. A part that contradicts the stored ones replaces
+them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from quaestor.read_path.ranges import Span
 from quaestor.read_path.request import RequestFacts
 
 MAX_PARTS = 16
-"""Parts of one entry; the smallest ones beyond are forgotten."""
+"""Parts of one entry; beyond that, the smallest ones are dropped."""
 SMALLEST_SHARE = 64
-"""A part that is a smaller share than one in this many of what is stored is not worth writing all of it anew."""
+"""A part below one in this many of the stored bytes is not worth rewriting the entry."""
 _SUFFIX = "#parts"
 _CONTENT_RANGE = re.compile(rb"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", re.IGNORECASE)
 _OF_ONE_PART = frozenset({b"content-length", b"content-range"})
@@ -43,17 +44,17 @@ class Part:
 
 
 def key_of_parts(key: str) -> str:
-    """The key of the partial entry of a variant."""
+    """Return the key of the partial entry of a variant."""
     return key + _SUFFIX
 
 
 def key_of_whole(key: str) -> str:
-    """The key of the variant that a partial entry belongs to."""
+    """Return the key of the variant that a partial entry belongs to."""
     return key.removesuffix(_SUFFIX)
 
 
 def wanted(facts: RequestFacts) -> bool:
-    """Whether a request's only wish is one range of bytes: then its answer may be stored, or come from a part."""
+    """Whether a request only asks for one range of bytes: then its answer may be stored, or come from a part."""
     return (
         facts.byte_range is not None
         and _SINGLE.fullmatch(facts.byte_range) is not None
@@ -64,9 +65,9 @@ def wanted(facts: RequestFacts) -> bool:
 
 
 def received(status: int, headers: Headers, facts: RequestFacts) -> Part | None:
-    """The part that an answer holds, if it is just the one that the request asked for; None: store nothing.
+    """Return the part that an answer holds, if it is exactly the requested one; None: store nothing.
 
-    Not one of an unknown whole (`/*`), nor several as multipart/byteranges, nor another one than was asked for.
+    Not stored: a part of an unknown whole (`/*`), several parts as multipart/byteranges, or another part than the requested one.
     """
     part = located(headers) if status == 206 else None
     if part is None or ranges.spans(facts.byte_range, part.size) != (part.span,):
@@ -75,7 +76,7 @@ def received(status: int, headers: Headers, facts: RequestFacts) -> Part | None:
 
 
 def located(headers: Headers) -> Part | None:
-    """The part that Content-Range speaks of; None if that is not there once, or malformed."""
+    """Return the part that Content-Range describes; None if the field is missing, repeated or malformed."""
     fields = values(headers, b"content-range")
     match = _CONTENT_RANGE.fullmatch(fields[0].strip()) if len(fields) == 1 else None
     if match is None:
@@ -85,9 +86,9 @@ def located(headers: Headers) -> Part | None:
 
 
 def strong_validator(headers: Headers) -> bytes | None:
-    """The entity tag if it is strong; without any, Last-Modified if it is (RFC 9110, section 8.8).
+    """Return the entity tag if it is strong; without any tag, Last-Modified if it is strong (RFC 9110, section 8.8).
 
-    None: nothing shows that two parts are of one representation.
+    None: nothing shows that two parts belong to one representation.
     """
     headers = list(headers)
     tags = values(headers, b"etag")
@@ -103,13 +104,13 @@ def tagged(headers: Headers) -> bool:
 
 
 def without_place(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The fields of a part without those that speak of its place and length alone."""
+    """Return the fields of a part without those about its place and length."""
     return [field for field in headers if field[0] not in _OF_ONE_PART]
 
 
 def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
-    """The places of the parts of a partial entry, in order, with where each begins in its body; and the size of the whole.
-    Nothing if it is none, or damaged. O(parts)."""
+    """Return the places of the parts of a partial entry, in order, each with its offset in the body; and the size of the whole.
+    Empty if the entry is not partial, or damaged. O(parts)."""
     matches = [_CONTENT_RANGE.fullmatch(value) for value in values(entry.headers, b"content-range")]
     found: list[tuple[Span, int]] = []
     at, before, sizes = 0, -1, set()
@@ -129,12 +130,12 @@ def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
 
 
 def pieces(entry: CachedResponse) -> Pieces:
-    """The parts of a partial entry, in order. O(bytes)."""
+    """Return the parts of a partial entry, in order. O(bytes)."""
     return tuple((span, entry.body[at : at + span.size]) for span, at in places(entry)[0])
 
 
 def selected(entry: CachedResponse, facts: RequestFacts) -> tuple[Part, bytes] | None:
-    """Place and bytes of what a request asks for, if a part of this entry contains it. None otherwise, also if If-Range does
+    """Return place and bytes of the requested range, if a part of this entry contains it. None otherwise, also if If-Range does
     not name this very representation."""
     held, size = places(entry)
     found = ranges.spans(facts.byte_range, size) if held else None
@@ -150,9 +151,9 @@ def selected(entry: CachedResponse, facts: RequestFacts) -> tuple[Part, bytes] |
 
 
 def beginning(entry: CachedResponse) -> tuple[Part, bytes, bytes] | None:
-    """The missing part of an entry that one range up to the end completes, what stands before it, and the strong validator.
+    """Return the missing part of an entry that one range up to the end completes, the bytes before it, and the strong validator.
 
-    None if its first byte is not there, or if nothing would show that the rest is of the same representation.
+    None if the first byte is missing, or if nothing would show that the rest belongs to the same representation.
     """
     held, size = places(entry)
     validator = strong_validator(entry.headers)
@@ -163,7 +164,7 @@ def beginning(entry: CachedResponse) -> tuple[Part, bytes, bytes] | None:
 
 
 def negligible(entry: CachedResponse, part: Part, headers: Headers) -> bool:
-    """Whether a part adds so little to what is stored of the same representation that writing all of it anew is not worth it.
+    """Whether a part adds too little to the stored parts of its representation to be worth rewriting the entry.
 
     headers: that came with the part.
     """
@@ -172,7 +173,7 @@ def negligible(entry: CachedResponse, part: Part, headers: Headers) -> bool:
 
 
 def combined_in(store: LocalStore, new: CachedResponse, part: Part, *, most_bytes: int) -> CachedResponse:
-    """A part with what is stored in memory of the same representation: a partial entry, or the whole under its own key.
+    """Combine a part with the parts in memory of the same representation: a partial entry, or the whole under its own key.
     O(bytes stored).
 
     new: the part as if it were the whole, under the key of the partial entry.
@@ -186,10 +187,10 @@ def combined_in(store: LocalStore, new: CachedResponse, part: Part, *, most_byte
 
 
 def combined(old: CachedResponse | None, new: CachedResponse, part: Part, *, most_bytes: int) -> CachedResponse:
-    """The same for an entry that was looked up already. What is stored is left out unless it is of the same representation.
+    """Combine a part with an entry that was looked up already. Stored parts of another representation are left out.
 
-    The fields are the new part's (RFC 9111, section 3.4). What registrations guard carries those of all parts, and lives no
-    longer than the shortest of them; what its own fields vouch for is confirmed by the new part's as by a 304.
+    The fields are the new part's (RFC 9111, section 3.4). A guarded entry carries the registrations of all parts, and lives no
+    longer than the shortest of them. An explicit entry's old parts are confirmed by the new part's fields, as by a 304.
     """
     held: Pieces = pieces(old) if old is not None and _of_one_representation(old, new, part.size) else ()
     joined = _joined(held, part.span, new.body)
@@ -235,7 +236,7 @@ def _covers(span: Span, other: Span) -> bool:
 
 
 def _within(most_bytes: int, piece: tuple[Span, bytes], newest: Span) -> tuple[Span, bytes]:
-    """As much of a piece as may be kept, the newest part of it in any case: who goes through a film has a window that moves."""
+    """Return as much of a piece as may be kept, always with its newest part: playing a film moves a window through it."""
     span, body = piece
     if span.size <= most_bytes:
         return piece
@@ -245,7 +246,7 @@ def _within(most_bytes: int, piece: tuple[Span, bytes], newest: Span) -> tuple[S
 
 
 def _joined(held: Sequence[tuple[Span, bytes]], span: Span, body: bytes) -> list[tuple[Span, bytes]] | None:
-    """Parts in order, with one more; those that overlap or touch it are one with it. None if they contradict it."""
+    """Return the parts in order with one more; parts that overlap or touch it merge with it. None if they contradict it."""
     apart: list[tuple[Span, bytes]] = []
     for other, content in held:
         if other.last + 1 < span.first or span.last + 1 < other.first:

@@ -1,5 +1,5 @@
-"""Probation of routes: the first answers of each are verified before its entries live long, and a route that has answered
-otherwise than its entry says is quarantined. Pure, but for what it remembers.
+"""Probation of routes: the first answers of each route are verified before its entries live long. A route is quarantined if its
+handler answers differently from its entry. Pure, except for its memory.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from quaestor.read_path.verification import Finding
 DIVERGED: Final = Finding.DIVERGED.value
 WROTE: Final = Uncacheable.WROTE.value
 MOST_ROUTES = 1_024
-"""Routes of which it is remembered how their probation goes; further ones are verified like those that have passed."""
+"""Routes whose progress is remembered; further routes are verified like routes that have passed."""
 _CHECKS = 2
-"""Of one answer: after a moment, and once more before its bounded lifetime ends."""
+"""Verifications of one answer: after a moment, and once more before its bounded lifetime ends."""
 _MOST_LAPSES = 1
 _MOST_CHECKS = 10
-"""As many times those that should do: a probation ends without a verdict then, for what cannot be verified, or is written all the
-time, is not to be asked for ever."""
+"""A probation ends without a verdict after this many times the usual checks. Some answers can never be verified, or are written
+all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A route that is not cached: an answer of it diverged, or its handler writes.
+    """A route that is not cached: one of its answers diverged, or its handler writes.
 
     route: for people.
     reason: DIVERGED or WROTE.
     differs: the parts in which the answers differed; see `verification.differences`. Empty for WROTE.
-    until_ms: its end; then probation begins anew.
+    until_ms: its end; then probation begins again.
     """
 
     route: str
@@ -44,11 +44,11 @@ class _Progress:
     """Progress of one route.
 
     checks: verifications.
-    same: of them those that found the same.
+    same: verifications that found the same answer.
     lapses: verifications that found the same answer made of other queries.
     under_way: answers that are being verified.
     passed: the probation is over.
-    doubted_until_ms: it has begun anew, and does not again before.
+    doubted_until_ms: a repeated probation has begun, and no other begins before this time.
     """
 
     checks: int = 0
@@ -61,10 +61,10 @@ class _Progress:
 
 @dataclass(slots=True)
 class Probation:
-    """Standing of every route. A route is whatever hashable thing stands for it.
+    """Standing of every route. Any hashable value may stand for a route.
 
-    answers: of each route, that are verified first; 0: none.
-    ttl_ms: how long entries of a route on probation live at most.
+    answers: number of each route's first answers that are verified; 0: none.
+    ttl_ms: longest lifetime of entries of a route on probation.
     quarantine_ms: how long a route is not cached.
     """
 
@@ -76,14 +76,14 @@ class Probation:
     _shortened_ms: dict[Hashable, int] = field(default_factory=dict)
 
     def on_probation(self, route: Hashable) -> bool:
-        """Whether a route's entries are bounded to a short life."""
+        """Whether a route's entries are limited to a short lifetime."""
         if not self.answers:
             return False
         progress = self._progress.get(route)
         return len(self._progress) < MOST_ROUTES if progress is None else not progress.passed
 
     def begin(self, route: Hashable) -> bool:
-        """Whether one more answer of a route is to be verified now, as part of its probation. If so, end() has to be called."""
+        """Whether one more answer of a route is to be verified now, as part of its probation. If so, end() must follow."""
         if not self.on_probation(route):
             return False
         progress = self._progress.setdefault(route, _Progress())
@@ -93,16 +93,16 @@ class Probation:
         return True
 
     def end(self, route: Hashable) -> None:
-        """Note that an answer of begin() is not verified any further."""
+        """Note that the verification of an answer of begin() has ended."""
         progress = self._progress.get(route)
         if progress is not None:
             progress.under_way = max(0, progress.under_way - 1)
 
     def judge(self, route: Hashable, finding: Finding, differs: tuple[str, ...], *, more: bool = False) -> Finding:
-        """Take in what a verification has found, and what is to be made of it: the first time that the same answer was made of
-        other queries is excused, for much is read once and kept by programs that begin. Its entry has to go all the same.
+        """Note the finding of a verification, and return the judgement. The first time that the same answer was made of other
+        queries is excused: starting programs read much once and keep it. The entry has to go all the same.
 
-        more: it was made of further queries only.
+        more: the second answer was made of further queries only.
         """
         progress = self._progress.get(route)
         if progress is None:
@@ -118,8 +118,8 @@ class Probation:
         return finding
 
     def doubt(self, route: Hashable, *, now_ms: int) -> None:
-        """Put a route that has passed on probation again, because of what speaks against it without proving it; but not all the
-        time."""
+        """Repeat the probation of a route that has passed, because of evidence without proof. At most once in
+        `quarantine_ms`."""
         progress = self._progress.get(route)
         if progress is not None and progress.passed and now_ms >= progress.doubted_until_ms:
             progress.checks = progress.same = 0
@@ -127,11 +127,11 @@ class Probation:
             progress.doubted_until_ms = now_ms + self.quarantine_ms
 
     def begin_anew(self, route: Hashable) -> None:
-        """Put a route on probation again: one of its answers diverged."""
+        """Put a route on probation again, because one of its answers diverged."""
         self._progress.pop(route, None)
 
     def quarantine(self, route: Hashable, name: str, differs: tuple[str, ...] = (), *, now_ms: int) -> None:
-        """Quarantine a route, from now on.
+        """Quarantine a route from now on.
 
         name: for people.
         differs: the parts in which two answers differed; empty: its handler writes.
@@ -144,12 +144,12 @@ class Probation:
         )
 
     def barred(self, route: Hashable) -> str:
-        """The reason why a route is not to be cached; empty: it may be."""
+        """Return the reason why a route is not to be cached; empty: it may be."""
         quarantine = self._quarantined.get(route)
         return "" if quarantine is None else quarantine.reason
 
     def may_shorten(self, route: Hashable) -> bool:
-        """Whether a quarantine may end early: none of the route has, within `quarantine_ms` before it began."""
+        """Whether a quarantine may end early: no earlier one did, within `quarantine_ms` before it began."""
         quarantine, shortened_ms = self._quarantined.get(route), self._shortened_ms.get(route)
         if quarantine is None or shortened_ms is None:
             return quarantine is not None

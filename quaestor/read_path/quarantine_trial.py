@@ -1,7 +1,7 @@
-"""Trial of a quarantined route: its handler is run again and again; once enough runs agree, the quarantine ends early. Pure.
+"""Trial of a quarantined route: its handler runs repeatedly; once enough runs agree, the quarantine ends early. Pure.
 
-Runs agree if each answers as the one before it, by the same queries as the entry that diverged. A handler with a memo of its own
-runs fewer queries than that, and a handler that shows chance or a counter never answers twice the same: neither is released.
+Runs agree if each gives the same answer as the run before it, by the same queries as the diverged entry. A handler with a memo
+runs fewer queries, and a handler that shows chance or a counter never gives the same answer twice. Neither is released.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quaestor.read_path.verification import Fingerprint, differences
 TRIAL_SHARE: Final = 1 / 360
 """Pause between two runs, as a share of the quarantine: 10 s of an hour."""
 ENOUGH: Final = 6
-"""Runs in a row that have to agree."""
+"""Consecutive runs that have to agree."""
 MOST_RUNS: Final = 30
 """After so many runs the quarantine lasts for its whole time."""
 
@@ -23,7 +23,7 @@ MOST_RUNS: Final = 30
 class Trial:
     """Progress of one trial.
 
-    diverged: the entry that was found out.
+    diverged: fingerprint of the entry that diverged.
     latest: the answer of the latest run.
     """
 
@@ -33,7 +33,7 @@ class Trial:
     agreed: int = 0
 
     def judge(self, again: Fingerprint | None) -> bool | None:
-        """Take in one more run. True: enough have agreed. False: the trial is over. None: go on.
+        """Judge one more run. True: enough runs have agreed. False: the trial is over. None: go on.
 
         again: its answer; None: it failed, or wrote.
         """

@@ -1,8 +1,8 @@
-"""The parameters of a query string that count: the others are neither part of the key nor shown to the handler. Pure.
+"""The parameters of a query string that count: the others are neither part of the key nor visible to the handler. Pure.
 
-A parameter that is not keyed but read would let whoever asks first decide what everybody else is given (cache poisoning by
-unkeyed input). So what is ignored is *removed* before the handler runs, by the same cut at `&` that the key is made of: a
-piece such as `utm_content=1;q=evil`, which some parsers take for two parameters, is removed or kept as a whole.
+If a parameter is read but not keyed, the first client decides which answer all others receive (cache poisoning by unkeyed input).
+Therefore ignored parameters are *removed* before the handler runs, by the same cut at `&` that makes the key. Some parsers take a
+piece such as `utm_content=1;q=evil` for two parameters; here it is removed or kept as a whole.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ TRACKING = frozenset(
         "srsltid", "ttclid", "twclid", "utm_*", "vero_id", "wbraid", "wickedid", "yclid", "ysclid",
     }
 )  # fmt: skip
-"""What advertisers and mail services append to links. `*` at the end stands for anything."""
+"""Parameters that advertisers and mail services append to links. `*` at the end stands for anything."""
 
 
 class Tracking:
-    """A list of names, some ending in `*`. O(1) for the plain ones, O(number of prefixes) for the others."""
+    """A list of names, some ending in `*`. O(1) for plain names, O(number of prefixes) for the others."""
 
     def __init__(self, names: frozenset[str] = TRACKING) -> None:
         self._names = frozenset(name for name in names if not name.endswith("*"))
@@ -35,11 +35,12 @@ class Tracking:
 
 
 def kept(query: bytes, policy: RoutePolicy, tracking: Tracking, *, sort: bool = False) -> bytes:
-    """The query string without what is ignored, otherwise as it was sent. The same object if nothing is.
+    """Return the query string without ignored parameters, otherwise as it was sent. The same object if nothing is ignored.
 
     O(size), and O(size log size) if it is sorted.
 
-    sort: whether the order of parameters is ignored where the route does not say: then they are put into the resource's order.
+    sort: whether the order of parameters is ignored, unless the route declares otherwise. Then the parameters are put into the
+        resource's order.
     """
     if not query:
         return query
@@ -57,5 +58,5 @@ def _counts(name: str, policy: RoutePolicy, tracking: Tracking) -> bool:
 
 
 def _name(piece: bytes) -> str:
-    """As the handler would read it: decoded, because `%75tm_source` is `utm_source` to every framework."""
+    """Return the name as the handler would read it: decoded, because every framework reads `%75tm_source` as `utm_source`."""
     return unquote_plus(piece.partition(b"=")[0].decode("latin-1"), errors="surrogateescape")

@@ -10,7 +10,7 @@ from quaestor.read_path import validation
 from quaestor.read_path.freshness import Headers
 
 MAX_RANGES = 16
-"""More ranges in one request are answered with the whole (section 17.15)."""
+"""Requests with more ranges receive the whole (section 17.15)."""
 _MAX_FIELD_BYTES = 512
 _UNIT = re.compile(rb"\s*bytes\s*=(.*)", re.IGNORECASE | re.DOTALL)
 _SPEC = re.compile(rb"(\d{0,18})-(\d{0,18})")
@@ -30,10 +30,10 @@ class Span:
 
 
 def spans(field: bytes | None, size: int) -> tuple[Span, ...] | None:
-    """The parts of a body that a Range field selects. None: ignore the field and send the whole; (): nothing of it exists (416).
+    """Return the parts of a body that a Range field selects. None: ignore the field and send the whole; (): no part exists (416).
 
-    Ignored are other units, malformed fields, more than MAX_RANGES ranges, and ranges that together ask for more than the whole.
-    Ranges that overlap or touch are joined (section 15.3.7.2); the order is the client's otherwise. O(field).
+    Ignored are other units, malformed fields, more than MAX_RANGES ranges, and ranges that add up to more than the whole.
+    Ranges that overlap or touch are joined (section 15.3.7.2); otherwise the order is the client's. O(field).
     """
     if field is None or len(field) > _MAX_FIELD_BYTES or (match := _UNIT.fullmatch(field)) is None:
         return None
@@ -76,9 +76,9 @@ def _joined(found: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored_at_s: float) -> bool:
-    """Whether the range may be sent: no If-Range, or one that names this very answer by strong comparison.
+    """Whether the range may be sent: there is no If-Range, or it names this very answer by strong comparison.
 
-    A date counts only if it is exactly Last-Modified, and that is a strong validator.
+    A date counts only if it equals Last-Modified, and Last-Modified is a strong validator.
     """
     if field is None:
         return True
@@ -89,14 +89,14 @@ def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored
 
 
 def content_range(span: Span, size: int) -> bytes:
-    """The value of Content-Range for one part of a body of this size."""
+    """Return the value of Content-Range for one part of a body of this size."""
     return b"bytes %d-%d/%d" % (span.first, span.last, size)
 
 
 def multipart(body: bytes, parts: Sequence[Span], *, content_type: bytes | None, boundary: bytes) -> bytes:
-    """A multipart/byteranges body (section 14.6).
+    """Return a multipart/byteranges body (section 14.6).
 
-    boundary: must not occur in the body: random.
+    boundary: random, so that it does not occur in the body.
     """
     pieces: list[bytes] = []
     kind = b"" if content_type is None else b"Content-Type: %s\r\n" % content_type

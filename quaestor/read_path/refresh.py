@@ -1,9 +1,9 @@
-"""Early refresh of what is asked for often: before its lifetime ends, so that nobody waits for it and not everybody asks at once.
+"""Early refresh of frequently used entries: before their lifetime ends, so that no client waits and requests do not pile up.
 
-XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede Prevention, PVLDB 2015): an entry that took
-`cost` to make is made anew so much earlier as the cost times an exponentially distributed draw. Here a draw is made once for
-each entry and process instead of for each request, so a hit costs nothing: the first request after the drawn moment begins
-the refresh, which under a lease is one for all processes. What nobody asks for at that time is not refreshed.
+XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede Prevention, PVLDB 2015) refreshes an entry
+early. The lead is its cost (the time to make it) times an exponentially distributed draw. Here one draw is made for each entry
+and process instead of for each request, so a hit costs nothing. The first request after the drawn moment begins the refresh; a
+lease makes it one for all processes. An entry that no client requests at that time is not refreshed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from quaestor.read_path.coalescing import Flight
 from quaestor.store.memory import Resident
 
 _MOST = 0.5
-"""The share of its lifetime by which an entry may be refreshed early, however long it takes to make."""
+"""Largest share of its lifetime by which an entry may be refreshed early, whatever its cost."""
 
 
 def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> float:
-    """The time before the end of its lifetime at which an entry is refreshed, in ms: never in its first half.
+    """Return how long before the end of its lifetime an entry is refreshed, in ms: never in its first half.
 
     draw: uniform in (0, 1].
-    beta: more than 1 is earlier.
+    beta: larger than 1 is earlier.
     """
     return min(-cost_ms * beta * math.log(draw), _MOST * max(0, lifetime_ms))
 
 
 class EarlyRefresh:
-    """The moment from which on each entry is made anew, drawn once for each entry and process.
+    """The refresh time of each entry, drawn once for each entry and process.
 
-    beta: more than 1 is earlier; 0: never early.
+    beta: larger than 1 is earlier; 0: never early.
     uniform: draws from [0, 1).
     """
 
@@ -42,7 +42,7 @@ class EarlyRefresh:
         self.uniform = uniform
 
     def settle(self, resident: Resident) -> Resident:
-        """Draw the moment from which on a request in this process begins a refresh; the hit path looks at nothing else."""
+        """Draw the time after which a request in this process begins a refresh. The hit path reads only this time."""
         response = resident.response
         if self._beta and response.cost_ms:
             early_ms = early_by_ms(
@@ -55,7 +55,7 @@ class EarlyRefresh:
         return resident
 
     def due(self, resident: Resident, now_ms: int) -> bool:
-        """Whether a refresh is to begin now. Says yes once: after that the entry is served as it is until its end."""
+        """Whether a refresh is to begin now. True once; after that the entry is served as it is until its end."""
         if now_ms < resident.refresh_at_ms:
             return False
         resident.refresh_from(resident.response.fresh_until_ms)
@@ -69,8 +69,8 @@ async def leads(
     usable: Callable[[CachedResponse], bool],
     keep: Callable[[CachedResponse], object],
 ) -> bool:
-    """Whether this process is to make `old` anew. Not if another one is at it, nor if that is done already: then its entry is
-    kept here too; nor while the shared store is away."""
+    """Whether this process is to refresh `old`. False if another process does so, while the shared store is away, or if a newer
+    entry exists; that entry is then kept here too."""
 
     def newer(response: CachedResponse) -> bool:
         return response.stored_at_ms > old.stored_at_ms and usable(response)

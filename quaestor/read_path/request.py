@@ -1,4 +1,4 @@
-"""Facts about a request that its header fields tell, as far as they matter for answering it from a cache. Pure."""
+"""Facts in a request's header fields that matter for answering it from a cache. Pure."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CREDENTIALS = re.compile(
     rb"auth|token|api-?key|jwt|oidc|session|secret|credential|passw|identity|client-cert|ssl-client|tenant|account|-user"
     rb"|user-(?!agent)"
 )
-"""Names of fields by which applications and proxies commonly tell who is asking: X-Api-Key, X-Auth-Token, X-Forwarded-User ..."""
+"""Names of fields in which applications and proxies commonly identify a client: X-Api-Key, X-Auth-Token, X-Forwarded-User ..."""
 _REMEMBERED = 2048
 
 
 class Notable(dict[bytes, bool]):
-    """Verdicts by field name: whether a field needs a closer look. Worked out once per name, within bounds."""
+    """Verdicts by field name: whether a field needs a closer look. Computed once per name, within bounds."""
 
     def __missing__(self, name: bytes) -> bool:
         notable = self.judge(name)
@@ -50,51 +50,52 @@ class Notable(dict[bytes, bool]):
 
     def judge(self, name: bytes) -> bool:
         """Whether a field needs a closer look."""
-        # Browsers set Sec-* themselves; Sec-Fetch-User says how a page was opened, not by whom.
-        # CGI and WSGI cannot tell X_Forwarded_Host from X-Forwarded-Host, so an application below a bridge is given either.
+        # Browsers set Sec-* themselves; Sec-Fetch-User describes how a page was opened, not by which user.
+        # CGI and WSGI do not distinguish X_Forwarded_Host from X-Forwarded-Host, so the app below a bridge may receive either.
         plain = name.replace(b"_", b"-")
         return plain in _NAMED or (not plain.startswith(b"sec-") and _CREDENTIALS.search(plain) is not None)
 
 
 NOTABLE: Mapping[bytes, bool] = Notable()
-"""The fields by which a request needs a closer look. Ask with NOTABLE[name].
+"""The fields that require a closer look at a request. Use NOTABLE[name].
 
-A GET without any of them, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory at once.
+A GET without any of them (claims, `forwarded_fields.CLAIMS`, aside) and with at most one Host is answered from memory at once.
 """
 
 CONDITIONS = frozenset({b"if-none-match", b"if-modified-since"})
-"""Evaluated by the cache against the full answer, therefore kept from a handler whose answer may be stored."""
+"""Conditions. The cache evaluates them against the full answer, and hides them from a handler whose answer may be stored."""
 
 _PERSONAL = {b"authorization": "authorization", b"proxy-authorization": "authorization", b"cookie": "cookie"}
 _BODY = frozenset({b"content-length", b"transfer-encoding"})
 _REWRITES = frozenset(
     {b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
 )
-"""Some frameworks let these change what is asked for; they are not part of the key."""
+"""Fields by which some frameworks change the requested method or path; they are not part of the key."""
 _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
-"""Only the origin may evaluate these (RFC 9111, section 4.3.2)."""
+"""Conditions that only the origin may evaluate (RFC 9111, section 4.3.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """All that a request's header fields say about answering it from a cache.
+    """The facts in a request's header fields that matter for answering it from a cache.
 
     host: empty if absent.
-    bypass: why the cache keeps out of this request unless its route says otherwise, or None; `authorization` if that is all.
-    barred: why it keeps out whatever the route says, or None.
+    bypass: why the request bypasses the cache unless its route declares otherwise, or None; `authorization` if that is the only
+        reason.
+    barred: why it bypasses the cache whatever the route declares, or None.
     personal: the request carries credentials.
-    unlisted: names of fields that are its only credentials, and are such for want of a better knowledge (`unlisted_fields`).
+    unlisted: names of fields that are its only credentials, and that no list names (`unlisted_fields`).
     has_body: it carries a body.
     claims: see `forwarded_fields`.
-    partial: asks for a part of the answer; a handler's answer to it is not stored.
+    partial: it asks for a part of the answer; such an answer is not stored as a whole.
     byte_range, if_range: the fields of that name.
     no_store, only_if_cached: of directives.
-    directives: what Cache-Control says (RFC 9111, section 5.2.1); without any, `Pragma: no-cache` says no-cache
+    directives: of Cache-Control (RFC 9111, section 5.2.1); without Cache-Control, `Pragma: no-cache` counts as no-cache
         (section 5.4).
 
-    `no-cache`, `max-age`, `min-fresh` and `Pragma` are not honoured for entries that queries guard: they are invalidated
-    exactly, so the store's answer is the origin's answer (the fields still pass through every cache before it). For entries
-    that only their own lifetime guards they are (see `reuse`).
+    Guarded entries ignore `no-cache`, `max-age`, `min-fresh` and `Pragma`. Invalidation is exact for them, so the store's
+    answer is the origin's answer; the fields still pass through every cache before this one. Explicit entries honour the four
+    (see `reuse`).
     """
 
     host: bytes
@@ -115,12 +116,12 @@ class RequestFacts:
 
     @property
     def authorization_only(self) -> bool:
-        """Whether `Authorization` is the only credential that it carries."""
+        """Whether `Authorization` is the request's only credential."""
         return self.bypass == "authorization"
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is asked for but the whole answer, as the store has it."""
+        """Whether the request asks for the whole answer as it is stored, and for nothing else."""
         return not (
             self.partial
             or self.has_body
@@ -133,7 +134,7 @@ class RequestFacts:
 def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool] = NOTABLE) -> RequestFacts:
     """Return the facts of a request, in one pass over raw lower-case (name, value) pairs.
 
-    notable: which fields need a closer look; in front of an origin `unlisted_fields.UnlistedFields`.
+    notable: fields that need a closer look; in front of an origin `unlisted_fields.UnlistedFields`.
     """
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []

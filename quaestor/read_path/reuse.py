@@ -1,8 +1,7 @@
 """Reuse of a stored answer for a request: RFC 9111, sections 4, 4.2.4 and 5.2.1, and RFC 5861. Pure.
 
-An entry that queries guard is as good as the origin's answer until a write kills it: its lifetime limits how long it is used, and
-stale use is what the handler or its route allows. An *explicit* entry is used as a shared cache uses it, and the request's
-directives are honoured.
+A guarded entry is as good as the origin's answer until a write kills it. Its lifetime limits its use, and the handler or its
+route allows stale use. An *explicit* entry is used as in a shared cache, and the request's directives are honoured.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ _FOREVER_MS = 1 << 50
 
 
 class Use(Enum):
-    """The way in which an entry may be used for a request."""
+    """How an entry may be used for a request."""
 
     FRESH = auto()
     STALE = auto()
-    """As it is, because the client accepts it."""
+    """As it is, because the client accepts stale answers."""
     STALE_WHILE_REVALIDATE = auto()
-    """As it is, while somebody asks the origin."""
+    """As it is, while a background refresh runs the handler."""
     VALIDATE = auto()
-    """Only after the origin has said so."""
+    """Only after the origin has confirmed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The times for which an answer may be used after its lifetime.
 
-    strict: not on a client's word either.
-    validate: never unasked.
+    strict: never stale, even if the client accepts it.
+    validate: never without the origin's confirmation.
     """
 
     while_revalidate_ms: int
@@ -54,9 +53,10 @@ class Windows:
 
 
 def windows(headers: Headers, policy: RoutePolicy) -> Windows:
-    """The times that the answer allows (RFC 5861, sections 3 and 4), else its route; none if it must be revalidated.
+    """Return the stale times that the answer allows (RFC 5861, sections 3 and 4), else its route's; none if it must be
+    revalidated.
 
-    `s-maxage` alone forbids stale use (section 5.2.2.10), but not what a directive beside it allows expressly.
+    `s-maxage` alone forbids stale use (section 5.2.2.10), but not stale use that another directive expressly allows.
     """
     said = shared_cache_rules.governing(headers)
     if not said.named:
@@ -72,7 +72,7 @@ def windows(headers: Headers, policy: RoutePolicy) -> Windows:
 
 
 def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> Use:
-    """The use of an entry that queries guard and that is live. Request directives do not count (see `request.RequestFacts`)."""
+    """Return the use of a live guarded entry. Request directives do not count (see `request.RequestFacts`)."""
     late_ms = now_ms - response.fresh_until_ms
     if late_ms < 0:
         return Use.FRESH
@@ -80,7 +80,7 @@ def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> U
 
 
 def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> Use:
-    """The use of an entry that only its own lifetime guards."""
+    """Return the use of an explicit entry."""
     late_ms = now_ms - response.fresh_until_ms
     age_ms = max(0, now_ms - response.stored_at_ms)
     if allowed.validate or "no-cache" in asked:
@@ -97,16 +97,16 @@ def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, no
 
 
 def may_serve_on_error(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
-    """Whether it may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
+    """Whether an entry may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
     window_ms = allowed.if_error_ms
     if not allowed.strict and "stale-if-error" in asked:
         window_ms = max(window_ms, _window_ms(delta_s(asked["stale-if-error"]), 0))
-    # Without a window not even what is still fresh: the client has asked for the origin's word.
+    # Without a window even a fresh entry is refused: the client has asked for the origin's own answer.
     return not allowed.validate and window_ms > 0 and now_ms - response.fresh_until_ms < window_ms
 
 
 def _accepts(asked: Asked, allowed: Windows, late_ms: int) -> bool:
-    """max-stale (section 5.2.1.2)."""
+    """Whether the client accepts an answer so late: max-stale (section 5.2.1.2)."""
     if allowed.strict or "max-stale" not in asked:
         return False
     argument = asked["max-stale"]

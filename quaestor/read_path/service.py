@@ -1,9 +1,12 @@
-"""The read path of one Quaestor: its parts, put together.
+"""The read path of one Quaestor, wired from its parts.
 
-`lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
-makes entries of answers, `copies` says how long others may keep them. They are async shells around pure decisions (`decision`,
-`reuse`, `freshness`, `vary`). `doorkeeper` says which answers are not stored at the first request, `probation` and `samples`
-which ones are verified.
+- `lookup` finds entries, and `usability` judges how they may be used.
+- `coalescing` lets one request of many run the handler.
+- `admission` makes entries of answers, and `copies` limits how long caches outside may keep them.
+- `doorkeeper` decides which answers are not stored at the first request.
+- `probation` and `samples` decide which answers are verified.
+
+The parts are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`).
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ class ReadPath:
     """The parts of the read path, wired; one per Quaestor. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
-    capture: the one whose clients handlers read with; None: any.
-    own_writes: what the answers to requests that wrote wait for.
+    capture: counts only reads of clients with this capture; None: of any.
+    own_writes: barrier that answers to writing requests wait for.
     """
 
     def __init__(
@@ -122,8 +125,8 @@ class ReadPath:
         self.definitions: DefinitionsLookup | None = None
 
     async def look_up_definitions(self) -> None:
-        """Have definitions of views and collections that have changed end what depends on them, now and not at the next listing.
-        Raises DatabaseError."""
+        """Look up the definitions of views and collections now instead of at the next listing, and end entries that depend on a
+        changed one. Raises DatabaseError."""
         if self.definitions is not None:
             await self.definitions()
 
@@ -132,9 +135,9 @@ class ReadPath:
         return not self._registry.live(one, now_ms=now_ms) and not self._registry.lagging(one, now_ms=now_ms)
 
     def serving(self, now_ms: int) -> bool:
-        """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""
+        """Whether at least a part of the grid is fresh enough for serving from cache and storing."""
         return self._registry.serving(now_ms=now_ms)
 
     def watermark(self) -> Version:
-        """The newest version seen from the grid. To be taken before a handler runs."""
+        """Return the newest version seen from the grid. Take it before a handler runs."""
         return self._registry.watermark()

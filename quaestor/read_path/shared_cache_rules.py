@@ -1,6 +1,6 @@
-"""The rules of a shared cache (RFC 9111) for storing answers that only their own header fields speak for, and for how long. Pure.
+"""The rules of a shared cache (RFC 9111) for answers that only their own header fields vouch for: storing and lifetimes. Pure.
 
-Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is a choice.
+Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is optional.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from quaestor.read_path import structured, validation
 from quaestor.read_path.freshness import Headers, cache_control, delta_s, http_date_s, values
 
 UNDERSTOOD = frozenset({200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501})
-"""Statuses whose requirements for caching are met here: what `must-understand` asks for (section 5.2.2.3)."""
+"""Status codes whose caching requirements are met here, for `must-understand` (section 5.2.2.3)."""
 _DIGITS = re.compile(rb"\s*([0-9]{1,18})\s*")
 _NEVER_STORED = frozenset({206, 304})
 MAX_LIFETIME_S = 2**31
-"""Section 1.2.2."""
+"""Upper bound of a lifetime (section 1.2.2)."""
 HEURISTIC = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
-"""Statuses that a lifetime may be guessed for without the origin's leave (RFC 9110, section 15.1); 206 is not stored."""
+"""Status codes with a heuristic lifetime without the origin's permission (RFC 9110, section 15.1); 206 is not stored."""
 MAX_HEURISTIC_S = 86_400
-"""The longest lifetime that is guessed."""
+"""The longest heuristic lifetime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Directives:
         return name in self.named
 
     def lifetime_s(self, name: str) -> int | None:
-        """The argument of a directive in seconds; None if it is not there."""
+        """Return the argument of a directive in seconds; None if it is absent."""
         return delta_s(self.named[name]) if name in self.named else None
 
 
@@ -48,7 +48,7 @@ _NOTHING_SAID = Directives({}, targeted=False)
 
 
 def governing(headers: Headers) -> Directives:
-    """The directives of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else those of Cache-Control.
+    """Return the directives of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else of Cache-Control.
 
     A lifetime that is no number makes the targeted field malformed.
     """
@@ -76,10 +76,10 @@ _LIFETIMES = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-
 
 
 def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """The lifetime of an answer (section 4.2.1): s-maxage, max-age, or Expires minus Date; None if none of them is there. Invalid
-    ones count as 0.
+    """Return the lifetime of an answer (section 4.2.1): s-maxage, max-age, or Expires minus Date; None if all are absent. Invalid
+    values count as 0.
 
-    now_s: when the answer came; stands for a Date that is missing or no date (RFC 9110, section 6.6.1), not for one of two.
+    now_s: when the answer came; it replaces a missing or malformed Date (RFC 9110, section 6.6.1), but not a repeated one.
     """
     headers = list(headers)
     directives = governing(headers)
@@ -98,7 +98,7 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def heuristic_lifetime_s(status: int, headers: Headers, *, fraction: float, now_s: float) -> int | None:
-    """The lifetime of an answer that does not say how long it lives (section 4.2.2), in seconds; None if there is none.
+    """Return the heuristic lifetime of an answer without an explicit one (section 4.2.2), in seconds; None if there is none.
 
     fraction: of the time between its last change and its making; 0: never.
     now_s: see lifetime_s().
@@ -127,13 +127,13 @@ def refusal(
     unlisted: Collection[bytes] = (),
     heuristic: float = 0.0,
 ) -> str | None:
-    """The reason why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
+    """Return the reason why a shared cache must not store this answer to a GET (section 3), or gains nothing; None: it may.
 
     Stricter than the RFC: `Set-Cookie` is personal, and the qualified forms of `private` and `no-cache` count as the plain
     ones. A Content-Range on anything but a 206 means nothing (RFC 9110, section 14.4).
 
     credentials: the request carried some, in whichever field; then section 3.5 applies.
-    authorization_only: no others than `Authorization`.
+    authorization_only: `Authorization` was the only one.
     unlisted: see shared().
     heuristic: see heuristic_lifetime_s().
     """
@@ -164,14 +164,14 @@ def refusal(
 
 
 def shared(headers: Headers, *, authorization_only: bool = False, unlisted: Collection[bytes] = ()) -> bool:
-    """Whether the origin lets answers to requests with credentials be shared: it says `public` or `s-maxage`, words that speak of
-    everybody and of shared caches.
+    """Whether the origin allows answers to requests with credentials to be shared: `public` and `s-maxage` concern all clients
+    and shared caches.
 
     unlisted: fields that are the only credentials (`RequestFacts.unlisted`). A `Vary` that names them all is enough: requests
-        with other values get another answer.
+        with other values receive another answer.
 
-    For `Authorization` alone `must-revalidate` says so too (section 3.5). Of cookies and keys the RFC does not speak, and
-    frameworks add that directive to pages of one person: with them it is not enough, nor is `max-age`.
+    For `Authorization` alone `must-revalidate` is enough as well (section 3.5). The RFC does not mention cookies and keys, and
+    frameworks add that directive to personal pages. With cookies or keys neither it nor `max-age` is enough.
     """
     headers = list(headers)
     directives = governing(headers)
@@ -187,7 +187,7 @@ def has_validator(headers: Headers) -> bool:
 
 
 def initial_age_ms(headers: Headers, *, asked_ms: int, answered_ms: int) -> int:
-    """The corrected_initial_age of section 4.2.3. An Age that is no number is ignored, of a list the first member counts."""
+    """Return the corrected_initial_age of section 4.2.3. A non-numeric Age is ignored; of a list the first member counts."""
     headers = list(headers)
     dates = values(headers, b"date")
     made_s = http_date_s(dates[0]) if len(dates) == 1 else None
@@ -198,7 +198,7 @@ def initial_age_ms(headers: Headers, *, asked_ms: int, answered_ms: int) -> int:
 
 
 KEPT_MS = (60_000, 86_400_000)
-"""How long an answer is kept after its lifetime, to be validated: as long again, within these bounds."""
+"""Bounds of how long an answer is kept for validation after its lifetime; within them, once more its lifetime."""
 
 
 def entry(
@@ -214,8 +214,8 @@ def entry(
     stale_ms: int,
     heuristic: float = 0.0,
 ) -> CachedResponse:
-    """The entry that is made of an answer that refusal() has nothing against. One that was old when it came counts as stored so
-    much earlier, and at the latest when it was asked for: what outdated it since is newer.
+    """Return the entry of an answer that refusal() allows. The stored time is earlier by the answer's age on arrival, and never
+    later than the request. Anything that has outdated the answer since is newer.
 
     at_most_ms: the longest lifetime that its route allows.
     stale_ms: how long it may be used stale.

@@ -1,4 +1,4 @@
-"""Watching of the Cache Sketch: its fill as metrics, and lifetimes shortened while it has more keys than it is made for."""
+"""Watching of the Cache Sketch: its fill as metrics, and shorter lifetimes while it holds more keys than its capacity."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EVERY_S = 5.0
 async def look(
     sketch: CacheSketch, factors: LifetimeFactors, geometry: Geometry, telemetry: Telemetry, *, now_ms: int
 ) -> None:
-    """Look at each filter once. Raises SketchError.
+    """Measure each filter once. Raises SketchError.
 
-    A saturated one says nothing of lifetimes: what it names, it names because something was lost.
+    A saturated filter does not change lifetimes: it names everything because state was lost.
     """
     state, metrics = await sketch.state(now_ms=now_ms), telemetry.sketch
     metrics.removed.set(state.removed)
@@ -41,7 +41,7 @@ async def look(
 async def keep_watching(
     sketch: CacheSketch, factors: LifetimeFactors, geometry: Geometry, telemetry: Telemetry, clock: Clock
 ) -> None:
-    """Look until cancelled. While the sketch does not answer the last values stay: that is counted where it matters."""
+    """Look until cancelled. While the sketch does not answer, the last values stay; its users count the failures."""
     while True:
         with suppress(SketchError):
             await look(sketch, factors, geometry, telemetry, now_ms=clock())

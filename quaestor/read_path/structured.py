@@ -1,6 +1,6 @@
 """Structured field values (RFC 9651), as far as caches need them: a Dictionary of bare items, a List of Strings. Pure.
 
-Parsed by http-sf, which is strict, as the RFC asks: one mistake anywhere, and the whole field is as if it were not there.
+Parsed by http-sf, which is strict as the RFC demands: one mistake anywhere makes the whole field count as absent.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class Token(str):
 
 
 Item = int | float | bool | str | Token | None
-"""None: a kind of item that nothing here looks at (byte sequence, date, display string, inner list)."""
+"""None: a kind of item that is not used here (byte sequence, date, display string, inner list)."""
 
 
 def dictionary(field_lines: Sequence[bytes]) -> Mapping[str, Item] | None:
-    """The members of a Dictionary, the last of each name; parameters are dropped. None: malformed, empty or enormous."""
+    """Return the members of a Dictionary, the last of each name; parameters are dropped. None: malformed, empty or too long."""
     members = _parsed(field_lines, "dictionary")
     return {name: _item(value) for name, (value, _) in members.items()} if members else None
 
 
 def strings(field_lines: Sequence[bytes]) -> tuple[str, ...] | None:
-    """The Strings of a List of Strings; parameters are dropped. None: malformed, enormous, or a member is no String."""
+    """Return the Strings of a List of Strings; parameters are dropped. None: malformed, too long, or a member is no String."""
     members = _parsed(field_lines, "list")
     if members is None or not all(isinstance(value, str) for value, _ in members):
         return None
@@ -40,7 +40,7 @@ def strings(field_lines: Sequence[bytes]) -> tuple[str, ...] | None:
 
 
 def _parsed(field_lines: Sequence[bytes], kind: str) -> Any:
-    """Members with their parameters; None: malformed or enormous."""
+    """Return members with their parameters; None: malformed or too long."""
     field = b",".join(field_lines)
     if len(field) > MAX_FIELD_BYTES:
         return None

@@ -1,9 +1,9 @@
-"""Fields by which a client may be known to an origin behind the proxy, though no list names them.
+"""Fields that may identify a client to an origin behind the proxy, although no list names them.
 
-An identity proxy may say who asks in any field: X-Forwarded-Email, X-Access-Key, X-Client-IP. A list of such names can never be
-complete. A proxy hands every field on, so its cache cannot see which of them the origin reads. Every `X-` field is therefore a
-credential there, except those that are known to say nothing of the client, and those of the setting `ignored_fields`. The origin
-takes that back by `public`, `s-maxage`, or a `Vary` that names the field.
+An identity proxy may identify the client in any field: X-Forwarded-Email, X-Access-Key, X-Client-IP. A list of such names can
+never be complete. A proxy forwards every field, so its cache cannot see which of them the origin reads. There every `X-` field is
+a credential, except fields known to be independent of the client, and those of the setting `ignored_fields`. The origin
+revokes that by `public`, `s-maxage`, or a `Vary` that names the field.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from quaestor.read_path.request import NOTABLE, Notable
 
 _HARMLESS = CORRELATION | frozenset(
     {
-        # The proxy makes these anew for the origin, or drops them.
+        # The proxy makes this field anew for the origin, or drops it.
         b"x-forwarded-for",
-        # Set by scripts and browsers, the same for everybody who uses the page.
+        # Scripts and browsers set these fields, the same for all users of a page.
         b"x-requested-with",
         b"x-moz",
         b"x-purpose",
@@ -26,7 +26,7 @@ _HARMLESS = CORRELATION | frozenset(
 
 
 class UnlistedFields(Notable):
-    """Verdicts on the fields of a request to a proxy: those of `NOTABLE` need a closer look, and every unlisted one.
+    """Verdicts on the fields of a request to a proxy: fields in `NOTABLE` and unlisted fields need a closer look.
 
     ignored: names that are no credentials here.
     """

@@ -1,7 +1,7 @@
-"""Invalidation by unsafe requests: what one makes stale, after RFC 9111, section 4.4, and RFC 9875. Pure.
+"""Invalidation by unsafe requests: which entries a request makes stale, after RFC 9111, section 4.4, and RFC 9875. Pure.
 
-Entries that queries guard need none of this: what a request writes kills them. It concerns entries that only their own lifetime
-guards, and the groups that answers were put into by name.
+Guarded entries need none of this: the writes of a request kill them. This concerns explicit entries, and the groups that answers
+name.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from quaestor.read_path.freshness import Headers, values
 from quaestor.read_path.key import Target, target
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH"})
-"""Whose definitions say so (IANA's method registry); every other method may have changed something."""
+"""Methods defined as safe (IANA's method registry); every other method may have changed something."""
 EVERYTHING = "u:*"
-"""The label of every entry that only its own lifetime guards."""
+"""The label of every explicit entry."""
 MAX_GROUPS = 128
-"""Groups of one field that are looked at; RFC 9875, section 2, asks for 32."""
+"""Groups read from one field; RFC 9875, section 2, demands 32."""
 MAX_GROUP_CHARACTERS = 256
-"""Of one group's name; RFC 9875 asks for 32."""
+"""Longest name of a group; RFC 9875 demands 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
     """Everything that one unsafe request makes stale.
 
-    keys: primary cache keys whose answers, in every variant, must not be used any more.
+    keys: primary cache keys whose answers, in every variant, must no longer be used.
     groups: names, of one origin.
     """
 
@@ -40,9 +40,9 @@ class Outdated:
 
 
 def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outdated:
-    """Everything that the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
+    """Return everything that the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
 
-    The target itself, and what Location and Content-Location name on the same origin; the groups that the answer names.
+    That is the target itself, same-origin URIs in Location and Content-Location, and the groups that the answer names.
     """
     if method in SAFE or not 200 <= status < 400:
         return Outdated()
@@ -57,30 +57,30 @@ def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outda
 
 
 def groups(headers: Headers, field: bytes) -> tuple[str, ...]:
-    """The groups that a field names; none if it is malformed. Compared character by character (RFC 9875, section 2)."""
+    """Return the groups that a field names; none if it is malformed. Compared character by character (RFC 9875, section 2)."""
     found = structured.strings(values(headers, field)) or ()
     return tuple(dict.fromkeys(name for name in found if len(name) <= MAX_GROUP_CHARACTERS))[:MAX_GROUPS]
 
 
 def origin(key: str) -> str:
-    """Scheme and authority of a primary cache key."""
+    """Return scheme and authority of a primary cache key."""
     scheme, _, rest = key.partition("://")
     end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
     return f"{scheme}://{rest[:end]}"
 
 
 def uri_label(key: str) -> str:
-    """The label of every explicit entry under a primary key, in all variants."""
+    """Return the label of every explicit entry under a primary key, in all variants."""
     return f"u:{_digest(key)}"
 
 
 def group_label(key_origin: str, group: str) -> str:
-    """The label of every entry of a group. Groups of different origins have nothing to do with each other."""
+    """Return the label of every entry of a group. Equal names of different origins are different groups."""
     return f"g:{_digest(f'{key_origin} {group}')}"
 
 
 def is_label(registration_id: str) -> bool:
-    """Whether it stands for many entries, and therefore never dies itself."""
+    """Whether a registration id is a label of many entries, and therefore never dies itself."""
     return registration_id[1:2] == ":" and registration_id[0] in "ug"
 
 
@@ -89,7 +89,7 @@ def _digest(text: str) -> str:
 
 
 def _same_origin(asked: Target, reference: bytes) -> str | None:
-    """The cache key of what a URI reference names, if it is on the origin that was asked."""
+    """Return the cache key that a URI reference names, if it is on the requested origin."""
     try:
         named: SplitResult = urlsplit(urljoin(asked.url, reference.decode("ascii").strip()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Judgement of a stored entry: whether and how it may be used now. Everything it says holds until something is awaited."""
+"""Judgement of a stored entry: whether and how it may be used now. Every judgement holds until the next await."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Usability:
         self._settings = settings
 
     def live(self, registrations: Sequence[str]) -> bool:
-        """Whether what is guarded by these may be served now."""
+        """Whether entries with these registrations may be served now."""
         return self._registry.live(registrations, now_ms=self.clock())
 
     def renewals(self, registrations: Sequence[str]) -> int:
-        """A number that grows when one of these lives on after a write may have changed its result."""
+        """Return a number that grows when one of these registrations is renewed after a write."""
         return self._registry.renewals(registrations)
 
     def live_as_of(self, registrations: Sequence[str], moment_ms: int) -> bool:
-        """Whether it is proved that no write before a moment has touched what is guarded by these."""
+        """Whether it is proved that no write before a moment has killed one of these registrations."""
         return self._registry.live(registrations, now_ms=moment_ms + self._settings.grid.staleness_bound_ms)
 
     def valid(self, response: CachedResponse, now_ms: int) -> bool:
@@ -44,15 +44,15 @@ class Usability:
         return now_ms < response.fresh_until_ms and self.valid(response, now_ms)
 
     def trusted(self, response: CachedResponse) -> bool:
-        """Whether an entry out of the shared store may be used at all: valid, and this process would have heard of its death."""
+        """Whether an entry out of the shared store may be used at all: valid, and this process would know of its death."""
         known = response.stored_at_ms >= self._registry.known_since_ms
         if shared_cache_rules.is_explicit(response):
-            # Another process may keep what only its own lifetime guards; this one promises more unless it was told the same.
+            # Another process may keep explicit entries; this one may use them only with the same setting.
             known = self._settings.lifetimes.explicit
         return known and self.valid(response, self.clock())
 
     def use(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> reuse.Use:
-        """The way in which an entry may be used for a request with these directives."""
+        """Return how an entry may be used for a request with these directives."""
         now_ms = self.clock()
         if not self.valid(response, now_ms):
             return reuse.Use.VALIDATE

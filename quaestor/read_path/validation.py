@@ -12,7 +12,7 @@ _ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 def strong_etag(body: bytes) -> bytes:
-    """A quoted strong entity tag: 128 bits of the body's SHA-256. The same in every process. O(size)."""
+    """Return a quoted strong entity tag: 128 bits of the body's SHA-256. The same in every process. O(size)."""
     return b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode("ascii")
 
 
@@ -24,7 +24,7 @@ def valid_etag(value: bytes) -> bool:
 def none_match_fails(if_none_match: bytes, etag: bytes) -> bool:
     """Whether If-None-Match names this tag, by weak comparison (section 13.1.2): then the answer is 304.
 
-    Malformed or enormous fields name nothing.
+    Malformed or very long fields name nothing.
     """
     if if_none_match == etag:
         return True
@@ -37,9 +37,9 @@ def none_match_fails(if_none_match: bytes, etag: bytes) -> bool:
 
 
 def holds(headers: Headers, *, if_none_match: bytes | None, if_modified_since: bytes | None) -> bool:
-    """Whether a client's conditions say that it has the answer with these fields (section 13.2.2): then it is sent a 304.
+    """Whether a client's conditions show that it has the answer with these fields (section 13.2.2): then it receives a 304.
 
-    By the answer's own validators alone, each of which counts if it is there once.
+    Only the answer's own validators count, and each only if it occurs once.
     """
     headers = list(headers)
     if if_none_match is not None:
@@ -52,10 +52,10 @@ def holds(headers: Headers, *, if_none_match: bytes | None, if_modified_since: b
 
 
 def strong_last_modified(headers: Headers, *, made_s: float | None = None) -> bytes | None:
-    """Last-Modified, if it lies at least a second before the answer was made (section 8.8.2.2): within one second there could
-    have been two versions. None: it does not, or is not known.
+    """Return Last-Modified if it lies at least a second before the answer was made (section 8.8.2.2): there could be two versions
+    within one second. None: it does not, or the time is unknown.
 
-    made_s: when the answer was made if Date does not stand there once.
+    made_s: when the answer was made, if there is not exactly one Date.
     """
     headers = list(headers)
     changed, made = values(headers, b"last-modified"), values(headers, b"date")
@@ -65,8 +65,8 @@ def strong_last_modified(headers: Headers, *, made_s: float | None = None) -> by
 
 
 def modified_since(if_modified_since: bytes, last_modified: bytes | None) -> bool:
-    """Whether If-Modified-Since holds (section 13.1.3). False only if both are dates and the second is not later than the first:
-    then the answer is 304."""
+    """Whether If-Modified-Since is true (section 13.1.3). False only if both are dates and the second is not later than the
+    first: then the answer is 304."""
     asked_s = http_date_s(if_modified_since)
     changed_s = None if last_modified is None else http_date_s(last_modified)
     return asked_s is None or changed_s is None or changed_s > asked_s

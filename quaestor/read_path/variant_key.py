@@ -1,8 +1,8 @@
-"""The variant part of the key, for what decides between answers besides the URL: for whom, which declared fields, which claims,
-which body. Pure.
+"""The variant part of the key, for everything that distinguishes answers besides the URL: audience, declared fields, claims,
+body. Pure.
 
-All of it becomes one digest behind the key, length-prefixed, so that no two different requests write the same bytes: a user
-called `ann` with a cookie `b=c` is nobody else's neighbour. Texts about people are in the key as this digest only.
+All of it becomes one length-prefixed digest behind the key. Two different requests never write the same bytes: a user
+`ann` with a cookie `b=c` shares no key with another user. The key holds personal data as this digest only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 _PLAIN_COOKIES = re.compile(rb'[^\s";,=]+=[^\s";,]*(?:; ?[^\s";,=]+=[^\s";,]*)*')
 _BODY_FIELDS = frozenset({b"content-type", b"content-encoding", b"content-language"})
 COVERED_BY_AUDIENCE = frozenset({b"authorization", b"cookie"})
-"""Of a `Vary`: what `by` has answered already."""
+"""Fields in a `Vary` that `by` has already covered."""
 
 
 def selection(
@@ -31,10 +31,10 @@ def selection(
     method: str = "GET",
     body: bytes | None = None,
 ) -> str | None:
-    """The text to append to the key; empty if the URL alone decides, None if it cannot be keyed. O(size of the body).
+    """Return the text to append to the key; empty if the URL alone decides, None if it cannot be keyed. O(size of the body).
 
-    claimed: fields by which proxies say how the request reached them.
-    audience: what `policy.by` said.
+    claimed: fields in which proxies describe how the request reached them.
+    audience: the result of `policy.by`.
     body: of a request that is keyed by it.
     """
     parts: list[bytes] = []
@@ -59,15 +59,15 @@ def selection(
 
 
 def covered(policy: RoutePolicy) -> frozenset[bytes]:
-    """The request fields that a `Vary` need not add to the key, because selection() has them already."""
+    """Return the request fields that a `Vary` need not add to the key, because selection() covers them."""
     names = forwarded_fields.CLAIMS.union(policy.headers)
     return names.union(COVERED_BY_AUDIENCE, policy.reads or ()) if policy.personal else names
 
 
 def cookie_values(headers: Headers, names: frozenset[bytes]) -> list[bytes]:
-    """The declared cookies as sent, repeated ones in order. Where parsers disagree about a field, all of it counts.
+    """Return the declared cookies as sent, repeated ones in order. A field that parsers read differently counts as a whole.
 
-    Empty if none of them is there.
+    Empty if none of the cookies is there.
     """
     found: list[bytes] = []
     for field, value in headers:

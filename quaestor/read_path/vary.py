@@ -1,7 +1,6 @@
-"""Stored variants (RFC 9111, section 4.1): one key per combination of the request header fields that `Vary` names, or that the
-handler asked for.
+"""Stored variants (RFC 9111, section 4.1): one key per combination of the request fields in `Vary`, or looked up by the handler.
 
-What varies is learnt from answers and remembered per primary key, bounded. Forgetting it costs a miss.
+The deciding fields are learnt from answers and remembered per primary key, bounded. Forgetting them costs a miss.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ MAX_NAMES = 8
 _MAX_VALUE_BYTES = 1024
 _REMEMBERED = 16_384
 _LONGEST = 256
-"""Keys beyond this are remembered by a digest: strangers choose how long a URL is."""
+"""Longer keys are remembered by a digest: strangers choose the length of a URL."""
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 _COMMA = re.compile(rb"(?<![ \t])[ \t]*+,[ \t]*+")
 _CODING = re.compile(rb"[0-9a-z\-*]+")
 
 
 def names(response_headers: Headers, *, covered: Collection[bytes] = frozenset()) -> tuple[bytes, ...] | None:
-    """The request fields that an answer varies by, sorted; None if it cannot be keyed (`*`, malformed, too many).
+    """Return the request fields that an answer varies by, sorted; None if it cannot be keyed (`*`, malformed, too many).
 
     covered: fields that are part of the primary key already; left out.
     """
@@ -50,11 +49,11 @@ def variant_key(
     ignored: Collection[bytes] = frozenset(),
     normalised: bool = False,
 ) -> str | None:
-    """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long.
+    """Return the key of the variant that a request selects; the key itself if nothing varies; None if a field is too long.
 
-    by: names of fields; EVERYTHING or WITH_CREDENTIALS among them: all that count.
-    ignored: what these leave out by choice.
-    normalised: values that mean the same are one variant: blanks around commas, the case of language tags.
+    by: names of fields; EVERYTHING or WITH_CREDENTIALS among them: all counting fields.
+    ignored: fields that these two leave out by choice.
+    normalised: values with the same meaning are one variant: blanks around commas, the case of language tags.
     """
     if not by:
         return key
@@ -66,7 +65,7 @@ def variant_key(
             digest.update(name)
             continue
         selected = [value for field, value in request_headers if field == name]
-        text = b", ".join(selected)  # as one line would have it (RFC 9110, section 5.3)
+        text = b", ".join(selected)  # joined into one line (RFC 9110, section 5.3)
         if len(text) > _MAX_VALUE_BYTES:
             return None
         if name == b"accept-encoding":
@@ -80,7 +79,7 @@ def variant_key(
 
 
 def _codings(value: bytes) -> bytes:
-    """Accept-Encoding without preferences says which codings, in any order; with preferences it is taken as it is."""
+    """Return Accept-Encoding as a sorted list of codings; with preferences, as it is."""
     text = value.lower().replace(b" ", b"")
     pieces = text.split(b",")
     if all(_CODING.fullmatch(piece) for piece in pieces):
@@ -94,10 +93,10 @@ def _without_blanks(value: bytes) -> bytes:
 
 
 class Variants:
-    """Memory of what the answers under each primary key vary by. Least recently used keys are forgotten.
+    """Memory of the fields that the answers under each primary key vary by. Least recently used keys are forgotten.
 
-    ignored: fields that do not count although they are asked for.
-    normalised: see variant_key(). Not where handlers are seen to ask for fields: one may show what it was sent.
+    ignored: fields that do not count although handlers look them up.
+    normalised: see variant_key(). False where handlers' look-ups are noted: a handler may show a field's exact value.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Variants:
         self._names: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """The key under which an answer to this request would be stored, as far as is known."""
+        """Return the key under which an answer to this request would be stored, as far as is known."""
         name = _name(primary)
         by = self._names.get(name)
         if by is None:
@@ -118,9 +117,9 @@ class Variants:
         return variant_key(primary, by, request_headers, ignored=self.ignored, normalised=self.normalised)
 
     def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
-        """Note what an answer varies by; returns the fields to key it by: those, and whatever earlier answers varied by.
+        """Note the fields that an answer varies by. Returns the fields to key it by: these, and the earlier answers' fields.
 
-        None if that is too much: then it must not be stored.
+        None if they are too many: then it must not be stored.
         """
         name = _name(primary)
         known = self._names.get(name, ())

@@ -1,7 +1,7 @@
-"""Verification of a stored answer: what its handler answers when the same request is made again, compared with the entry. Pure.
+"""Verification of a stored answer: the handler's answer to the repeated request, compared with the entry. Pure.
 
-An entry is right while its registrations live: then no write has changed what its handler read. If the same handler answers
-otherwise meanwhile, it depends on something that nobody can see.
+An entry is right while its registrations live: then no write has changed the reads of its handler. If the same handler answers
+differently meanwhile, it depends on state that the cache cannot see.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quaestor.planning.plan_cache import plan_of
 _COMPARED = frozenset({b"content-type", b"location", b"etag"})
 _DIGEST_BYTES = 16
 _GZIP = 31
-"""zlib's name for the format. Its header holds the time of compression, so equal contents are not equal bytes."""
+"""zlib's name for the format. Its header holds the time of compression, so equal contents may have different bytes."""
 _PIECE_BYTES = 65_536
 _LONGEST_UNPACKED_BYTES = 64 * 1024 * 1024
 
@@ -30,22 +30,21 @@ class Finding(StrEnum):
 
     SAME = "same"
     EXCUSED = "excused"
-    """It differs, and may: a write arrived in between, or it is not certain that none did."""
+    """The answer differs, and may: a write came in between, or its absence is not certain."""
     DIVERGED = "diverged"
-    """It differs although nothing that is known of has changed."""
+    """The answer differs although nothing known has changed."""
     FAILED = "failed"
-    """The handler did not answer, or with an error of its own."""
+    """The handler did not answer, or answered with an error of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """All of an answer that verification compares; nothing of its content can be told from it.
+    """The parts of an answer that verification compares; its content cannot be recovered from them.
 
     fields: content-type, location and etag as the handler set them, sorted.
     digest, size_bytes: of the body; unpacked, if it is a gzip.
     queries: ids of the queries that its handler ran.
-    chosen: of those finds among them whose order is left to the database: the query's id, the number of records, a digest of
-        which they were.
+    chosen: of each find whose order the database chooses: the query's id, the number of records, and a digest of their ids.
     """
 
     status: int
@@ -59,7 +58,7 @@ class Fingerprint:
 def fingerprint(
     status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, reads: Iterable[CapturedRead]
 ) -> Fingerprint:
-    """The fingerprint of an answer. O(body + queries).
+    """Return the fingerprint of an answer. O(body + queries).
 
     headers: names in lower case.
     """
@@ -80,21 +79,21 @@ def fingerprint(
 
 
 def differences(stored: Fingerprint, again: Fingerprint) -> tuple[str, ...]:
-    """Names of the parts in which two answers to the same request differ: status, body, queries, or a header field."""
+    """Return the names of the parts in which two answers to the same request differ: status, body, queries, or a header field."""
     found = [name for name in ("status", "digest", "queries") if getattr(stored, name) != getattr(again, name)]
     fields = {name.decode("ascii") for name, _ in set(stored.fields) ^ set(again.fields)}
     return tuple("body" if name == "digest" else name for name in found) + tuple(sorted(fields))
 
 
 def reads_more(stored: Fingerprint, again: Fingerprint) -> bool:
-    """Whether the second answer was made of all the queries of the first, and of further ones. Programs that begin read once what
-    they keep; who reads it later has renewed it."""
+    """Whether the second answer was made of all the queries of the first, and of further ones. Starting programs read their memos
+    once; a later read has renewed such a memo."""
     return stored.queries < again.queries
 
 
 def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
-    """Whether the database returned as many, but other records for the same queries, or in another order, where they leave it the
-    choice: since there is a new index, say. Nothing was written for that, and both answers are right."""
+    """Whether the database returned as many, but other records for the same queries, or in another order, where it has the
+    choice. A new index may cause that without a write, and both answers are right."""
     counts, counts_again = ({one[:2] for one in made.chosen} for made in (stored, again))
     return stored.queries == again.queries and counts == counts_again and stored.chosen != again.chosen
 
@@ -111,7 +110,7 @@ def _digest(body: bytes, *, packed: bool) -> tuple[str, int]:
         try:
             return _unpacked_digest(body)
         except (zlib.error, ValueError):
-            pass  # no gzip after all: its bytes are what was sent
+            pass  # no gzip after all: the body counts as it was sent
     return _digest_of(body), len(body)
 
 
@@ -120,7 +119,7 @@ def _digest_of(content: bytes) -> str:
 
 
 def _unpacked_digest(body: bytes) -> tuple[str, int]:
-    """Raises zlib.error for what is no gzip, ValueError for what unpacks to more than anybody wants to look at."""
+    """Raise zlib.error for a body that is no gzip, ValueError for one that unpacks to more than the limit."""
     hashed, size_bytes = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
     unpacking = zlib.decompressobj(_GZIP)
     waiting = body

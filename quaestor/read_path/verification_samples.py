@@ -1,5 +1,5 @@
-"""Samples of what was stored, kept so that it can be made again: a small share of the hits decides which of them is, within a
-budget. Nothing of this is done when a hit is served; once a second it is seen what was."""
+"""Samples of stored answers, kept for verification. A small share of the hits decides which sample is verified, within a budget.
+Serving a hit does none of this work: once a second the hits are evaluated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 MOST_SAMPLES = 512
 _EVERY_MS = 10
-"""A sample is taken so often at most: a miss costs more with one."""
+"""Shortest time between two samples: each one makes its miss dearer."""
 
 Again = Callable[[], None]
 """Begins the verification of one sample. Returns at once."""
@@ -18,7 +18,7 @@ Again = Callable[[], None]
 class Samples:
     """Samples of one process, by the registrations of their entries. Use from one event loop.
 
-    share: of the hits that are followed by a verification, 0..1.
+    share: of the hits that lead to a verification, 0..1.
     per_second: verifications at most; 0: none.
     uniform: draws from [0, 1).
     """
@@ -35,14 +35,14 @@ class Samples:
         return len(self._again)
 
     def wanted(self, now_ms: int) -> bool:
-        """Whether a sample of what is about to be stored is to be kept."""
+        """Whether to keep a sample of the answer that is about to be stored."""
         if not (self._share and self._per_second) or now_ms < self._next_ms <= now_ms + _EVERY_MS:
             return False
         self._next_ms = now_ms + _EVERY_MS
         return True
 
     def keep(self, registrations: tuple[str, ...], again: Again) -> None:
-        """Keep a sample; if there are too many, in the place of any other."""
+        """Keep a sample; if there are too many, it replaces a random one."""
         if len(self._again) >= MOST_SAMPLES and registrations not in self._again:
             names = list(self._again)
             del self._again[names[int(self._uniform() * len(names))]]
@@ -53,9 +53,9 @@ class Samples:
         self._again.pop(registrations, None)
 
     def choose(self, served: Iterable[tuple[tuple[str, ...], int]]) -> list[Again]:
-        """Samples to verify now. Called once a second.
+        """Return the samples to verify now. Called once a second.
 
-        served: registrations of each entry that was served in this second, and how often.
+        served: registrations of each entry that was served in this second, with its hits.
         """
         self._allowance = min(self._allowance + self._per_second, max(1.0, self._per_second))
         if not self._again or not self._share:
