@@ -59,9 +59,8 @@ class Backlog:
     def stale_at_most_s(self, size: QueueSize, state: str, now_ms: int) -> float:
         """Return the seconds for which the place may still serve the targets of open purges.
 
-        The time ends when the purges are sent at the pace of the place's rates, or when the copies expire, if that is sooner. If
-        nothing
-        is sent, only the expiry counts. Infinite: unknown. 0: no purge is open.
+        The time ends when the purges are sent at the pace of the place's rates, or when the copies expire, if that is sooner.
+        If nothing is sent, only the expiry counts. Infinite: unknown. 0: no purge is open.
         """
         if size.oldest_ms is None:
             return 0.0

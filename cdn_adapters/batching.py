@@ -128,11 +128,9 @@ class PurgeBatches:
     async def purge(self, targets: Iterable[Target]) -> None:
         """Purge these targets; return when all were acknowledged after this call began.
 
-        Raises CdnError when an attempt failed meanwhile, or when too many targets are pending. After a failed attempt the targets
-        are
-        kept, and tried again without another call. Another call is harmless and waits for the next attempt. Cancelling is
-        harmless too:
-        accepted targets are purged.
+        Raises CdnError when an attempt failed meanwhile, or when too many targets are pending. After a failed attempt the
+        targets are kept, and tried again without another call. Another call is harmless and waits for the next attempt.
+        Cancelling is harmless too: accepted targets are purged.
         """
         wanted = tuple(dict.fromkeys(targets))
         if not wanted:

@@ -1,8 +1,7 @@
 """EdgeGrid signature of Akamai's APIs.
 
 Our own code, because the provider's library logs the signing key at debug level and brings another HTTP client. The library is
-the
-oracle of the tests. Source: techdocs.akamai.com/developer/docs/authenticate-with-edgegrid.
+the oracle of the tests. Source: techdocs.akamai.com/developer/docs/authenticate-with-edgegrid.
 """
 
 from __future__ import annotations

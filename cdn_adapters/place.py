@@ -32,9 +32,9 @@ class Target(NamedTuple):
 class Connection(Protocol):
     """An open connection to a place, or a pool of them. Raises CdnError, retryable, if the place did not answer.
 
-    A place with rates receives one batch at a time. A place without rates receives several side by side (`requests.SIDE_BY_SIDE`
-    at
-    most). Two of these may name the same target: each is purged between its call and its answer, whatever order they arrive in.
+    A place with rates receives one batch at a time. A place without rates receives several side by side
+    (`requests.SIDE_BY_SIDE` at most). Two of these may name the same target: each is purged between its call and its answer,
+    whatever order they arrive in.
     """
 
     async def send(self, targets: Sequence[Target]) -> Answer:
@@ -82,8 +82,7 @@ def cheapest_targets(capabilities: Capabilities, *, tags: Sequence[str], urls: S
     """Return the targets of one purge, by the first of the place's kinds that can express the purge.
 
     URLs need URLs, tags need tags. Everything is purged for tags that belong to no URL, in a place without tags. The result is
-    empty
-    if no kind fits. Raises CdnError, not retryable, for a malformed URL.
+    empty if no kind fits. Raises CdnError, not retryable, for a malformed URL.
     """
     field = capabilities.tag_field
     for kind in capabilities.kinds:

@@ -6,8 +6,7 @@ Purges that arrive while the sender waits for its turn join the waiting ones. Th
 rates, at once, by several requests side by side. The outbox then only remembers.
 
 Failed purges are put back, with growing pauses. Purges of a process that died come back by themselves. Only a purge that the
-place
-refuses for good, alone, becomes a dead letter.
+place refuses for good, alone, becomes a dead letter.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ from quaestor.cdn_adapters.purge_method import PurgeMethodPlace
 API: Final = "/souin-api/souin"
 """Default path of Souin's purge API."""
 _KEPT: Final = (b"souin-cache-control", b"public")
-"""Field that Souin prefers to CDN-Cache-Control. Without a lifetime in the field, Souin uses Expires. From a max-age Souin would
-not
-subtract the time that an answer has spent in the application's own cache.
+"""Field that Souin prefers to CDN-Cache-Control. Without a lifetime in the field, Souin uses Expires. From a max-age Souin
+would not subtract the time that an answer has spent in the application's own cache.
 """
 
 
@@ -31,9 +30,8 @@ class Souin(PurgeMethodPlace):
     token: the token in Caddy's configuration.
     timeout_s: for one purge request.
 
-    Purges go by tag alone. A purge of a URL takes a pattern in one version of Souin, and the key of one variant in another. Souin
-    keeps
-    answers that `Souin-Cache-Control` allows, until `Expires`.
+    Purges go by tag alone. A purge of a URL takes a pattern in one version of Souin, and the key of one variant in another.
+    Souin keeps answers that `Souin-Cache-Control` allows, until `Expires`.
     """
 
     name = "souin"

@@ -24,9 +24,8 @@ class Tiers:
     shield: the tier that fetches from the application.
     edge: the tier that fetches from the shield; several caches as a FanOut.
 
-    Tags and URLs must be the same in both tiers: the URLs that clients send to the edge. The edge must support the shield's first
-    kind
-    of purge; raises ConfigurationError otherwise.
+    Tags and URLs must be the same in both tiers: the URLs that clients send to the edge. The edge must support the shield's
+    first kind of purge; raises ConfigurationError otherwise.
     """
 
     def __init__(self, name: str, *, shield: FanOut, edge: FanOut) -> None:

@@ -27,9 +27,8 @@ class VarnishAdapter(FanOut):
     observe: called with a PurgeEvent after every batch, for metrics.
 
     Objects are purged by tag if there are tags, otherwise by URL. URLs must be absolute and spelled as clients spell them:
-    Varnish
-    finds objects by Host and target. All variants (Vary) are purged. A purge misses objects that are still being fetched. After a
-    CdnError a purge is kept and repeated until every node has taken it.
+    Varnish finds objects by Host and target. All variants (Vary) are purged. A purge misses objects that are still being
+    fetched. After a CdnError a purge is kept and repeated until every node has taken it.
 
     Raises ConfigurationError for an address that is not an http(s) URL.
     """

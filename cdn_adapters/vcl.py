@@ -14,7 +14,7 @@ from quaestor.errors import ConfigurationError
 LOOPBACK = ("127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _STRONG_READS = """\
-    # Past this cache, for a read that has to see every write. What is kept stays, so nobody can empty the cache that way. With a
+    # Past this cache, for a read that has to see every write. Kept copies stay, so no client can empty the cache that way. With a
     # condition it is a revalidation, which this cache answers: it was purged.
     std.collect(req.http.cache-control);
     if (!req.http.if-none-match && !req.http.if-modified-since

@@ -1,11 +1,10 @@
 """Names of request fields, and the address of the client, that note how a handler uses them.
 
 Frameworks find a field by comparing the names of a request, one after the other, with the wanted name. Therefore the names in a
-handler's scope note their comparands. Any other use of a name (hashing, decoding, slicing) makes a copy whose comparisons are not
-seen; that counts as reading all fields.
-Some frameworks are known here. Quart copies the names and goes on comparing. The route declares FastAPI's header models.
-Starlette's tracing decides nothing. Where the app forwards, copies go on noting, and comparisons within an HTTP client decide
-nothing.
+handler's scope note their comparands. Any other use of a name (hashing, decoding, slicing) makes a copy whose comparisons are
+not seen; that counts as reading all fields. Some frameworks are known here. Quart copies the names and goes on comparing. The
+route declares FastAPI's header models. Starlette's tracing decides nothing. Where the app forwards, copies go on noting, and
+comparisons within an HTTP client decide nothing.
 
 Uses by C code that bypass a type's methods (`b"".join(names)`, a regular expression) cannot be seen. Neither can fields that a
 handler distinguishes by their values alone.

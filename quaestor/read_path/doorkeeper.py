@@ -1,15 +1,13 @@
 """Doorkeeper of the stores: on a route whose entries mostly end unused, an answer is stored at the second request for it.
 
 Registering an answer's queries and storing it costs as much as a short handler run, in vain if no further request comes. A
-route's
-own past predicts that: the share of its entries that were used at least once. While the share is low, the first request for a key
-    is
-remembered and its answer is not stored. The second request within a window stores it. One first request in PROBE is stored all
-the same. Thus the share is still learned, and a route that is used again is soon admitted again.
+route's own past predicts that: the share of its entries that were used at least once. While the share is low, the first request
+for a key is remembered and its answer is not stored. The second request within a window stores it. One first request in PROBE is
+stored all the same. Thus the share is still learned, and a route that is used again is soon admitted again.
 
-Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only on
-routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
-except for its memory.
+Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only
+on routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
+for its memory.
 """
 
 from __future__ import annotations

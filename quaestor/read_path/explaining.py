@@ -1,7 +1,7 @@
 """The text of X-Quaestor-Explain, for people who wonder why an answer was or was not cached.
 
 Only with the setting `debug_header`. The text holds names, never values: no filter value, cookie, audience or key. Its length
-is bounded. bounded. An entry's part is made once, when it is stored; for an entry from another process the details are unknown.
+is bounded. An entry's part is made once, when it is stored; for an entry from another process the details are unknown.
 """
 
 from __future__ import annotations

@@ -101,9 +101,8 @@ def spelling(path: bytes, query: bytes) -> bytes:
     """Return a digest of a request target that is spelt differently from its resource; empty for all others.
 
     The digest is part of the key besides the resource. `?q=<b>` and `?q=%3Cb%3E` are one page for a handler that decodes, but
-    not for a for a handler that prints its URL. `?sort_a=1&sort_b=1` and the reverse order are one page for a handler that
-    looks parameters up, but not for one that iterates over them. Therefore only requests with the same spelling share an
-    answer.
+    not for a handler that prints its URL. `?sort_a=1&sort_b=1` and the reverse order are one page for a handler that looks
+    parameters up, but not for one that iterates over them. Therefore only requests with the same spelling share an answer.
     """
     if b"?" not in path and _normalise(path) == path and (not query or _as_resource(query)):
         return b""

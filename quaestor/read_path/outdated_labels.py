@@ -1,7 +1,7 @@
 """Labels that unsafe requests have outdated: a URI in all its variants (RFC 9111, section 4.4), a group (RFC 9875).
 
 Every entry has the labels of its groups; an explicit entry also has its URI's. Outdating a label drops the entries that this
-holds under it. Entries that were stored before are refused, wherever they come from later. Guarded entries die by their
+process holds under it. Entries that were stored before are refused, wherever they come from later. Guarded entries die by their
 registrations as well, so that every process, every CDN and every sketch learns of it.
 """
 
