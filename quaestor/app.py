@@ -109,7 +109,9 @@ class Quaestor:
         One that raises is counted and logged."""
         self.telemetry.hooks.failures.append(observer)
 
-    async def subscribe(self, query: Query, *, delivery: DeliveryMode | str = DeliveryMode.STATE) -> LiveResult:
+    async def subscribe(
+        self, query: Query, *, delivery: DeliveryMode | str = DeliveryMode.STATE, steps: bool = False
+    ) -> LiveResult:
         """Follow the result of a query: an asynchronous iterator of the whole result, then of the events that change it.
 
             async with await quaestor.subscribe(query) as live:
@@ -120,6 +122,7 @@ class Quaestor:
         that is slower than `subscription_queue` events is told the whole result instead. See LiveResult.
 
         delivery: the least that is wanted; "exact" is refused where a collection of the query does not record post-images.
+        steps: send a `Step` after the events of each change, and after each full result.
 
         Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it, does not
         answer, or cannot deliver as wanted, ConfigurationError if there is no grid, or no such delivery.
@@ -132,7 +135,7 @@ class Quaestor:
             raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
         if delivery not in set(DeliveryMode):
             raise ConfigurationError(f"delivery={delivery!r} is none of {', '.join(DeliveryMode)}")
-        return await self.subscriptions.subscribe(query, delivery=DeliveryMode(delivery))
+        return await self.subscriptions.subscribe(query, delivery=DeliveryMode(delivery), steps=steps)
 
     async def invalidate(
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()

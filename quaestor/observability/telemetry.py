@@ -11,6 +11,7 @@ from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
 from quaestor.observability.grid_metrics import GridMetrics
 from quaestor.observability.invalidation_metrics import InvalidationMetrics
+from quaestor.observability.live_metrics import LiveMetrics
 from quaestor.observability.purge_metrics import PurgeMetrics
 from quaestor.observability.request_metrics import RequestMetrics
 from quaestor.observability.route_traffic import RouteTraffic
@@ -29,7 +30,7 @@ class Telemetry(EventLog):
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
-    requests, stores, sketch, invalidations, purging, grid, subscriptions, ttl, verification, services: metrics by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, live, ttl, verification, services: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -44,6 +45,7 @@ class Telemetry(EventLog):
         self.grid = GridMetrics(self.families)
         self.sketch = SketchMetrics(self.families)
         self.subscriptions = SubscriptionMetrics(self.families)
+        self.live = LiveMetrics(self.families)
         self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
         self.services = ServiceMetrics(self.families)

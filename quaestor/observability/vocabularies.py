@@ -56,6 +56,10 @@ PARTS = frozenset(
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
+LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
+"""How a subscription over a socket began. refreshed: the events behind its position were not kept any more."""
+LIVE_REFUSALS = frozenset({"origin", "connections", "address", "unavailable"})
+"""Why a WebSocket handshake was refused."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)
 REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer

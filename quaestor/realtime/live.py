@@ -15,7 +15,7 @@ from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.model import Query, Version
 from quaestor.realtime.messages import FullResult, StageProgress
-from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, delivery_of
+from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, Step, delivery_of
 from quaestor.realtime.replica import Replica
 
 _CATCH_UP_MS: Final = 30_000
@@ -174,6 +174,7 @@ class LiveResult:
     after `cancel`. For one task.
 
     exact: it ends when not every change can be told any more.
+    steps: a `Step` follows the events of each change, and each `Whole`.
     """
 
     def __init__(
@@ -183,8 +184,10 @@ class LiveResult:
         queue: int,
         cancel: Callable[[LiveResult, SharedResult], Awaitable[None]],
         exact: bool = False,
+        steps: bool = False,
     ) -> None:
         self.exact = exact
+        self._steps = steps
         self._shared = shared
         self._most = queue
         self._cancel = cancel
@@ -215,6 +218,11 @@ class LiveResult:
     def known(self) -> bool:
         """Whether the result has arrived."""
         return self._shared.replica.known
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows have an order, so that events carry places."""
+        return self._shared.replica.ordered
 
     @property
     def waiting(self) -> int:
@@ -282,6 +290,8 @@ class LiveResult:
                     self._whole = False
                     if self._shared.stalled is not None:
                         self._events.append(self._shared.stalled)
+                    if self._steps:
+                        self._events.appendleft(self._shared.replica.step)
                     rows, delivery = self._shared.replica.rows(), self._shared.delivery
                     return Whole(rows=rows, overflow=self._overflow, delivery=delivery)
                 if self._events:
@@ -298,10 +308,15 @@ class LiveResult:
     ) -> None:
         await self.cancel()
 
-    def push(self, events: Sequence[ResultEvent | Notice]) -> None:
-        """Add events by which the result has changed, or notices. Called by the reading thread, which holds the lock."""
+    def push(self, events: Sequence[ResultEvent | Notice], *, step: Step | None = None) -> None:
+        """Add the events of one change, or notices. Called by the reading thread, which holds the lock.
+
+        step: the position behind them.
+        """
         if not self._whole:
             self._events.extend(events)
+            if step is not None and self._steps:
+                self._events.append(step)
             if len(self._events) > self._most:
                 self._events.clear()
                 self._whole = self._overflow = True

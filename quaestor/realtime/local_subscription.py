@@ -13,7 +13,7 @@ from quaestor.incremental import ResultEvent
 from quaestor.model import GridShape
 from quaestor.realtime.live import LiveResult, SharedResult
 from quaestor.realtime.messages import Subscription, Unsubscription
-from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, remedy
+from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Step, remedy
 
 
 class StageAddress(NamedTuple):
@@ -71,10 +71,13 @@ class LocalSubscription:
         self.shared.replica.reset(name)
         self.shared.needs_full_result, self.asked_ms = True, min(self.asked_ms, 1)
 
-    def push(self, events: Sequence[ResultEvent | Notice]) -> None:
-        """Tell all subscribers here how the result has changed, or goes on."""
+    def push(self, events: Sequence[ResultEvent | Notice], *, step: Step | None = None) -> None:
+        """Send the events of one change, or notices, to all subscribers here.
+
+        step: the position behind them.
+        """
         for live in self.live:
-            live.push(events)
+            live.push(events, step=step)
 
     def take_lacking(self, lacking: tuple[str, ...] | None) -> None:
         """Take in which collections have no post-images. Ends the subscribers that need them, and tells the others."""

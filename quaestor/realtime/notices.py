@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from quaestor.model import Version
+
 
 class DeliveryMode(StrEnum):
     """Mode in which the changes of a result are delivered: what is told of them while the grid goes on without a break."""
@@ -62,7 +64,20 @@ class Resynchronized:
     events: int
 
 
-Notice = Stalled | Resumed | DeliveryChanged | Resynchronized
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Position of a result behind one change or one full result. Subscribers that ask for steps receive one after each.
+
+    epoch, sequence: of the change, equal in every process that follows the query.
+    version: of the newest write that the result may contain.
+    """
+
+    epoch: str
+    sequence: int
+    version: Version
+
+
+Notice = Stalled | Resumed | DeliveryChanged | Resynchronized | Step
 
 
 def delivery_of(lacking: tuple[str, ...] | None) -> DeliveryMode:

@@ -5,25 +5,13 @@ No I/O, not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
-from quaestor.errors import QuaestorError
 from quaestor.incremental import ResultEvent
-from quaestor.incremental.events import Shown as Row
 from quaestor.incremental.events import differences
-from quaestor.model import MatchType
-from quaestor.query.bson_order import order_key
 from quaestor.realtime.messages import FullResult, ResultChange
-
-
-class OutOfStepError(QuaestorError):
-    """Error that a change does not follow on what is known: changes before it were missed.
-
-    applied: the events that could be applied.
-    """
-
-    applied: tuple[ResultEvent, ...] = ()
+from quaestor.realtime.notices import Step
+from quaestor.realtime.rows import OutOfStepError, ResultRows
 
 
 class Replica:
@@ -31,16 +19,26 @@ class Replica:
 
     known: whether there is a result.
     epoch, sequence: of the newest change that it contains.
+    newest: version of the newest write that it may contain.
     """
 
     def __init__(self, subscription_id: str) -> None:
         self.known = False
         self.epoch = ""
         self.sequence = 0
+        self.newest = 0
         self._subscription_id = subscription_id
-        self._ordered = False
-        self._list: list[Row] = []
-        self._rows: dict[Hashable, Row] = {}
+        self._rows = ResultRows()
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows have an order."""
+        return self._rows.ordered
+
+    @property
+    def step(self) -> Step:
+        """Position of the result."""
+        return Step(epoch=self.epoch, sequence=self.sequence, version=self.newest)
 
     def reset(self, subscription_id: str) -> None:
         """Distrust what is known: the next full result for this subscription takes its place, told as differences."""
@@ -49,7 +47,7 @@ class Replica:
 
     def rows(self) -> tuple[tuple[Any, Any], ...]:
         """Key and document of each row, in order if the query has one. O(their number)."""
-        return tuple((row.id, row.document) for row in self._current())
+        return tuple((row.id, row.document) for row in self._rows)
 
     def replace(self, full: FullResult) -> list[ResultEvent] | None:
         """Take the full result over, if it is news; the events lead to it from what was known. None: it is not."""
@@ -57,12 +55,10 @@ class Replica:
         newer = (full.epoch, full.sequence) > (self.epoch, self.sequence)
         if not (newer if self.known else named):
             return None
-        rows = [Row(order_key(key), key, document) for key, document in full.rows]
-        events = differences(self._current(), rows, ordered=full.ordered)
-        self.known, self.epoch, self.sequence = True, full.epoch, full.sequence
-        self._ordered = full.ordered
-        self._list = rows if full.ordered else []
-        self._rows = {} if full.ordered else {row.key: row for row in rows}
+        rows = ResultRows(full.rows, ordered=full.ordered)
+        events = differences(list(self._rows), list(rows), ordered=full.ordered)
+        self.known, self.epoch, self.sequence, self._rows = True, full.epoch, full.sequence, rows
+        self.newest = max(self.newest, full.version)
         return events
 
     def apply(self, change: ResultChange) -> tuple[ResultEvent, ...]:
@@ -76,38 +72,10 @@ class Replica:
             raise OutOfStepError(f"step {change.sequence} does not follow on step {self.sequence}")
         for place, event in enumerate(change.events):
             try:
-                if self._ordered:
-                    self._move(event)
-                else:
-                    self._put(event)
+                self._rows.apply(event)
             except OutOfStepError as error:
                 error.applied = change.events[:place]
                 raise
         self.sequence = change.sequence
+        self.newest = max(self.newest, change.version)
         return change.events
-
-    def _current(self) -> list[Row]:
-        return self._list if self._ordered else list(self._rows.values())
-
-    def _put(self, event: ResultEvent) -> None:
-        key = order_key(event.key)
-        if (key in self._rows) is (event.match_type is MatchType.ADD):
-            raise OutOfStepError(
-                f"{event.match_type.value} of a record that is {'not ' * (key not in self._rows)}there"
-            )
-        if event.match_type is MatchType.REMOVE:
-            del self._rows[key]
-        else:
-            self._rows[key] = Row(key, event.key, event.document)
-
-    def _move(self, event: ResultEvent) -> None:
-        row = Row(order_key(event.key), event.key, event.document)
-        if event.match_type is not MatchType.ADD:
-            place = event.previous_index
-            if place is None or not 0 <= place < len(self._list) or self._list[place].key != row.key:
-                raise OutOfStepError(f"{event.match_type.value} of a record that is not at {place}")
-            del self._list[place]
-        if event.match_type is not MatchType.REMOVE:
-            if event.index is None or not 0 <= event.index <= len(self._list):
-                raise OutOfStepError(f"{event.match_type.value} of a record to {event.index}, behind the end")
-            self._list.insert(event.index, row)

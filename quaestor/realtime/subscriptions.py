@@ -39,7 +39,8 @@ from quaestor.realtime.messages import (
 from quaestor.realtime.notices import DeliveryMode, Resynchronized, remedy
 from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.query_resolution import Resolver, require_maintainable, resolved
-from quaestor.realtime.replica import OutOfStepError, Replica
+from quaestor.realtime.replica import Replica
+from quaestor.realtime.rows import OutOfStepError
 from quaestor.realtime.stall_watch import StallWatch
 from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
@@ -94,11 +95,17 @@ class Subscriptions:
         return len(self._subscriptions)
 
     async def subscribe(
-        self, query: Query, *, delivery: DeliveryMode = DeliveryMode.STATE, deadline_s: float = 10.0
+        self,
+        query: Query,
+        *,
+        delivery: DeliveryMode = DeliveryMode.STATE,
+        deadline_s: float = 10.0,
+        steps: bool = False,
     ) -> LiveResult:
         """Follow the result of a query. Returns when it is known; iterate to be told how it changes, `cancel` to end.
 
         delivery: the least that is wanted.
+        steps: send a `Step` after the events of each change, and after each full result.
 
         Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it, has not
         answered by the deadline, or cannot deliver its changes as wanted.
@@ -109,7 +116,7 @@ class Subscriptions:
         try:
             with anyio.fail_after(deadline_s):
                 await self._known_shape()
-                live = self._join(query_id, query, exact=delivery is DeliveryMode.EXACT)
+                live = self._join(query_id, query, exact=delivery is DeliveryMode.EXACT, steps=steps)
                 self._ensure_running()
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
@@ -142,7 +149,7 @@ class Subscriptions:
         while self._shape() is None:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_AGAIN_S)
 
-    def _join(self, query_id: str, query: Query, *, exact: bool = False) -> LiveResult:
+    def _join(self, query_id: str, query: Query, *, exact: bool = False, steps: bool = False) -> LiveResult:
         """Add a subscriber. A new subscription is placed under the lock: whatever shape is followed later finds it."""
         with self._lock:
             local = self._subscriptions.get(query_id)
@@ -162,9 +169,8 @@ class Subscriptions:
                 self._subscriptions[query_id] = local
             elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self._name())  # post-images may have been switched on since: its stage has to look
-            live = LiveResult(
-                local.shared, queue=self._settings.realtime.subscription_queue, cancel=self._leave, exact=exact
-            )
+            queue = self._settings.realtime.subscription_queue
+            live = LiveResult(local.shared, queue=queue, cancel=self._leave, exact=exact, steps=steps)
             local.live.add(live)
             return live
 
@@ -324,7 +330,7 @@ class Subscriptions:
         self._telemetry.subscriptions.events.inc(len(events))
         if events and reread and local.shared.delivery is DeliveryMode.EXACT:
             local.push([Resynchronized(events=len(events))])
-        local.push(events)
+        local.push(events, step=local.shared.replica.step)
 
     def _begin_anew(self) -> None:
         """Nothing says what was missed: ask for every result, from the present on."""

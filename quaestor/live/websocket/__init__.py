@@ -1,0 +1,1 @@
+"""WebSocket endpoint: many subscriptions to queries on one socket (docs/live_protocol.md)."""

@@ -1,0 +1,276 @@
+"""One socket: its messages in, its subscriptions, its messages out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from starlette.websockets import WebSocketDisconnect
+
+from quaestor.clock import Clock
+from quaestor.errors import QuaestorError
+from quaestor.live.websocket.events import EventShape, date_text
+from quaestor.live.websocket.forms import RecordForm
+from quaestor.live.websocket.group import QueryGroup
+from quaestor.live.websocket.groups import QueryGroups
+from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.outbox import Outbox
+from quaestor.live.websocket.pace import Pace
+from quaestor.live.websocket.principals import Grant, WhoSubscribes, granted
+from quaestor.live.websocket.problems import ProtocolError
+from quaestor.live.websocket.queries import wanted_result
+from quaestor.live.websocket.requests import Cut, Ping, Request, Subscribe, Token, Unsubscribe, parse_request
+from quaestor.live.websocket.subscription import SocketSubscription, error_text
+from quaestor.observability.live_metrics import LiveMetrics
+from quaestor.rest.access import Access
+from quaestor.rest.rights import Rights
+
+POLICY: Final = 1008
+"""Close code: the client broke a rule (RFC 6455, section 7.4.1)."""
+TOO_BIG: Final = 1009
+TRY_LATER: Final = 1013
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketContext:
+    """Parts of an endpoint that its sockets share.
+
+    database: name of the database of all queries.
+    who: the principal of a socket; None: every client is anonymous.
+    """
+
+    database: str
+    access: Access
+    who: WhoSubscribes | None
+    limits: SocketLimits
+    groups: QueryGroups
+    metrics: LiveMetrics
+    clock: Clock
+
+
+class SocketClosedError(Exception):
+    """End of a socket by the endpoint. code: of RFC 6455."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class SocketConnection:
+    """Connection of one socket, after the handshake.
+
+    outbox: unsent messages.
+    sending_since_s: when the message that is being sent was begun, by the event loop's clock; None: none is.
+    heard_at_s: when the client last sent a message, by the same clock.
+    """
+
+    def __init__(self, scope: Scope, context: SocketContext, *, form: RecordForm) -> None:
+        self.outbox = Outbox()
+        self.sending_since_s: float | None = None
+        self.heard_at_s = 0.0
+        self._scope = scope
+        self._context = context
+        self._form = form
+        self._subscriptions: dict[str, SocketSubscription] = {}
+        self._grant: Grant | None = None
+        self._token: str | None = None
+        self._pings = False
+        self._closing: asyncio.Future[SocketClosedError] | None = None
+
+    @property
+    def subscriptions(self) -> int:
+        """Number of subscriptions."""
+        return len(self._subscriptions)
+
+    async def run(self, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
+        """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it."""
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write, send)
+                tasks.start_soon(self._watch_closing)
+                await self._read(receive)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            closed = group.subgroup(SocketClosedError)
+            if closed is None:
+                raise
+            error: BaseException = closed
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+        finally:
+            for subscription in self._subscriptions.values():
+                subscription.leave()
+            self._context.metrics.subscriptions.dec(len(self._subscriptions))
+            self._subscriptions.clear()
+
+    def close(self, code: int, reason: str) -> None:
+        """End the socket."""
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(SocketClosedError(code, reason))
+
+    def look(self, now_s: float) -> None:
+        """Once a second: end what has lasted too long.
+
+        now_s: by the event loop's clock.
+        """
+        limits = self._context.limits
+        if self.sending_since_s is not None and now_s - self.sending_since_s > limits.slow_s:
+            self._context.metrics.slow.inc()
+            self.close(TRY_LATER, "the client reads too slowly")
+        if self._pings and now_s - self.heard_at_s > limits.silence_s:
+            self.close(POLICY, "no sign of life")
+        grant = self._grant
+        if grant is not None and grant.expires_at_ms is not None and self._context.clock() >= grant.expires_at_ms:
+            self._grant = None
+            self._end_all(ProtocolError(401, "the credentials have expired; send `token` before they do"))
+
+    async def recheck(self) -> None:
+        """Look anew at the rights of the client. Subscriptions go on with the rights that the client has now."""
+        if self._grant is not None:
+            with suppress(ProtocolError):
+                await self._renew(self._token)
+
+    def ended(self, subscription: SocketSubscription) -> None:
+        """Forget a subscription that has ended."""
+        if self._subscriptions.get(subscription.request.id) is subscription:
+            del self._subscriptions[subscription.request.id]
+            self._context.metrics.subscriptions.dec()
+
+    # Messages in
+
+    async def _read(self, receive: Callable[[], Awaitable[Message]]) -> None:
+        loop, limits = asyncio.get_running_loop(), self._context.limits
+        pace = Pace(limits.messages_per_second, limits.burst)
+        while True:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text") or message.get("bytes") or ""
+            if len(text) > limits.message_bytes:
+                raise SocketClosedError(TOO_BIG, f"a message may have {limits.message_bytes} bytes")
+            self.heard_at_s = loop.time()
+            await self._handle(text)
+            pause_s = pace.pause_s(loop.time())
+            if pause_s:
+                await anyio.sleep(pause_s)
+
+    async def _handle(self, text: str | bytes) -> None:
+        named: str | None = None
+        try:
+            request = parse_request(text)
+            named = request.id
+            await self._dispatch(request)
+        except Exception as error:
+            problem = ProtocolError.of(error, id=named)
+            self._context.metrics.refused.inc()
+            if not isinstance(error, ProtocolError | QuaestorError) and problem.status >= 500:
+                self._context.groups.failed(error)
+            self.outbox.put(error_text(problem, id=problem.id, now_ms=self._context.clock()))
+
+    async def _dispatch(self, request: Request) -> None:
+        match request:
+            case Subscribe():
+                await self._subscribe(request)
+            case Unsubscribe():
+                subscription = self._subscriptions.get(request.id)
+                if subscription is not None:
+                    subscription.leave()
+                    self.ended(subscription)
+            case Token():
+                await self._renew(request.token)
+            case Ping():
+                self._pings = True
+                self.outbox.put(self._pong(request.id))
+            case Cut():
+                raise ProtocolError(501, "cut: consistent cuts are not served here yet")
+
+    async def _subscribe(self, request: Subscribe) -> None:
+        limits = self._context.limits
+        if request.id in self._subscriptions:
+            raise ProtocolError(409, f"id: {request.id} names a subscription already; end it first")
+        if len(self._subscriptions) >= limits.subscriptions:
+            raise ProtocolError(429, f"Too many active subscriptions (only {limits.subscriptions} allowed)!")
+        if request.token is not None and request.token != self._token:
+            await self._renew(request.token)
+        group = await self._group(request)
+        subscription = SocketSubscription(
+            self,
+            request,
+            shape=EventShape.of(request, self._form),
+            waiting=limits.waiting,
+            clock=self._context.clock,
+        )
+        self._subscriptions[request.id] = subscription
+        self._context.metrics.subscriptions.inc()
+        outcome = subscription.begin(group)
+        self._context.metrics.begun.labels(outcome).inc()
+
+    async def _group(self, request: Subscribe) -> QueryGroup:
+        context = self._context
+        if self._grant is None:
+            self._grant = await granted(context.who, self._scope, self._token)
+        rights = Rights(context.access, self._grant.principal)
+        wanted = wanted_result(request, database=context.database, rights=rights, limits=context.limits)
+        return await context.groups.of(wanted)
+
+    async def _renew(self, token: str | None) -> None:
+        """Take new credentials. Subscriptions with other rights go on with a new result; without rights they end.
+
+        Raises ProtocolError if the credentials are refused; no subscription is left then.
+        """
+        before = self._grant
+        try:
+            self._grant = await granted(self._context.who, self._scope, token)
+        except Exception as error:
+            self._grant = None
+            problem = ProtocolError.of(error)
+            self._end_all(problem)
+            raise problem from error
+        self._token = token
+        if before is None or before.principal == self._grant.principal:
+            return
+        for subscription in list(self._subscriptions.values()):
+            try:
+                group = await self._group(subscription.request)
+            except Exception as error:
+                subscription.fail(ProtocolError.of(error))
+            else:
+                if group is not subscription.group:
+                    subscription.move(group, reason="rights")
+
+    def _end_all(self, problem: ProtocolError) -> None:
+        for subscription in list(self._subscriptions.values()):
+            subscription.fail(problem)
+
+    def _pong(self, named: str | None) -> str:
+        now_ms = self._context.clock()
+        groups = [one.group for one in self._subscriptions.values() if one.group is not None]
+        fresh = min((group.live.fresh_as_of_ms for group in groups), default=0)
+        fields = {"id": named, "type": "pong", "date": date_text(now_ms)}
+        return json.dumps(fields | ({"fresh_as_of": date_text(fresh)} if fresh else {}), separators=(",", ":"))
+
+    # Messages out
+
+    async def _write(self, send: Callable[[Message], Awaitable[None]]) -> None:
+        loop, sent = asyncio.get_running_loop(), self._context.metrics.sent
+        with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
+            while True:
+                text = await self.outbox.take()
+                self.sending_since_s = loop.time()
+                await send({"type": "websocket.send", "text": text})
+                self.sending_since_s = None
+                sent.inc()
+
+    async def _watch_closing(self) -> None:
+        assert self._closing is not None
+        raise await self._closing

@@ -1,0 +1,182 @@
+"""Group of the subscriptions of one process to one query: one follower, each event encoded once.
+
+All methods run in one event loop. The rows change between two awaits only, with all messages of the change put out.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Protocol
+
+from quaestor.clock import Clock
+from quaestor.errors import SubscriptionError
+from quaestor.incremental import ResultEvent
+from quaestor.incremental.events import differences
+from quaestor.live.websocket.events import SharedMatch
+from quaestor.live.websocket.forms import RecordForm, encoded
+from quaestor.live.websocket.history import History
+from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.positions import Position
+from quaestor.live.websocket.problems import ProtocolError
+from quaestor.live.websocket.queries import WantedResult
+from quaestor.model import Version
+from quaestor.realtime.live import LiveResult, Whole
+from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Resumed, Resynchronized, Stalled, Step
+from quaestor.realtime.rows import ResultRows
+
+
+class Member(Protocol):
+    """Subscription in a group."""
+
+    def offer(self, match: SharedMatch) -> None:
+        """Take an event of the query."""
+
+    def notify(self, notice: Notice) -> None:
+        """Take a notice."""
+
+    def fail(self, problem: ProtocolError) -> None:
+        """Take the end of the subscription."""
+
+
+class QueryGroup:
+    """Group of the subscriptions of one process to one query.
+
+    wanted: the result that all of them want.
+    members: the subscriptions.
+    rows: the result as the newest events made it.
+    version: of the newest write that the rows may contain.
+    empty_since_ms: when the last member left; None while there are members.
+    failed: why the query is followed no longer.
+    """
+
+    def __init__(self, wanted: WantedResult, live: LiveResult, *, limits: SocketLimits, clock: Clock) -> None:
+        self.wanted = wanted
+        self.live = live
+        self.members: dict[Member, None] = {}
+        self.rows = ResultRows(ordered=wanted.ordered)
+        self.version: Version = 0
+        self.empty_since_ms: int | None = clock()
+        self.failed: ProtocolError | None = None
+        self._limits = limits
+        self._clock = clock
+        self._name = uuid.uuid4().hex[:8]
+        self._history: History | None = None
+        self._whole: Whole | None = None
+        self._events: list[ResultEvent] = []
+        self._results: dict[RecordForm, str] = {}
+
+    @property
+    def bucket(self) -> str:
+        """Name of the collection."""
+        return self.wanted.query.namespace.partition(".")[2]
+
+    @property
+    def position(self) -> Position:
+        """Position of the rows."""
+        assert self._history is not None, "the group has begun"
+        return self._history.position
+
+    async def begin(self) -> None:
+        """Take the first result. Raises SubscriptionError, and ProtocolError (413) if it is too large."""
+        while self._history is None:
+            self._take(await anext(self.live))
+
+    async def run(self) -> None:
+        """Pass on events until the query cannot be followed any more, or the group is cancelled."""
+        try:
+            async for message in self.live:
+                self._take(message)
+        except (SubscriptionError, ProtocolError) as error:
+            self.fail(ProtocolError.of(error))
+
+    def join(self, member: Member) -> None:
+        """Add a subscription. Its first event is the next change of the rows."""
+        self.members[member] = None
+        self.empty_since_ms = None
+
+    def leave(self, member: Member) -> None:
+        """Remove a subscription, if it is there."""
+        if self.members.pop(member, self) is None and not self.members:
+            self.empty_since_ms = self._clock()
+
+    def result_text(self, form: RecordForm) -> str:
+        """The rows as a JSON array, and the end of its message. Encoded once for each state."""
+        text = self._results.get(form)
+        if text is None:
+            text = encoded([form(self.bucket, row.document) for row in self.rows]) + "}"
+            self._results[form] = text
+        return text
+
+    def missed(self, token: str) -> list[SharedMatch] | None:
+        """Events behind the position that a token names; None if they are not known."""
+        return None if self._history is None else self._history.missed(token)
+
+    def fail(self, problem: ProtocolError) -> None:
+        """End all subscriptions."""
+        self.failed = problem
+        for member in list(self.members):
+            member.fail(problem)
+        self.members.clear()
+
+    def _take(self, message: Whole | ResultEvent | Notice) -> None:
+        match message:
+            case ResultEvent():
+                self._events.append(message)
+            case Step():
+                self._commit(message)
+            case Whole():
+                self._whole, self._events = message, []
+            case Stalled() | Resumed() | DeliveryChanged() | Resynchronized():
+                for member in list(self.members):
+                    member.notify(message)
+
+    def _commit(self, step: Step) -> None:
+        """Apply one complete change."""
+        events, whole = self._events, self._whole
+        self._events, self._whole = [], None
+        if whole is not None:
+            self._require_small(len(whole.rows))
+            rows = ResultRows(whole.rows, ordered=self.live.ordered)
+            if self._history is None:
+                self.rows, self.version = rows, step.version
+                self._history = History(
+                    Position(step.epoch, step.sequence),
+                    most_events=self._limits.resume_events,
+                    most_characters=self._limits.resume_bytes,
+                )
+                return
+            events = differences(list(self.rows), list(rows), ordered=self.live.ordered)
+        self.version = max(self.version, step.version)
+        if events:
+            self._results.clear()
+        for number, event in enumerate(events, 1):
+            self._pass_on(event, step, number if number < len(events) else 0)
+        if not events and self._history is not None:
+            self._history.advance(Position(step.epoch, step.sequence))
+        self._require_small(len(self.rows))
+
+    def _pass_on(self, event: ResultEvent, step: Step, number: int) -> None:
+        before = self.rows.apply(event)
+        match = SharedMatch(
+            event,
+            before=None if before is None else before.document,
+            position=Position(step.epoch, step.sequence, number, self._name if number else ""),
+            version=step.version,
+            bucket=self.bucket,
+            now_ms=self._clock(),
+        )
+        for member in self.members:
+            member.offer(match)
+        assert self._history is not None
+        self._history.add(match)
+
+    def _require_small(self, rows: int) -> None:
+        if not self.wanted.ordered and rows > self._limits.unordered_rows:
+            raise ProtocolError(
+                413, f"the result has more than {self._limits.unordered_rows} records; subscribe with `limit`"
+            )
+
+    @property
+    def delivery(self) -> DeliveryMode:
+        """Delivery mode of the events."""
+        return self.live.delivery

@@ -1,0 +1,84 @@
+"""History of one followed query: its newest events, for clients that come back."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from quaestor.live.websocket.events import SharedMatch
+from quaestor.live.websocket.positions import Position
+
+
+class History:
+    """Newest events of a query, bounded by number and by size.
+
+    position: of the result now.
+    """
+
+    def __init__(self, position: Position, *, most_events: int, most_characters: int) -> None:
+        self.position = position
+        self._most_events = most_events
+        self._most_characters = most_characters
+        self._events: deque[SharedMatch] = deque()
+        self._characters = 0
+        self._dropped: Position | None = None
+        self._begun = position
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Last position here of each epoch before the present one, while events of it are kept."""
+
+    def add(self, match: SharedMatch) -> None:
+        """Add the newest event."""
+        self._advance(match.position)
+        self._events.append(match)
+        self._characters += match.size
+        while len(self._events) > self._most_events or self._characters > self._most_characters:
+            dropped = self._events.popleft()
+            self._characters -= dropped.size
+            self._dropped = dropped.position
+
+    def advance(self, position: Position) -> None:
+        """Note a change of the position without an event."""
+        self._advance(position)
+
+    def missed(self, token: str) -> list[SharedMatch] | None:
+        """Events behind the position that a token names; None if they are not all kept.
+
+        O(number kept).
+        """
+        position = Position.parse(token)
+        if position is None:
+            return None
+        if position == self.position:
+            return []
+        return (
+            None if not self._covers(position) else [match for match in self._events if self._behind(match, position)]
+        )
+
+    def _advance(self, position: Position) -> None:
+        if position.epoch != self.position.epoch:
+            self._ends[self.position.epoch] = _order(self.position)
+            kept = {match.position.epoch for match in self._events} | {self.position.epoch}
+            self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
+        self.position = position
+
+    def _covers(self, position: Position) -> bool:
+        oldest = self._dropped or self._begun
+        if position.epoch == self.position.epoch:
+            end = _order(self.position)
+        elif position.epoch in self._ends:
+            end = self._ends[position.epoch]
+        else:
+            return False
+        begun = _order(oldest) if oldest.epoch == position.epoch else (0, 0)
+        return begun <= _order(position) <= end
+
+    def _behind(self, match: SharedMatch, position: Position) -> bool:
+        """Whether the event came after the position. Epochs grow."""
+        return (match.position.epoch, _order(match.position)) > (position.epoch, _order(position))
+
+
+_COMPLETE = 1 << 60
+"""A complete change stands behind every event in it."""
+
+
+def _order(position: Position) -> tuple[int, int]:
+    return position.sequence, position.event or _COMPLETE

@@ -1,0 +1,52 @@
+"""Limits of the WebSocket endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from quaestor.errors import ConfigurationError
+from quaestor.rest.limits import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketLimits:
+    """Limits of the sockets of one endpoint in one process.
+
+    connections: sockets at once.
+    connections_an_address: sockets at once from one client address.
+    subscriptions: at once on one socket.
+    message_bytes: of a client's message.
+    messages_per_second, burst: of one socket. Beyond them the endpoint reads more slowly.
+    rows: `offset` + `limit` of a query with an order, at most. Without `limit`: this less `offset`.
+    unordered_rows: rows of a query without an order, at most.
+    waiting: events that one subscription may leave unsent. With more, the client receives the result anew.
+    slow_s: seconds that one message may take to be sent. Then the socket is closed.
+    silence_s: seconds without a message after which the socket of a client that sends `ping` is closed.
+    resume_s: seconds that a query without subscribers is still followed, for clients that come back.
+    resume_events, resume_bytes: events of one query, and their size, that are kept for clients that come back.
+    lingering: queries without subscribers that are still followed, at most.
+    query: limits of filters and sorts.
+    """
+
+    connections: int = 10_000
+    connections_an_address: int = 1_000
+    subscriptions: int = 100
+    message_bytes: int = 64 * 1024
+    messages_per_second: int = 100
+    burst: int = 200
+    rows: int = 500
+    unordered_rows: int = 10_000
+    waiting: int = 1_000
+    slow_s: int = 30
+    silence_s: int = 30
+    resume_s: int = 60
+    resume_events: int = 1_000
+    resume_bytes: int = 1024 * 1024
+    lingering: int = 1_000
+    query: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type == "int" and (type(value) is not int or value < 1):
+                raise ConfigurationError(f"SocketLimits.{one.name} must be a positive integer, not {value!r}")

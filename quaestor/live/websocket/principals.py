@@ -1,0 +1,47 @@
+"""Principals of sockets: from the handshake's fields and the tokens that messages bring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from quaestor.rest.access import ANONYMOUS, Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Principal with an end.
+
+    expires_at_ms: time since the epoch at which the credentials end; None: they do not.
+    """
+
+    principal: Principal
+    expires_at_ms: int | None = None
+
+
+WhoSubscribes = Callable[[Request], Principal | Grant | Awaitable[Principal | Grant]]
+"""The principal of a request: the function that a `QuaestorRouter` takes, or one that returns a Grant.
+
+The request has the fields of the handshake. A token of a message replaces its `Authorization` by `Bearer <token>`.
+"""
+
+
+async def granted(who: WhoSubscribes | None, scope: MutableMapping[str, Any], token: str | None) -> Grant:
+    """The grant of a socket. Raises what `who` raises, such as HTTPException.
+
+    scope: of the handshake.
+    """
+    if who is None:
+        return Grant(principal=ANONYMOUS)
+    headers = list(scope["headers"])
+    if token is not None:
+        headers = [(name, value) for name, value in headers if name != b"authorization"]
+        headers.append((b"authorization", f"Bearer {token}".encode("latin-1", "replace")))
+    request = Request(dict(scope) | {"type": "http", "method": "GET", "headers": headers})
+    found = who(request)
+    principal = await found if inspect.isawaitable(found) else found
+    return principal if isinstance(principal, Grant) else Grant(principal=principal)

@@ -1,0 +1,56 @@
+"""Queries of subscriptions: from a message and the rights of its sender to a query that the grid maintains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.problems import ProtocolError
+from quaestor.live.websocket.requests import Subscribe
+from quaestor.model import Operation, Query
+from quaestor.realtime.notices import DeliveryMode
+from quaestor.rest.access import Action, addressable
+from quaestor.rest.filters import parse_filter, parse_sort
+from quaestor.rest.problems import not_found
+from quaestor.rest.rights import Rights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedResult:
+    """Result that a subscription asks for. Equal ones are followed once in a process.
+
+    ordered: whether the query has an order, so that events carry places.
+    """
+
+    query: Query
+    delivery: DeliveryMode
+    ordered: bool
+
+
+def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: SocketLimits) -> WantedResult:
+    """The result that a message asks for, with what its sender may not see taken out by the filter.
+
+    Raises ProtocolError or Problem: 400 for what is malformed, 404 for a collection that the sender may not read.
+    """
+    if not addressable(message.bucket) or not rights.may(message.bucket, Action.READ):
+        raise not_found()
+    given = parse_filter(message.query, limits.query)
+    if given.ordered:
+        raise ProtocolError(400, "query: an order by distance cannot be followed; use $geoWithin")
+    sort = parse_sort(message.sort, limits.query) if message.sort else ()
+    ordered = bool(sort or message.offset or message.limit)
+    if ordered and not any(path == "_id" for path, _ in sort):
+        sort = (*sort, ("_id", 1))
+    offset = message.offset or 0
+    if offset >= limits.rows:
+        raise ProtocolError(400, f"offset: {offset} is out of range; at most {limits.rows - 1}")
+    room = limits.rows - offset
+    query = Query(
+        namespace=f"{database}.{message.bucket}",
+        operation=Operation.FIND,
+        filter=rights.guarded(given.document, "read"),
+        sort=sort,
+        skip=offset,
+        limit=min(message.limit or room, room) if ordered else 0,
+    )
+    return WantedResult(query=query, delivery=DeliveryMode(message.delivery), ordered=ordered)
