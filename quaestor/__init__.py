@@ -34,13 +34,16 @@ if TYPE_CHECKING:
         UnsupportedQueryError,
     )
     from quaestor.incremental import ResultEvent, replay
+    from quaestor.live.websocket.endpoint import LiveQueries
+    from quaestor.live.websocket.limits import SocketLimits
+    from quaestor.live.websocket.principals import Grant
     from quaestor.middleware import BrowserClient, QuaestorMiddleware
     from quaestor.model import Operation, Query
     from quaestor.observability.hooks import FailureSeen, InvalidationDone, ReadAnswered
     from quaestor.policy import Representation
     from quaestor.ports import CdnAdapter, LifetimeEstimator
     from quaestor.realtime.live import LiveResult, Whole
-    from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Resumed, Resynchronized, Stalled
+    from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Resumed, Resynchronized, Stalled, Step
     from quaestor.rest import Access, Action, CollectionAccess, Limits, Principal, QuaestorRouter, Rule
     from quaestor.settings import Settings
     from quaestor.statistics.reader import Write, writes
@@ -62,10 +65,12 @@ __all__ = [
     "DependencyError",
     "EventLayerError",
     "FailureSeen",
+    "Grant",
     "InvalidationDone",
     "Level",
     "LifetimeEstimator",
     "Limits",
+    "LiveQueries",
     "LiveResult",
     "MalformedQueryError",
     "Operation",
@@ -86,7 +91,9 @@ __all__ = [
     "Rule",
     "Settings",
     "SketchError",
+    "SocketLimits",
     "Stalled",
+    "Step",
     "StoreError",
     "SubscriptionError",
     "UnsupportedQueryError",
@@ -120,13 +127,16 @@ _NAMES = {
     "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",
+    "quaestor.live.websocket.endpoint": "LiveQueries",
+    "quaestor.live.websocket.limits": "SocketLimits",
+    "quaestor.live.websocket.principals": "Grant",
     "quaestor.middleware": "BrowserClient QuaestorMiddleware",
     "quaestor.model": "Operation Query",
     "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
     "quaestor.policy": "Representation",
     "quaestor.ports": "CdnAdapter LifetimeEstimator",
     "quaestor.realtime.live": "LiveResult Whole",
-    "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled",
+    "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled Step",
     "quaestor.rest": "Access Action CollectionAccess Limits Principal QuaestorRouter Rule",
     "quaestor.settings": "Settings",
     "quaestor.statistics.reader": "Write writes",

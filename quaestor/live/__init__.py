@@ -1,1 +1,1 @@
-"""Live answers and queries on the web: what changes is sent to clients as it changes."""
+"""Live answers and queries on the web: clients receive a result, and then each change of it."""

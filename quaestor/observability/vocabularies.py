@@ -59,7 +59,7 @@ PARTS = frozenset(
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """How a subscription over a socket began. refreshed: the events behind its position were not kept any more."""
 LIVE_REFUSALS = frozenset({"origin", "connections", "address", "unavailable"})
-"""Why a WebSocket handshake was refused."""
+"""Reasons of refused WebSocket handshakes."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)
 REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer

@@ -27,10 +27,12 @@ from quaestor import (
     DependencyError,
     EventLayerError,
     FailureSeen,
+    Grant,
     InvalidationDone,
     Level,
     LifetimeEstimator,
     Limits,
+    LiveQueries,
     LiveResult,
     MalformedQueryError,
     Operation,
@@ -50,7 +52,9 @@ from quaestor import (
     Rule,
     Settings,
     SketchError,
+    SocketLimits,
     Stalled,
+    Step,
     StoreError,
     SubscriptionError,
     UnsupportedQueryError,
@@ -171,6 +175,17 @@ async def principal(request: Request) -> Principal:
 
 
 access = Access(collections={"items": CollectionAccess(read=Rule.of(["*"]))})
+
+
+def grant(request: Request) -> Grant:
+    return Grant(principal=principal(request), expires_at_ms=None)
+
+
+live_queries = LiveQueries(
+    client.shop, quaestor=quaestor, path="/live", access=access, principal=grant, origins=["https://shop.example"],
+    limits=SocketLimits(subscriptions=10),
+)  # fmt: skip
+app.include_router(live_queries)
 app.include_router(QuaestorRouter(client.shop, access=access, principal=principal, limits=Limits(), quaestor=quaestor))
 app.include_router(router)
 
@@ -318,7 +333,13 @@ async def follow() -> Sequence[Any]:
                     print(told.delivery, told.lacking)
                 case Resynchronized():
                     print(told.events)
+                case Step():
+                    print(told.epoch, told.sequence, told.version)
     return rows
+
+
+async def roles_changed() -> None:
+    await live_queries.recheck()
 
 
 async def invalidate() -> None:

@@ -25,6 +25,7 @@ WAITED_FOR = {
     "quaestor/invalidation/effects/purge_probe.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/purging.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/own_writes.py": "counts its only failure; asked again at the next request",
+    "quaestor/live/websocket/connection.py": "a task group raises what its tasks raise",
     "quaestor/observability/metrics_server.py": "the server answers for each request's failure by itself",
     "quaestor/proxy/": "the request waits for it",
     "quaestor/redis/round_trips.py": "a failure reaches those who wait for the reply",

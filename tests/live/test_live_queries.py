@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -400,3 +401,87 @@ async def test_nothing_is_left_of_sockets_that_went(site: Site, items: Any) -> N
 
     await asyncio.gather(*(come_and_go() for _ in range(20)), return_exceptions=True)
     await eventually(lambda: gauge("live_connections") == 0 and gauge("live_subscriptions") == 0)
+
+
+# Together
+
+
+async def test_collapsed_updates_arrive_as_the_newest_state(site: Site, items: Any) -> None:
+    """A6: within the interval only the newest version of a record is sent, and positions stay right."""
+    items.insert_many([{"_id": number, "n": number} for number in range(3)])
+    async with client_of(site) as client:
+        await client.subscribe("quick", sort={"n": 1})
+        await client.subscribe("slow", sort={"n": 1}, collapse=300)
+        for n in range(20):
+            items.update_one({"_id": 1}, {"$set": {"n": 100 + n}})
+        items.delete_one({"_id": 0})
+        rows = [0, 1, 2]
+        heard = 0
+        while rows != [2, 1]:
+            message = await client.hear()
+            if message["id"] == "slow":
+                heard += 1
+                if message["matchType"] != "add":
+                    assert rows.pop(message["previousIndex"]) == message["data"]["_id"]
+                if message["matchType"] != "remove":
+                    rows.insert(message["index"], message["data"]["_id"])
+        assert heard < 15
+
+
+async def test_subscriptions_of_a_socket_advance_together(site: Site, items: Any) -> None:
+    """P8 `cut`: transfers between two accounts, each followed by a query of its own; at each cut the two sums add up."""
+    items.insert_many([{"_id": name, "amount": 500, "account": name} for name in "ab"])
+    mongo = items.database.client
+
+    def transfer(amount: int) -> None:
+        with mongo.start_session() as session, session.start_transaction():
+            items.update_one({"_id": "a"}, {"$inc": {"amount": -amount}}, session=session)
+            items.update_one({"_id": "b"}, {"$inc": {"amount": amount}}, session=session)
+
+    async with client_of(site) as client:
+        await client.say(type="cut")
+        await client.say(type="subscribe", id="a", bucket="items", query='{"account": "a"}')
+        await client.say(type="subscribe", id="b", bucket="items", query='{"account": "b"}')
+        writing = asyncio.create_task(asyncio.to_thread(lambda: [transfer(number) for number in range(1, 21)]))
+        amounts: dict[str, int] = {}
+        cuts = 0
+        while amounts != {"a": 290, "b": 710}:
+            message = await client.hear()
+            if message["type"] == "cut":
+                cuts += 1
+                if len(amounts) == 2:
+                    assert sum(amounts.values()) == 1_000
+            elif message["type"] == "result":
+                amounts[message["id"]] = message["data"][0]["amount"]
+            else:
+                amounts[message["id"]] = message["data"]["amount"]
+        await writing
+        assert cuts > 1
+        await client.say(type="cut", on=False)
+        items.update_one({"_id": "a"}, {"$set": {"amount": 0}})
+        while (message := await client.hear())["type"] != "match":
+            pass
+        assert message["data"]["amount"] == 0
+
+
+async def test_a_slow_reader_receives_the_result_anew_and_disturbs_nobody(mongo_url: str, prefix: str) -> None:
+    """More events than a subscription may leave unsent: `refreshed` and the result; the other client gets every event."""
+    with live_site(mongo_url, prefix, limits=SocketLimits(waiting=10)) as site:
+        items = site.database.items
+        items.insert_one({"_id": 0, "n": 0})
+        async with client_of(site, max_queue=1) as slow, client_of(site) as quick:
+            await slow.subscribe()
+            await quick.subscribe()
+            text = secrets.token_hex(250_000)  # which no compression makes small
+            for n in range(1, 61):
+                items.update_one({"_id": 0}, {"$set": {"n": n, "text": text}})
+                while (await quick.hear())["data"]["n"] != n:
+                    pass
+            kinds = []
+            message: Json = {}
+            while message.get("type") != "refreshed":
+                message = await slow.hear()
+                kinds.append(message["type"])
+            assert message["reason"] == "slow"
+            assert (await slow.hear())["data"][0]["n"] == 60
+            assert len(kinds) < 60

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError
+from quaestor.live.websocket.cuts import Cuts
 from quaestor.live.websocket.events import EventShape, date_text
 from quaestor.live.websocket.forms import RecordForm
 from quaestor.live.websocket.group import QueryGroup
@@ -26,6 +27,7 @@ from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.queries import wanted_result
 from quaestor.live.websocket.requests import Cut, Ping, Request, Subscribe, Token, Unsubscribe, parse_request
 from quaestor.live.websocket.subscription import SocketSubscription, error_text
+from quaestor.model import Version
 from quaestor.observability.live_metrics import LiveMetrics
 from quaestor.rest.access import Access
 from quaestor.rest.rights import Rights
@@ -68,12 +70,14 @@ class SocketConnection:
     """Connection of one socket, after the handshake.
 
     outbox: unsent messages.
+    cuts: of all subscriptions together; None: each advances by itself.
     sending_since_s: when the message that is being sent was begun, by the event loop's clock; None: none is.
     heard_at_s: when the client last sent a message, by the same clock.
     """
 
     def __init__(self, scope: Scope, context: SocketContext, *, form: RecordForm) -> None:
         self.outbox = Outbox()
+        self.cuts: Cuts | None = None
         self.sending_since_s: float | None = None
         self.heard_at_s = 0.0
         self._scope = scope
@@ -84,6 +88,7 @@ class SocketConnection:
         self._token: str | None = None
         self._pings = False
         self._closing: asyncio.Future[SocketClosedError] | None = None
+        self._cutting = asyncio.Event()
 
     @property
     def subscriptions(self) -> int:
@@ -97,6 +102,7 @@ class SocketConnection:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write, send)
                 tasks.start_soon(self._watch_closing)
+                tasks.start_soon(self._advance)
                 await self._read(receive)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -192,7 +198,7 @@ class SocketConnection:
                 self._pings = True
                 self.outbox.put(self._pong(request.id))
             case Cut():
-                raise ProtocolError(501, "cut: consistent cuts are not served here yet")
+                self._cut(on=request.on)
 
     async def _subscribe(self, request: Subscribe) -> None:
         limits = self._context.limits
@@ -247,6 +253,31 @@ class SocketConnection:
             else:
                 if group is not subscription.group:
                     subscription.move(group, reason="rights")
+
+    def _cut(self, *, on: bool) -> None:
+        if on and self.cuts is None:
+            self.cuts = Cuts(self.outbox, self._cut_text)
+            self._cutting.set()
+        elif not on and self.cuts is not None:
+            cuts, self.cuts = self.cuts, None
+            cuts.end()
+
+    def _cut_text(self, version: Version) -> str:
+        fields = {"id": None, "type": "cut", "date": date_text(self._context.clock()), "version": str(version)}
+        return json.dumps(fields, separators=(",", ":"))
+
+    async def _advance(self) -> None:
+        """Put out one cut after the other, while they are on."""
+        while True:
+            await self._cutting.wait()
+            cuts = self.cuts
+            if cuts is None:
+                self._cutting.clear()
+                continue
+            await cuts.waiting()
+            self._context.groups.expect()
+            if cuts is self.cuts:
+                cuts.release(list(self._subscriptions.values()))
 
     def _end_all(self, problem: ProtocolError) -> None:
         for subscription in list(self._subscriptions.values()):

@@ -36,9 +36,9 @@ class LiveQueries(APIRouter):
     quaestor: the application's Quaestor.
     path: of the endpoint.
     access: rules of the collections, as of a QuaestorRouter. By default no client may read anything.
-    principal: the principal of a socket, as of a QuaestorRouter; None: every client is anonymous. It receives a request with the
-        fields of the handshake, and with `Authorization: Bearer <token>` for a token that a message brings. It may return a
-        `Grant` with the end of the credentials.
+    principal: the principal of a socket, as of a QuaestorRouter; None: every client is anonymous. The function receives a
+        request with the fields of the handshake, and with `Authorization: Bearer <token>` for a token that a message brings.
+        A `Grant` carries the end of the credentials too.
     origins: pages that may open a socket, such as "https://shop.example", besides those of the endpoint's own host. "*": all.
     limits: of sockets, subscriptions and messages.
 

@@ -34,7 +34,7 @@ class EventShape:
 
     form: of records.
     match_types: match types that are sent, as themselves or as `match`.
-    as_match: those that are sent as `match`.
+    as_match: match types that are sent as `match`.
     operations: operations that are sent; None: all.
     before: with the record as it was shown last.
     delta: changed fields in place of the record.
@@ -129,7 +129,7 @@ class SharedMatch:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Difference of two records: the fields that are new or have another value, and the names of those that went."""
+    """Difference of two records: the fields that are new or have another value, and the names of removed fields."""
     updated = {name: value for name, value in after.items() if name not in before or _differ(before[name], value)}
     return {"updated": updated, "removed": [name for name in before if name not in after]}
 

@@ -6,7 +6,7 @@ All methods run in one event loop. The rows change between two awaits only, with
 from __future__ import annotations
 
 import uuid
-from typing import Protocol
+from typing import Any, Protocol
 
 from quaestor.clock import Clock
 from quaestor.errors import SubscriptionError
@@ -107,6 +107,24 @@ class QueryGroup:
             self._results[form] = text
         return text
 
+    @property
+    def contained(self) -> Version | None:
+        """Version up to which the rows contain every write; None: events wait to be taken."""
+        version = self.live.version
+        return None if self.live.waiting or self._events else version
+
+    def matched(self, event: ResultEvent, *, before: Any) -> SharedMatch:
+        """The message of an event that leads to the present rows.
+
+        before: the record as it was shown before.
+        """
+        return self._match(event, before, self.position)
+
+    def _match(self, event: ResultEvent, before: Any, position: Position) -> SharedMatch:
+        return SharedMatch(
+            event, before=before, position=position, version=self.version, bucket=self.bucket, now_ms=self._clock()
+        )
+
     def missed(self, token: str) -> list[SharedMatch] | None:
         """Events behind the position that a token names; None if they are not known."""
         return None if self._history is None else self._history.missed(token)
@@ -157,14 +175,8 @@ class QueryGroup:
 
     def _pass_on(self, event: ResultEvent, step: Step, number: int) -> None:
         before = self.rows.apply(event)
-        match = SharedMatch(
-            event,
-            before=None if before is None else before.document,
-            position=Position(step.epoch, step.sequence, number, self._name if number else ""),
-            version=step.version,
-            bucket=self.bucket,
-            now_ms=self._clock(),
-        )
+        position = Position(step.epoch, step.sequence, number, self._name if number else "")
+        match = self._match(event, None if before is None else before.document, position)
         for member in self.members:
             member.offer(match)
         assert self._history is not None

@@ -74,6 +74,10 @@ class QueryGroups:
                 return group
             await asyncio.sleep(0)
 
+    def expect(self) -> None:
+        """Make the grid report its progress at once, for a while."""
+        self._engine.read_path.own_writes.expect()
+
     def keep_house(self) -> None:
         """Once a second: end groups whose last member left long ago, and the oldest beyond the limit."""
         now_ms = self._clock()

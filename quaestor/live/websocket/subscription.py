@@ -6,11 +6,14 @@ import json
 from typing import Any, Final, Protocol
 
 from quaestor.clock import Clock
+from quaestor.live.websocket.collapsing import Collapsing
+from quaestor.live.websocket.cuts import Cuts, Held
 from quaestor.live.websocket.events import EventShape, SharedMatch, date_text
 from quaestor.live.websocket.group import QueryGroup
-from quaestor.live.websocket.outbox import Outbox, Queue
+from quaestor.live.websocket.outbox import Outbox, Queue, Rest
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.requests import Subscribe
+from quaestor.model import Version
 from quaestor.realtime.notices import DeliveryChanged, Notice, Resumed, Resynchronized, Stalled
 
 SLOW: Final = "slow"
@@ -24,12 +27,16 @@ class Socket(Protocol):
     def outbox(self) -> Outbox:
         """Its unsent messages."""
 
+    @property
+    def cuts(self) -> Cuts | None:
+        """Its cuts; None: each subscription advances by itself."""
+
     def ended(self, subscription: SocketSubscription) -> None:
         """Forget a subscription that has ended."""
 
 
 class SocketSubscription:
-    """Subscription of one socket to one query. It is a `Member` of the group of the query.
+    """Subscription of one socket to one query: a `Member` of the group of the query.
 
     request: the message that began it.
     """
@@ -45,6 +52,17 @@ class SocketSubscription:
         self._queue = Queue()
         self._prefix = f'{{"id":{json.dumps(request.id)},'
         self._behind = False
+        self._collapsing: Collapsing | None = None
+
+    @property
+    def version(self) -> Version:
+        """Version of the newest write that the result may contain."""
+        return 0 if self.group is None else self.group.version
+
+    @property
+    def contained(self) -> Version | None:
+        """Version up to which the result contains every write; None: not known now."""
+        return None if self.group is None else self.group.contained
 
     # Beginning and end
 
@@ -53,14 +71,14 @@ class SocketSubscription:
 
         Return how it began, one of vocabularies.LIVE_BEGINNINGS.
         """
-        self.group = group
         token = self.request.offset_token
         missed = None if token is None else group.missed(token)
-        group.join(self)
+        self._join(group)
         if missed is not None:
             self._say("resumed", missed=len(missed), offset_token=token)
             for match in missed:
-                self.offer(match)
+                if self._shape.wants(match.event):
+                    self._send(match)
             return "resumed"
         if token is not None:
             self._say("refreshed", reason="the events behind the token are not kept any more")
@@ -74,30 +92,35 @@ class SocketSubscription:
         """
         self.leave()
         self._queue.drop()
-        self.group = group
-        group.join(self)
+        self._join(group)
         self._say("refreshed", reason=reason)
         self._put_result()
 
     def leave(self) -> None:
         """Leave the group without a word to the client."""
+        if self._collapsing is not None:
+            self._collapsing.stop()
+            self._collapsing = None
+        if self._socket.cuts is not None:
+            self._socket.cuts.forget(self)
         if self.group is not None:
             self.group.leave(self)
             self.group = None
+
+    def _join(self, group: QueryGroup) -> None:
+        self.group, self._behind = group, False
+        group.join(self)
+        if self.request.collapse > 0:
+            self._collapsing = Collapsing(group, self.request.collapse, self._offer)
 
     # Member of a group
 
     def offer(self, match: SharedMatch) -> None:
         """Take an event of the query."""
-        if self._behind or not self._shape.wants(match.event):
-            return
-        if self._queue.waiting >= self._most_waiting:
-            self._behind = True
-            self._queue.drop()
-            self._say("refreshed", reason=SLOW)
-            self._outbox.put("", self._anew, queue=self._queue)
-            return
-        self._outbox.put(self._prefix, match.tail(self._shape), queue=self._queue)
+        if self._collapsing is None:
+            self._offer(match)
+        else:
+            self._collapsing.offer(match)
 
     def notify(self, notice: Notice) -> None:
         """Take a notice."""
@@ -118,15 +141,39 @@ class SocketSubscription:
         self._outbox.put(error_text(problem, id=self.request.id, now_ms=self._clock()))
         self._socket.ended(self)
 
+    def _offer(self, match: SharedMatch) -> None:
+        if self._behind or not self._shape.wants(match.event):
+            return
+        if self._queue.waiting < self._most_waiting:
+            self._send(match)
+            return
+        self._behind = True
+        self._queue.drop()
+        self._say("refreshed", reason=SLOW)
+        self._put("", self._anew, version=None)
+
+    def _send(self, match: SharedMatch) -> None:
+        self._put(self._prefix, match.tail(self._shape), version=match.version)
+
     def _anew(self) -> str:
         """The result as it is when the client is ready for it. Events go on behind it."""
         self._behind = False
+        if self._collapsing is not None:
+            self._collapsing.begin_anew()
         return "" if self.group is None else "".join(self._result(self.group))
 
     def _put_result(self) -> None:
         assert self.group is not None
         head, data = self._result(self.group)
-        self._outbox.put(head, data, queue=self._queue)
+        self._put(head, data, version=self.group.version)
+
+    def _put(self, head: str, rest: Rest = "", *, version: Version | None = 0) -> None:
+        cuts, queue = self._socket.cuts, self._queue
+        if cuts is None:
+            self._outbox.put(head, rest, queue=queue)
+        else:
+            queue.waiting += 1
+            cuts.hold(self, Held(version, head, rest, queue, queue.generation))
 
     def _result(self, group: QueryGroup) -> tuple[str, str]:
         """The message in two parts; the second is shared by all subscriptions."""
@@ -141,7 +188,7 @@ class SocketSubscription:
         return f'{head[:-1]},"data":', group.result_text(self._shape.form)
 
     def _say(self, kind: str, **fields: Any) -> None:
-        self._outbox.put(self._text(kind, **fields), queue=self._queue)
+        self._put(self._text(kind, **fields))
 
     def _text(self, kind: str, **fields: Any) -> str:
         return json.dumps(

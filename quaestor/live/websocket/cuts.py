@@ -1,0 +1,102 @@
+"""Consistent cuts: all subscriptions of a socket advance together, to one cluster time after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from quaestor.live.websocket.outbox import Outbox, Queue, Rest
+from quaestor.model import Version
+
+LOOK_EVERY_S: Final = 0.005
+
+
+class Held(NamedTuple):
+    """Message that waits for the cut that contains its writes.
+
+    version: of the newest write that it may contain; None: the message is made when its turn comes, from the present result.
+    """
+
+    version: Version | None
+    head: str
+    rest: Rest
+    queue: Queue
+    generation: int
+
+
+class Advancing(Protocol):
+    """Subscription, as a cut sees it."""
+
+    @property
+    def version(self) -> Version:
+        """Version of the newest write that its result may contain."""
+
+    @property
+    def contained(self) -> Version | None:
+        """Version up to which its result, and the messages so far, contain every write; None: not known now."""
+
+
+class Cuts:
+    """Cuts of one socket. Use from one event loop.
+
+    announce: makes the message behind each cut.
+    """
+
+    def __init__(self, outbox: Outbox, announce: Callable[[Version], str]) -> None:
+        self._outbox = outbox
+        self._announce = announce
+        self._held: dict[Advancing, deque[Held]] = {}
+        self._arrived = asyncio.Event()
+
+    def hold(self, subscription: Advancing, message: Held) -> None:
+        """Keep a message until the cut that contains its writes."""
+        self._held.setdefault(subscription, deque()).append(message)
+        self._arrived.set()
+
+    def forget(self, subscription: Advancing) -> None:
+        """Drop the messages of a subscription that has ended."""
+        self._held.pop(subscription, None)
+
+    def release(self, subscriptions: list[Advancing]) -> bool:
+        """Put out the messages of the newest cut. Return whether there were any.
+
+        subscriptions: of the socket.
+        """
+        known = [subscription.contained for subscription in subscriptions]
+        if not known or None in known:
+            return False
+        version = min(one for one in known if one is not None)
+        ready: list[Held] = []
+        for subscription, held in self._held.items():
+            while held and self._is_due(held[0], subscription, version):
+                message = held.popleft()
+                if message.generation == message.queue.generation:
+                    message.queue.waiting -= 1
+                    ready.append(message)
+        self._held = {subscription: held for subscription, held in self._held.items() if held}
+        for message in ready:
+            self._outbox.put(message.head, message.rest, queue=message.queue)
+        if ready:
+            self._outbox.put(self._announce(version))
+        return bool(ready)
+
+    def end(self) -> None:
+        """Put out everything that is held."""
+        held, self._held = self._held, {}
+        for messages in held.values():
+            for message in messages:
+                if message.generation == message.queue.generation:
+                    message.queue.waiting -= 1
+                    self._outbox.put(message.head, message.rest, queue=message.queue)
+
+    async def waiting(self) -> None:
+        """Return when a message is held, after a short rest."""
+        if not self._held:
+            self._arrived.clear()
+            await self._arrived.wait()
+        await asyncio.sleep(LOOK_EVERY_S)
+
+    def _is_due(self, message: Held, subscription: Advancing, version: Version) -> bool:
+        return (subscription.version if message.version is None else message.version) <= version
