@@ -177,8 +177,8 @@ async def principal(request: Request) -> Principal:
 access = Access(collections={"items": CollectionAccess(read=Rule.of(["*"]))})
 
 
-def grant(request: Request) -> Grant:
-    return Grant(principal=principal(request), expires_at_ms=None)
+async def grant(request: Request) -> Grant:
+    return Grant(principal=await principal(request), expires_at_ms=None)
 
 
 live_queries = LiveQueries(
@@ -398,5 +398,5 @@ async def tested_asynchronously(client: httpx.AsyncClient) -> None:
 
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
-    *(follow, invalidate, history, read_from_copies, read_in_threads, tested, tested_asynchronously),
+    *(follow, roles_changed, invalidate, history, read_from_copies, read_in_threads, tested, tested_asynchronously),
 )

@@ -4,6 +4,7 @@ takes, JSON is what its reader understands."""
 from __future__ import annotations
 
 import ast
+import asyncio
 import base64
 import inspect
 import json
@@ -21,7 +22,10 @@ import httpx
 import pymongo
 import pytest
 import typer
+import uvicorn
 from typer.testing import CliRunner
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from quaestor.cli.main import app as command_line
 from tests.cdn_contracts.google_cloud_cdn import service_account
@@ -174,6 +178,24 @@ async def followed(names: Names, mongo: Any) -> None:
     await eventually(lambda: any(document["price"] == 0 for _, document in names.get("rows", ())))
 
 
+async def subscribed_over_a_socket(names: Names, mongo: Any) -> None:
+    """The endpoint sends the result, and a match for a write from outside."""
+    server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_config=None))
+    serving = asyncio.create_task(server.serve())
+    await eventually(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    name = os.urandom(6).hex()
+    async with connect(f"ws://127.0.0.1:{port}/live", subprotocols=[Subprotocol("quaestor.v1")]) as socket:
+        await socket.send(
+            json.dumps({"type": "subscribe", "id": "1", "bucket": "items", "query": f'{{"_id": "{name}"}}'})
+        )
+        assert json.loads(await socket.recv())["data"] == []
+        mongo.shop.items.insert_one({"_id": name})
+        assert json.loads(await socket.recv())["data"] == {"_id": name}
+    server.should_exit = True
+    await serving
+
+
 async def read_by_a_client(names: Names, mongo: Any) -> None:
     """It comes to its end; what it shows is what it says."""
     try:
@@ -233,6 +255,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/proxy.md-python-1": ("", None),
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
+    "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }
 """What each block presumes, and how it is used after it has run."""

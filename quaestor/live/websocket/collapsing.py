@@ -29,7 +29,7 @@ class Collapsing:
         self._due: asyncio.TimerHandle | None = None
 
     def offer(self, match: SharedMatch) -> None:
-        """Note an event. It is sent when the interval since the last one is over."""
+        """Note an event, to be sent when the interval since the last one is over."""
         self._newest[order_key(match.event.key)] = match.event
         if self._due is None:
             loop = asyncio.get_running_loop()
