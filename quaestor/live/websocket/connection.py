@@ -156,7 +156,7 @@ class SocketConnection:
 
     async def _read(self, receive: Callable[[], Awaitable[Message]]) -> None:
         loop, limits = asyncio.get_running_loop(), self._context.limits
-        pace = Pace(limits.messages_per_second, limits.burst)
+        pace = Pace(limits.messages_per_second, 2 * limits.messages_per_second)
         while True:
             message = await receive()
             if message["type"] == "websocket.disconnect":

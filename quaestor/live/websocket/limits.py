@@ -16,7 +16,7 @@ class SocketLimits:
     connections_an_address: sockets at once from one client address.
     subscriptions: at once on one socket.
     message_bytes: of a client's message.
-    messages_per_second, burst: of one socket. Beyond them the endpoint reads more slowly.
+    messages_per_second: of one socket; twice as many at once. Beyond them the endpoint reads more slowly.
     rows: `offset` + `limit` of a query with an order, at most. Without `limit`: this less `offset`.
     unordered_rows: rows of a query without an order, at most.
     waiting: events that one subscription may leave unsent. With more, the client receives the result anew.
@@ -33,7 +33,6 @@ class SocketLimits:
     subscriptions: int = 100
     message_bytes: int = 64 * 1024
     messages_per_second: int = 100
-    burst: int = 200
     rows: int = 500
     unordered_rows: int = 10_000
     waiting: int = 1_000
