@@ -1,6 +1,6 @@
 """Change stream events as after-images. Pure: one event in, its meaning for cached results out.
 
-Source: the manual pages "Change Events" and "Expanded events"; what they leave open, as mongod 6.0 does it.
+Source: the manual pages "Change Events" and "Expanded events". Points that they leave open follow mongod 6.0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from quaestor.planning.index_order import ANY_INDEX
 from quaestor.query.bson_order import milliseconds
 
 RAW_OPTIONS: Final[CodecOptions[RawBSONDocument]] = BSON_OPTIONS.with_options(document_class=RawBSONDocument)
-"""How change events are decoded: lazily, so that the records in them travel on as the bytes that mongod sent."""
+"""Options that decode change events lazily: the records in them travel on as the bytes that mongod sent."""
 
 _LENIENT_OPTIONS: Final = RAW_OPTIONS.with_options(unicode_decode_error_handler="replace")
 
 EVERYTHING: Final = "*"
-"""The namespace of gaps and ticks."""
+"""Namespace of gaps and ticks."""
 
 RECORD_KINDS: Final = {
     "insert": WriteKind.INSERT,
@@ -35,9 +35,9 @@ RECORD_KINDS: Final = {
     "replace": WriteKind.REPLACE,
     "delete": WriteKind.DELETE,
 }
-"""What is the write of one record, by `operationType`."""
+"""Kinds of write to a single record, by `operationType`."""
 CHANGED: Final = "changed"
-"""The field in which `STAGES` put the paths that an update touched."""
+"""Field in which `STAGES` put the paths that an update touched."""
 _NAMES: Final = {
     "$concatArrays": [
         {
@@ -54,31 +54,32 @@ STAGES: Final[tuple[dict[str, Any], ...]] = (
     {"$set": {CHANGED: {"$cond": [{"$eq": ["$operationType", "update"]}, _NAMES, "$$REMOVE"]}}},
     {"$unset": ["updateDescription", "lsid", "txnNumber"]},
 )
-"""Stages behind `$changeStream`: updates carry the names of their fields and not the values; no event names its transaction."""
+"""Stages behind `$changeStream`: updates carry the names of their fields, not the values; no event names its transaction."""
 _MOST_PATHS: Final = 64
 
 _INDEX_EVENTS: Final = frozenset({"createIndexes", "dropIndexes"})
 _BUILD_EVENTS: Final = frozenset({"startIndexBuild", "commitIndexBuild", "abortIndexBuild"})
-"""The event `createIndexes` follows when an index is ready: until then it finds nothing."""
+"""Events of index builds. `createIndexes` follows when the index is ready; until then no query uses it."""
 _MODIFY: Final = "modify"
 _NO_RESULT: Final = frozenset({"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"})
-"""What collMod changes without changing any result."""
+"""Options of collMod that change no result."""
 _NO_RESULT_OF_INDEX: Final = frozenset({"name", "keyPattern", "expireAfterSeconds", "prepareUnique", "unique"})
-"""The same of an index."""
+"""Options of an index in collMod that change no result."""
 _HIDDEN: Final = frozenset({"hidden"})
 
 
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
-    """The images of one event, in order. None for events that change no result (validators).
+    """Return the images of one event, in order. None for events that change no result (validators).
 
-    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
-        look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it
-        up. An event of indexes says which fields they begin with. Everything else that is not the write of one record
-        is a COLLECTION image of the namespaces concerned (`db.*` for a whole database), and what names no namespace is
-        a GAP: an event of a future server changes too much rather than too little.
+    The record of an update may be missing. The image then has no `after` and is not exact; its reader looks the record up.
+    An event of indexes names the first fields of the indexes. Any other event that is not the write of one record becomes a
+    COLLECTION image of its namespaces (`db.*` for a whole database). An event without a namespace becomes a GAP: an unknown
+    event of a future server invalidates too much rather than too little.
+
+    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later look-up.
     """
     if isinstance(event, RawBSONDocument):
-        event = dict(event.items())  # what is in it stays undecoded; a look-up costs a tenth of one in the document
+        event = dict(event.items())  # its content stays undecoded; a look-up costs a tenth of one in the document
     operation = event["operationType"]
     kind = RECORD_KINDS.get(operation)
     if kind is not None:
@@ -99,14 +100,13 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
 
 
 def time_and_token(event: RawBSONDocument) -> tuple[Version, bytes]:
-    """Cluster time and resume token, BSON, of any event, also of one that cannot be read otherwise."""
+    """Return the cluster time and the resume token (BSON) of any event, even of one that is otherwise unreadable."""
     fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
     return version_of(fields["clusterTime"]), bytes(fields["_id"].raw)
 
 
 def unreadable(event: RawBSONDocument) -> AfterImage:
-    """The image of an event that `after_images` does not understand: anything in its collection may have changed, if that is
-    known, or anything at all."""
+    """Return the image of an unreadable event: its collection may have changed, or, if that is unknown, everything."""
     fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
     namespace, kind = EVERYTHING, WriteKind.GAP
     with suppress(BSONError, KeyError, TypeError):
@@ -134,11 +134,12 @@ def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> Aft
 
 
 def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None:
-    """The touched paths, from `STAGES` or from the event as mongod sends it; an update of very many fields by their first
-    components, if those are few enough.
+    """Return the touched paths, from `STAGES` or from the event as mongod sends it.
 
-    exact: a document that an update creates on its way is named itself. Servers before 6.0 may name what it put
-        inside, so there first components have to do.
+    Of an update of very many fields, return the first components, if those are few enough.
+
+    exact: a document that an update creates on its way is named itself. Servers before 6.0 may name its content instead; there
+        only first components are reliable.
     """
     names = event.get(CHANGED)
     if names is None:
@@ -151,9 +152,9 @@ def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None
 
 
 def touched_paths(names: Iterable[str], *, exact: bool) -> tuple[str, ...] | None:
-    """These paths, each once; of very many only the first components, or None.
+    """Return these paths, each once; of very many only the first components, or None.
 
-    exact: see `after_images`.
+    exact: see `_changed`.
     """
     paths = tuple(dict.fromkeys(names))
     if len(paths) > _MOST_PATHS or not exact:
@@ -162,7 +163,7 @@ def touched_paths(names: Iterable[str], *, exact: bool) -> tuple[str, ...] | Non
 
 
 def _key(document_key: Mapping[str, Any]) -> Any:
-    """Decoding these few bytes at once costs half of what doing it lazily does."""
+    """Decode the `_id`. At once, these few bytes cost half of lazy decoding."""
     if isinstance(document_key, RawBSONDocument):
         return bson.decode(document_key.raw, BSON_OPTIONS)["_id"]
     return plain(document_key["_id"])
@@ -176,19 +177,19 @@ def _namespace(ns: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1_024)
 def _namespace_in(raw: bytes) -> str:
-    """One write after the other concerns the same few collections."""
+    """Return the namespace. Cached, because successive writes concern the same few collections."""
     ns: dict[str, Any] = bson.decode(raw, BSON_OPTIONS)
     return _namespace(ns)
 
 
 def _wall_ms(event: Mapping[str, Any]) -> int:
-    """Servers before 6.0 tell only the second (of the cluster time)."""
+    """Return the wall time of the event in ms. Servers before 6.0 send only the second, in the cluster time."""
     wall = event.get("wallTime")
     return event["clusterTime"].time * 1000 if wall is None else milliseconds(wall)
 
 
 def _without_results(description: Mapping[str, Any] | None, *, besides: frozenset[str] = frozenset()) -> bool:
-    """Whether all that a collMod did, but for these options of an index, is known to change no result."""
+    """Whether a collMod certainly changed no result, apart from these options of an index."""
     if not description:
         return False
     index = description.get("index") or {}
@@ -196,11 +197,11 @@ def _without_results(description: Mapping[str, Any] | None, *, besides: frozense
 
 
 def _indexes(operation: str, description: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The first fields of the indexes that can find records since an event, or no longer; None: it may have changed anything.
+    """Return the first fields of the indexes that an event added or removed; None: it may have changed anything.
 
-    So may a text index: its definition (fields, weights, language) decides what `$text` finds.
+    A text index may change anything: its definition (fields, weights, language) decides the results of `$text`.
     """
-    if operation == _MODIFY:  # a hidden index finds nothing; the event tells its name and not its key
+    if operation == _MODIFY:  # a hidden index finds nothing; the event holds its name, not its key
         return (ANY_INDEX,) if _without_results(description, besides=_HIDDEN) else None
     if operation not in _INDEX_EVENTS:
         return None

@@ -1,4 +1,4 @@
-"""The change stream of a whole cluster: opened at a resume position, read batch by batch."""
+"""Change stream of a whole cluster: opened at a resume position, read batch by batch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from quaestor.model import Version
 
 _EVENTS_AT_ONCE: Final = 1_000
 _AWAITED: Final = "_max_await_time_ms"
-"""The cursor's own: how long the server waits for the first event of a batch."""
+"""The cursor's own field: how long the server waits for the first event of a batch."""
 
 
 class ChangeStream:
     """An open change stream. Methods raise PyMongoError.
 
-    Some of what is needed of the cursor is not part of the driver's public interface; should it be gone, events are delivered one
-    by one, positions advance with events alone, and every read waits as long as the others.
+    Some fields of the cursor are not part of the driver's public interface. Without them events arrive one by one, positions
+    advance only with events, and every read waits equally long.
     """
 
     def __init__(self, cursor: CommandCursor[Any], *, await_ms: int) -> None:
@@ -40,8 +40,8 @@ class ChangeStream:
         """Open the stream just behind a position.
 
         images: the server can add the images of the very write (6.0 and later); otherwise it looks records up.
-        slim: without these images, because an event with them is too large.
-        await_ms: how long a read waits for the first event.
+        slim: leave out these images, because an event with them is too large.
+        await_ms: time that a read waits for the first event.
         """
         admin = client.get_database(
             "admin",
@@ -59,9 +59,9 @@ class ChangeStream:
         return self._cursor.alive
 
     def read(self, *, await_ms: int | None = None) -> list[RawBSONDocument]:
-        """The next events: the first that comes within the time to wait, and what the driver holds already behind it.
+        """Return the next events: the first one within the time to wait, and the events that the driver already holds.
 
-        await_ms: how long to wait this time, if not as long as always.
+        await_ms: time to wait in this read, if it differs from the usual one.
         """
         if hasattr(self._cursor, _AWAITED):
             setattr(self._cursor, _AWAITED, self._await_ms if await_ms is None else await_ms)
@@ -74,10 +74,9 @@ class ChangeStream:
         return events
 
     def position_after(self, position: ResumePosition, event: RawBSONDocument | None) -> ResumePosition:
-        """The position behind `event`, or, if that was the last one of its batch, behind all that the server has looked
-        through.
+        """Return the position behind `event`, or, if it was the last of its batch, behind all that the server has scanned.
 
-        position: the one before.
+        position: the position before.
         """
         token, version = position.token, position.version
         if event is not None:
@@ -89,8 +88,7 @@ class ChangeStream:
         return position._replace(token=token, version=version)
 
     def position_at(self, position: ResumePosition, majority: Version) -> ResumePosition:
-        """The position after a read that was empty: there is nothing up to this commit point, if the server has looked that
-        far."""
+        """Return the position after an empty read: at this commit point, if the server has scanned the history that far."""
         position = self.position_after(position, None)
         looked_through = time_of_token(self._scanned) >= majority
         return position._replace(version=max(position.version, majority)) if looked_through else position
@@ -101,7 +99,7 @@ class ChangeStream:
 
     @property
     def _scanned(self) -> Any:
-        """The resume token behind all that the server has looked through."""
+        """Resume token behind all that the server has scanned."""
         return getattr(self._cursor, "_post_batch_resume_token", None)
 
 

@@ -1,42 +1,43 @@
-"""Follower of the database's change stream: what it brings is appended to the write pipelines.
+"""Follower of the database's change stream: appends its events to the write pipelines.
 
-One cluster-wide change stream, so that writes by whoever made them are seen: other programs, shells, migrations.
+A single cluster-wide change stream carries the writes of every writer: other programs, shells, migrations.
 
-**Lossless.** A batch is appended to every write pipeline it concerns before a position behind it is saved; after any
-failure the stream is reopened at the saved position. Images may be appended twice, never skipped, and each pipeline has
-them in cluster-time order. If the position cannot be resumed from (oplog too short, another database) every pipeline
-gets a GAP, whose version is that of the fresh start.
+**Lossless.** A batch is appended to every write pipeline that it concerns before a position behind it is saved. After any
+failure the stream is reopened at the saved position. Images may be appended twice, but are never skipped, and each pipeline
+holds them in cluster-time order. If the stream cannot resume at the position (oplog too short, another database), every
+pipeline gets a GAP. Its version is that of the fresh start.
 
-**Versions.** A fresh start begins at the majority commit point M that the primary reports. A majority-committed history
-has no holes, so every write up to M is visible to any later read on the primary, and every write after M will be
-delivered: M is the first watermark. From then on the watermark is the version of what was delivered; or, when a getMore that
-began after the primary was asked came back empty and the server says that it has looked through the history as far as the M
-of that answer, this M: the database's time goes on while nobody writes, and reads are dated by it.
+**Versions.** A fresh start begins at the majority commit point M that the primary reports. A majority-committed history has no
+holes. Every write up to M is therefore visible to any later read on the primary, and every write after M will be delivered:
+M is the first watermark. From then on the watermark is the version of the newest delivered event. An empty getMore may raise
+it to M. For that, the getMore must have begun after the primary reported M, and the server must have scanned the history
+that far. The database's time goes on without writes, and reads are dated by it.
 
-**Ticks** prove freshness: "every write that the database performed before `wall_ms` is in the pipelines". Silence alone
-does not prove that, for writes that are visible but not yet majority-committed are not delivered, however long that
-lasts. So before a getMore ingest notes its clock and then asks the primary for its newest write (A) and its majority
-commit point (M). Whatever was performed before the noted moment has a version of at most A. It has all been delivered when
+**Ticks** prove freshness: "every write that the database performed before `wall_ms` is in the pipelines". Silence alone does
+not prove that. Writes that are visible but not yet majority-committed are not delivered, however long that lasts. Before a
+getMore ingest therefore notes its clock. Then it asks the primary for its newest write (A) and its majority commit point
+(M). All writes performed before the noted moment have a version of at most A. All of them have been delivered when
 
 - a later getMore came back empty, and A <= M: that getMore read the history up to at least M; or
 - an event newer than A was delivered, because events come in order.
 
-The tick then carries the noted moment. After an empty getMore it also carries the watermark, and says that every write
-up to it is in the pipelines; while events keep coming that is not known, for the writes of a transaction share their
-version and may be spread over several reads. Between these ticks there are prompt ones while app processes wait for their own
-writes (`prompt_ticks.py`). Clocks of ingest and of the app servers are expected to agree (NTP). An
-outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
+The tick then carries the noted moment. After an empty getMore it also carries the watermark: every write up to it is in the
+pipelines. While events keep coming that is unknown: the writes of a transaction share their version, and several reads may
+deliver them. Prompt ticks come in between while app processes wait for their own writes (`prompt_ticks.py`). Clocks of
+ingest and of the app servers must agree (NTP). An outdated primary, cut off from its set, answers the question too, for at
+most an election timeout (10 s by default).
 
-**Elections.** A primary shows writes that its successor may never have had, and no event tells of their end; one that crashed
-forgets what it had not yet written down. So each election is a gap, and a gap's version is the newest that the primary has:
-above all that was delivered before, wherever ingest goes on. What was read before it dies, also what is registered only
-later. The stream is then read from the member that answers the probes, and goes on unbroken. The version is kept with the
-position: a cell whose checkpoint lies below it may not have heard of the gap, so whoever takes over from there tells it again.
+**Elections.** A primary shows writes that its successor may never have had, and no event reports their loss. A crashed primary
+forgets writes that it had not written down. Each election is therefore a gap. The version of a gap is the newest that the
+primary has. It lies above everything delivered before, wherever ingest goes on. Results read before the gap die, even those
+registered later. The stream is then read from the member that answers the probes, and goes on unbroken. The version is kept
+with the position. A cell whose checkpoint lies below it may have missed the gap, so an ingest that starts from there repeats
+the gap.
 
 **Time that goes back.** Each start of the primary's process is a gap too, because its files may be an older copy. If the newest
 write is older than the position, the stream starts anew at the commit point. The gap's version is then the newest that was ever
-delivered, above all that anybody has read. Cells accept no result older than a gap. So nothing is cached until the database has
-reached that version. Then a second gap ends what was read on the way.
+delivered, above every version that any reader saw. Cells accept no result older than a gap, so nothing is cached until the
+database reaches that version. Then a second gap ends the results read in between.
 """
 
 from __future__ import annotations
@@ -70,17 +71,17 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 _PATIENCE: Final = 5
-"""Consecutive refusals of a position, for whatever reason, before it is given up."""
+"""Consecutive refusals of a position, for any reason, after which it is given up."""
 _LONGEST_PAUSE_S: Final = 2.0
 _SAVE_EVERY_S: Final = 0.1
-"""While events keep coming: an ingest that dies repeats what it appended since."""
+"""Time between two saves while events keep coming; an ingest that dies repeats the events appended since."""
 _BOUND_EVERY_S: Final = 1.0
 
 
 class ChangeStreamFollower:
-    """Reader of the change stream of one deployment, that feeds its pipelines. One thread.
+    """Reader of the change stream of one deployment, which feeds its pipelines. One thread.
 
-    At most one should run; a second one for a moment (a restart before the old one is dead) repeats images, no more.
+    At most one should run. A second one for a moment (a restart before the old one is dead) only repeats images.
     """
 
     def __init__(
@@ -99,13 +100,12 @@ class ChangeStreamFollower:
     ) -> None:
         """Make a follower; `run` begins.
 
-        layer: its own and the handover's, see RedisEventLayer.
-        shape: of the grid that is fed.
-        heartbeat_ms: how often freshness is proved.
-        handover: from the grids that this one takes over from, whose own ingest may go on meanwhile; None: this is the
-            first generation.
-        bounds: of each write pipeline.
-        slack: how many times as long the pauses may be now: more than 1 while nobody relies on freshness.
+        layer: event layer for the follower and the handover only, see RedisEventLayer.
+        shape: shape of the grid to feed.
+        heartbeat_ms: time between two proofs of freshness.
+        handover: handover from earlier grids, whose own ingest may still run; None: this is the first generation.
+        bounds: bounds of each write pipeline.
+        slack: present factor of the pauses: more than 1 while no result relies on freshness.
         """
         self._client = client
         self._heartbeat_s = heartbeat_ms / 1000
@@ -130,7 +130,7 @@ class ChangeStreamFollower:
         self._bound_due_s = 0.0
 
     def check(self) -> None:
-        """Find out whether this database can be followed at all.
+        """Check whether this database can be followed.
 
         Raises ConfigurationError with the remedy if it cannot, DatabaseError if it does not answer.
         """
@@ -171,7 +171,7 @@ class ChangeStreamFollower:
             self._client, position, images=probe.images, slim=self._slim, await_ms=self._await_ms
         )
         with closing(stream):
-            events = stream.read()  # opening succeeded: nothing after the position can be missed from here on
+            events = stream.read()  # opening succeeded: no event after the position can be missed from here on
             if self._gap:
                 position = position._replace(gap=max(position.version, probe.applied, self._reached))
                 self._pipelines.append(_gap(position.gap, now_ms=self._clock()))
@@ -183,7 +183,7 @@ class ChangeStreamFollower:
             self._pump(stream, events, probe, stop)
 
     def _pump(self, stream: ChangeStream, events: list[RawBSONDocument], probe: Probe, stop: threading.Event) -> None:
-        """Alternate between probing and reading; `events` is what a read begun after `probe` has returned."""
+        """Alternate between probing and reading. events: result of a read begun after `probe`."""
         asked = probe
         probes = deque([probe], maxlen=PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
@@ -193,7 +193,7 @@ class ChangeStreamFollower:
                 self._deliver(events, stream, probe.images)
                 if self._slim:
                     self._slim = False
-                    return  # past the oversized event: go on with images
+                    return  # past the oversized event: continue with images
             self._tick_promptly(delivered=bool(events))
             asked = probes[-1] if probes else asked
             moment = proven(probes, delivered=self._watermark, idle=not (events or short))
@@ -221,7 +221,7 @@ class ChangeStreamFollower:
             self._save(self._position)
 
     def _tick_promptly(self, *, delivered: bool) -> None:
-        """Say how far the pipelines are complete, if somebody waits for that. It proves no moment that was not proved before."""
+        """Report how far the pipelines are complete, if a process waits for that. The tick proves no new moment."""
         version = self._prompt.due(delivered=delivered, newest=self._watermark)
         if version is not None and self._moment_ms:
             self._pipelines.append(
@@ -229,9 +229,9 @@ class ChangeStreamFollower:
             )
 
     def _tick(self, moment_ms: int, stream: ChangeStream, majority: Version | None) -> None:
-        """Say that every write performed before this moment is in the pipelines.
+        """Report that every write performed before this moment is in the pipelines.
 
-        majority: a commit point that the primary had before a read that came back empty; None: it did not.
+        majority: a commit point that the primary had before an empty read; None: the read was not empty.
         """
         assert self._position is not None
         self._moment_ms = moment_ms
@@ -254,10 +254,10 @@ class ChangeStreamFollower:
         return probe_primary(self._client, self._clock)
 
     def _broken(self, opened: Probe, latest: Probe) -> bool:
-        """Whether the stream has to be opened anew, because the history may be another one than when it was opened.
+        """Whether the stream must be opened anew, because the history may differ from the one at its opening.
 
-        Another primary: the cursor may be at a member that lags behind. A newest write older than the position: time went back.
-        After that: time has reached the gap again.
+        Another primary: the cursor may be at a member that lags behind. A newest write older than the position: time went
+        back. A gap ahead of the database: time has now reached it.
         """
         assert self._position is not None
         if opened.applied < self._position.gap <= latest.applied:
@@ -271,7 +271,7 @@ class ChangeStreamFollower:
         return NOT_KNOWN if self._position is None else self._position.version
 
     def _known_position(self) -> ResumePosition | None:
-        """The position of the ingest before this one, or else of the grids before this one."""
+        """Return the position of the former ingest, or else of the earlier grids."""
         saved = self._positions.load()
         if saved is None:
             return position_taken_over(self._handover, self._telemetry)
@@ -291,7 +291,7 @@ class ChangeStreamFollower:
 
     def _take_over(self, position: ResumePosition) -> None:
         if position.token is None and position.version == self._handover.as_of:
-            # From here on nothing is missing: what was read before cannot have been matched by these cells.
+            # From here on no event is missing. The cells cannot have matched results that were read before.
             self._pipelines.append(AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=position.version))
         self._handover.complete()
 
@@ -301,7 +301,7 @@ class ChangeStreamFollower:
         self._positions.save(position)
 
     def _consider_position(self, error: Exception) -> None:
-        """Give the position up at once if the server says that it is lost, or else if it refuses repeatedly."""
+        """Give the position up: at once if the server reports it as lost, else after repeated refusals."""
         failure = stream_failure(error)
         if failure is StreamFailure.EVENT_TOO_LARGE and not self._slim:
             self._slim = True
@@ -315,6 +315,6 @@ class ChangeStreamFollower:
 
 
 def _gap(version: Version, *, now_ms: int) -> AfterImage:
-    """Its moment is the second of its version, at most now: whatever was performed before then is older than the gap."""
+    """Return a gap dated at the second of its version, at most now: every write performed before that is older than the gap."""
     moment_ms = min((version >> 32) * 1000, now_ms)
     return AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=moment_ms)

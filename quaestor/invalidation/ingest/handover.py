@@ -1,7 +1,7 @@
-"""Handover from earlier generations of the grid, as far as ingest has a part in it.
+"""Handover from earlier generations of the grid: the part of ingest.
 
-When a grid is partitioned anew, ingest of the new generation begins where the cells of the earlier ones have got to, and sees
-to it that what they guard is taken over. How that is done is the grid's business (its package `resizing`).
+When a grid gets new partitions, ingest of the new generation begins where the earlier generations' cells stopped. It then
+has their registrations taken over. The grid implements the handover, in its package `resizing`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 from quaestor.model import Version
 
 NOT_KNOWN: Version = 0
-"""A version that nobody knows."""
+"""Placeholder for an unknown version."""
 
 
 class Followed(NamedTuple):
-    """The database that ingest of the earlier generations was following.
+    """Database that ingest of the earlier generations followed.
 
     database, election: see ResumePosition; None: not known.
-    unbroken: they agree, and whatever gap they told of had reached all of their cells by `as_of`.
+    unbroken: the generations agree, and every gap that they reported had reached all of their cells by `as_of`.
     """
 
     database: str | None
@@ -27,7 +27,7 @@ class Followed(NamedTuple):
 
 
 class Handover(Protocol):
-    """The steps of a handover, for ingest, which may die in between: each may be repeated. Raises EventLayerError."""
+    """Steps of a handover for ingest. Ingest may die in between, so each step may be repeated. Raises EventLayerError."""
 
     @property
     def done(self) -> bool:
@@ -35,36 +35,36 @@ class Handover(Protocol):
 
     @property
     def as_of(self) -> Version:
-        """The version up to which the earlier generations have dealt with every write; NOT_KNOWN."""
+        """Version up to which the earlier generations have dealt with every write; NOT_KNOWN if there is none."""
 
     def begin(self) -> bool:
-        """Whether `as_of` is decided, or nothing has to be done. Until all cells of this generation run: False, ask again."""
+        """Decide `as_of`; True if it is decided or unnecessary. False until all cells of this generation run: try again."""
 
     def followed(self) -> Followed:
-        """The database followed so far. Ask before the primary is asked who it is: what happens in between is then seen."""
+        """Return the database followed so far. Call before a probe of the primary, so that a change in between shows."""
 
     def complete(self) -> None:
-        """Take over what the earlier generations guard."""
+        """Take over the registrations of the earlier generations."""
 
     def lost(self) -> None:
         """Begin anew: the event layer has lost its data."""
 
     def tidy(self) -> None:
-        """Empty the earlier generations' pipelines once nobody needs them. Called again and again."""
+        """Empty the earlier generations' pipelines once no process needs them. Call repeatedly."""
 
 
 class FirstGeneration:
-    """A handover from nobody."""
+    """Handover of a first generation, without predecessors."""
 
     done = True
     as_of: Version = NOT_KNOWN
 
     def begin(self) -> bool:
-        """True: nothing has to be done."""
+        """Return True: there is nothing to do."""
         return True
 
     def followed(self) -> Followed:
-        """Nothing is known."""
+        """Return an unknown database."""
         return Followed(database=None, election=None, unbroken=True)
 
     def complete(self) -> None:

@@ -1,16 +1,15 @@
-"""Journal flushes on request: what was acknowledged before it was in the journal becomes a change event within milliseconds.
+"""Journal flushes on request: they turn a write acknowledged before its journalling into a change event within milliseconds.
 
-A change stream tells of what a majority has in its journal. mongod flushes its journal every 100 ms, and at once when a writer
-waits for that; so of a write with `w: 1, j: false` the event comes up to 100 ms after the acknowledgement. That there is one the
-primary's `hello` tells: a newest write (A) that the majority commit point (M) has not reached a moment later either. Then a
-delete that matches nothing, with `j: true`, makes mongod flush. It writes nothing: no event follows from it, no entry in the
-oplog, no collection is made; so it invalidates nothing, and no flush calls for another.
+A change stream delivers writes that a majority has in its journal. mongod flushes its journal every 100 ms, and at once when a
+writer waits for it. The event of a write with `w: 1, j: false` therefore comes up to 100 ms after the acknowledgement. The
+primary's `hello` shows such a write: its newest write (A) is ahead of the majority commit point (M), and still is a moment
+later. Then a delete that matches nothing, with `j: true`, makes mongod flush. The delete writes nothing. No event, no oplog
+entry and no collection results from it, so it invalidates nothing, and no flush causes another.
 
-**Price.** While such writers are there one or two `hello` an interval, and at most one flush in one and a half; otherwise 20
-`hello` a second. Where flushes bring nothing, because members and not the journal are behind, they become rarer, down to one in
-10 s.
+**Price.** With such writers: one or two `hello` an interval, and at most one flush in one and a half intervals. Without: 20
+`hello` a second. Where flushes have no effect, because members lag and not the journal, they become rarer, down to one in 10 s.
 
-The change stream knows nothing of all this: what is delivered, in which order, and what a tick proves is as without it.
+The change stream is independent of all this: the delivered events, their order, and the proof of a tick stay the same.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
 
 _NOBODY: Final = {"_id": "quaestor: nobody has this name"}
-"""Matches no record: those of the control namespace begin otherwise (see quaestor/tags.py)."""
+"""Filter that matches no record: names in the control namespace begin differently (see quaestor/tags.py)."""
 _IDLE_S: Final = 0.05
 _EXPECTED_S: Final = 10.0
-"""So long after the last flush that helped another writer of this kind is expected."""
+"""Time after an effective flush for which another writer of this kind is expected."""
 _VAIN_BEFORE_PAUSE: Final = 3
-"""One may seem vain because the commit point moves a moment after the journal is written."""
+"""Vain flushes in a row before a pause. One may seem vain because the commit point moves a moment after the journal."""
 _SHORTEST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 5.0
 _AWAY_S: Final = 1.0
 _REFUSED_S: Final = 60.0
-"""Rights may be given meanwhile."""
+"""Pause after a refusal; rights may be granted meanwhile."""
 
 
 class FlushSchedule:
     """Decisions when to look and when to flush. Moments are those of time.monotonic(); no I/O, not thread-safe.
 
-    effective, vain: flushes after which the majority had what was waited for, and those after which it had not.
+    effective, vain: flushes after which the majority had the awaited write, and flushes after which it had not.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -63,7 +62,7 @@ class FlushSchedule:
     def due(self, applied: Version, majority: Version, *, now_s: float) -> bool:
         """Whether to flush now.
 
-        applied, majority: the primary's newest write and its majority commit point, as they were just told.
+        applied, majority: the primary's newest write and its majority commit point, as just reported.
         """
         self._judge(majority, now_s)
         still_behind = majority < self._behind
@@ -71,17 +70,17 @@ class FlushSchedule:
         return still_behind and now_s >= self._not_before_s
 
     def flushed(self, applied: Version) -> None:
-        """Take note of a flush that was asked for when this was the newest write."""
+        """Note a flush that was requested when this was the newest write."""
         self._asked_for = applied
 
     def pause_s(self, now_s: float) -> float:
-        """The time until the next look."""
+        """Return the time until the next look, in seconds."""
         if self._behind and now_s >= self._not_before_s:
             return self._interval_s / 2
         return self._interval_s if now_s < self._quick_until_s else max(self._interval_s, _IDLE_S)
 
     def _judge(self, majority: Version, now_s: float) -> None:
-        """Find out whether the last flush has helped."""
+        """Judge whether the last flush was effective."""
         if not self._asked_for:
             return
         if majority >= self._asked_for:
@@ -98,10 +97,10 @@ class FlushSchedule:
 
 
 class JournalFlushing:
-    """Journal flushes on one replica set, beside its ingest. run() is the body of a thread.
+    """Journal flushes of one replica set, beside its ingest. run() is the body of a thread.
 
-    interval_ms: how often the primary is asked while writers do not wait for the journal.
-    namespace: where the delete goes; the user needs `remove` there.
+    interval_ms: time between two probes of the primary while writers do not wait for the journal.
+    namespace: namespace of the delete; the user needs `remove` there.
     """
 
     def __init__(
@@ -121,18 +120,18 @@ class JournalFlushing:
         self._refused = False
 
     def run(self, stop: threading.Event) -> None:
-        """Look, and flush if need be, until stop is set. Survives failures of MongoDB."""
+        """Probe, and flush if necessary, until stop is set. Survives failures of MongoDB."""
         pause_s = 0.0
         while not stop.wait(pause_s):
             pause_s = self.step()
 
     def step(self) -> float:
-        """Look once, and flush if need be; returns how long to wait before the next time, in seconds."""
+        """Probe once, and flush if necessary; return the time until the next step, in seconds."""
         effective, vain = self._schedule.effective, self._schedule.vain
         try:
             probe = probe_primary(self._client, self._clock)
         except (ConfigurationError, PyMongoError):
-            return _AWAY_S  # the follower asks the same, and reports it
+            return _AWAY_S  # the follower probes too, and reports it
         due = self._schedule.due(probe.applied, probe.majority, now_s=time.monotonic())
         flushes = self._telemetry.grid.journal_flushes
         flushes.labels("effective").inc(self._schedule.effective - effective)
@@ -165,6 +164,6 @@ class JournalFlushing:
             self._telemetry.failure(
                 "mongodb",
                 "ingest.journal_flush_refused",
-                f"the user may not remove from {self._database}.{self._collection}, so nobody asks for journal flushes: {error}",
+                f"the user may not remove from {self._database}.{self._collection}, so journal flushes pause: {error}",
             )
         return _REFUSED_S

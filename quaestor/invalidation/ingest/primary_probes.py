@@ -1,6 +1,6 @@
-"""Probes of the primary: how far it is, asked again and again, and which moment they prove to be delivered.
+"""Probes of the primary: its progress, polled repeatedly, and the moment up to which delivery is proved.
 
-The argument is in the text of `quaestor/invalidation/ingest/follower.py`.
+The proof is in the text of `quaestor/invalidation/ingest/follower.py`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from quaestor.errors import ConfigurationError
 from quaestor.model import Version
 
 PROBES_KEPT: Final = 1_000
-"""Unproven ones pile up while no majority commits; the newest suffice once it does again."""
+"""Largest number of probes kept. Unproven ones pile up while no majority commits; the newest suffice afterwards."""
 _ANSWER_TIMEOUT_S: Final = 5.0
 _WIRE_VERSION_6_0: Final = 17
 
 
 class Probe(NamedTuple):
-    """The primary's answer to how far it is.
+    """Progress that the primary reports.
 
-    at_ms: ingest's clock before asking.
-    applied: version of the newest write that the primary has.
-    majority: its majority commit point.
-    images: it records pre- and post-images (6.0 and later).
+    at_ms: ingest's clock before the question.
+    applied: version of the primary's newest write.
+    majority: the primary's majority commit point.
+    images: the primary records pre- and post-images (6.0 and later).
     election: the election that made it primary, and its process; None: not known.
     """
 
@@ -42,7 +42,7 @@ class Probe(NamedTuple):
 
 
 def probe_primary(client: pymongo.MongoClient[Any], clock: Clock) -> Probe:
-    """Ask the primary how far it is. One round trip.
+    """Ask the primary for its progress. One round trip.
 
     Raises ConfigurationError with the remedy if this database cannot be followed, PyMongoError if it does not answer.
     """
@@ -55,12 +55,12 @@ def probe_primary(client: pymongo.MongoClient[Any], clock: Clock) -> Probe:
         )
     if "setName" not in hello:
         raise ConfigurationError(
-            "this mongod is standalone and has no change streams: start it with --replSet rs0, run rs.initiate() "
+            "this mongod is standalone and has no change streams; start it with --replSet rs0, run rs.initiate() "
             "once, and add ?replicaSet=rs0 to MONGO_URL (one member is enough)"
         )
     last = hello["lastWrite"]
     if "majorityOpTime" not in last:
-        raise AutoReconnect("the primary was elected just now and does not know yet what a majority has")
+        raise AutoReconnect("the primary was elected just now and does not know its majority commit point yet")
     return Probe(
         at_ms=at_ms,
         applied=version_of(last["opTime"]["ts"]),
@@ -71,10 +71,10 @@ def probe_primary(client: pymongo.MongoClient[Any], clock: Clock) -> Probe:
 
 
 def _reign(hello: Mapping[str, Any]) -> str | None:
-    """Identity of a primary's reign, which ends with the process.
+    """Return the identity of a primary's reign, which ends with the process.
 
-    The number of an election alone is no identity: a mongod that is started on an older copy of its files counts its elections
-    from there, and reaches the same number again.
+    The number of an election alone is no identity. A mongod that starts on an older copy of its files counts elections from
+    there, and reaches the same number again.
     """
     if "electionId" not in hello:
         return None
@@ -83,7 +83,7 @@ def _reign(hello: Mapping[str, Any]) -> str | None:
 
 
 def replica_set_id(client: pymongo.MongoClient[Any]) -> str | None:
-    """Identity of the replica set; None if this user may not ask for it. Raises PyMongoError if it does not answer."""
+    """Return the identity of the replica set; None if this user may not read it. Raises PyMongoError without an answer."""
     try:
         with pymongo.timeout(_ANSWER_TIMEOUT_S):
             config = client.admin.command("replSetGetConfig")["config"]
@@ -93,7 +93,7 @@ def replica_set_id(client: pymongo.MongoClient[Any]) -> str | None:
 
 
 def proven(probes: deque[Probe], *, delivered: Version, idle: bool) -> int | None:
-    """The newest moment before which everything is delivered, if there is news; drops its probes.
+    """Return the newest moment before which every write is delivered, or None if there is no new one; drop its probes.
 
     delivered: the newest version delivered.
     idle: the last read, begun after the newest probe, came back empty.

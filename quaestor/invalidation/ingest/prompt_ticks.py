@@ -1,9 +1,9 @@
-"""Prompt ticks: while app processes wait for their own writes, ingest says at once how far the write pipelines are complete.
+"""Prompt ticks: reports without delay of how far the write pipelines are complete, while app processes wait for own writes.
 
-An ordinary tick comes once a heartbeat. A process whose requests write puts a value beside the pipelines that says until when it
-wants to know sooner. Then what was delivered is followed by a short read of the change stream. If that is empty, all events up to
-the newest one are in the pipelines. If it is not, all events before the newest one are: those of a transaction share their
-version, and may be spread over several reads.
+An ordinary tick comes once a heartbeat. A process whose requests write puts a value beside the pipelines, with the time
+until which it wants prompt ticks. Ingest then follows each delivery with a short read of the change stream. If that read is
+empty, all events up to the newest one are in the pipelines. Otherwise only the events before the newest one are. The writes
+of a transaction share their version, and several reads may deliver them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from quaestor.model import Version
 from quaestor.ports import EventLayer
 
 SHORT_READ_MS: Final = 1
-"""How long a read waits that only makes sure that nothing comes behind what was delivered."""
+"""Wait of a read that only checks that no event follows the delivered ones."""
 _LOOK_EVERY_S: Final = 0.005
 _TICK_EVERY_S: Final = 0.005
-"""So that cells and apps are not kept busy with heartbeats while many write."""
+"""Time between two prompt ticks: heartbeats must not keep cells and apps busy while many clients write."""
 
 
 class PromptTicks:
-    """Decisions of one ingest. Not thread-safe.
+    """Decisions of one ingest about prompt ticks. Not thread-safe.
 
-    name: of the value that says until when somebody waits.
-    owed: something was delivered of which no tick has said yet that it is complete.
+    name: name of the value with the time until which a process waits.
+    owed: an event was delivered that no tick has confirmed as complete yet.
     """
 
     def __init__(self, layer: EventLayer, name: str, clock: Clock) -> None:
@@ -42,8 +42,9 @@ class PromptTicks:
         self._tick_due_s = 0.0
 
     def due(self, *, delivered: bool, newest: Version) -> Version | None:
-        """The version up to which a tick is to say now that everything is in the pipelines; None: no tick. Raises
-        EventLayerError.
+        """Return the version up to which a tick may now confirm the pipelines as complete; None: no tick.
+
+        Raises EventLayerError.
 
         delivered: the last read brought events; otherwise it was empty.
         newest: version of the newest event so far.
@@ -66,7 +67,7 @@ class PromptTicks:
 
 
 def _until_ms(value: bytes | None) -> int:
-    """A value that nobody understands is none: it costs no more than waiting for the next heartbeat."""
+    """Return the time in a value. An unreadable value counts as none: the price is a wait for the next heartbeat."""
     if value is None:
         return 0
     try:

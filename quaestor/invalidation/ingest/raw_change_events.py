@@ -1,9 +1,11 @@
-"""Fast path for the usual change events (one record written, as mongod 6.0 and later tell it): payloads made byte by byte.
+"""Fast path for the usual change events (one record written, in the form of mongod 6.0 and later): payloads made byte by byte.
 
-At ten thousand writes a second decoding an event and encoding an image takes as much of a core as everything else that
-ingest does. Here nothing is decoded: times, key and records go into the payload as the bytes that mongod sent. Whatever
-looks different in any way is left to `change_events.py`, which understands every event; the two agree on all that both read.
-An update of a collection without post-images carries no record: its payload is made when the record has been looked up.
+At ten thousand writes a second, decoding events and encoding images takes as much of a core as the rest of ingest. This path
+decodes
+nothing: times, key and records go into the payload as the bytes that mongod sent. Any unusual event is left to
+    `change_events.py`,
+which reads every event. The two agree on all events that both read. An update of a collection without post-images carries no
+record; its payload is made after the look-up of the record.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _NAMES: Final = re.compile(
 _BEFORE: Final = re.compile(rb"(?:\x0afullDocumentBeforeChange\0|\x03fullDocumentBeforeChange\0(.{4}))", re.DOTALL)
 _PATHS: Final = re.compile(rb"\x04%b\0(.{4})" % CHANGED.encode(), re.DOTALL)
 _SIZES: Final = {b"\x07": 12, b"\x10": 4, b"\x12": 8}
-"""Keys of constant size: ObjectId, int32, int64."""
+"""Types of keys of constant size, with their bytes: ObjectId, int32, int64."""
 _STRING: Final = b"\x02"
 _ID: Final = b"_id\0"
 _MAY_LACK: Final = (WriteKind.DELETE, WriteKind.UPDATE)
@@ -47,12 +49,12 @@ _END: Final = b"\0"
 
 
 class LackingRecord(NamedTuple):
-    """The write of one record whose event came without the record.
+    """Write of one record whose event came without the record.
 
-    partition: its write partition.
-    namespace, key: of the record, the key as `record_key` gives it.
-    version: of the write.
-    payload: makes the payload of the record as it is now, BSON; None: it is gone.
+    partition: the record's write partition.
+    namespace, key: identity of the record; the key as `record_key` returns it.
+    version: version of the write.
+    payload: makes the payload from the present record, BSON; None: the record is gone.
     """
 
     partition: int
@@ -63,11 +65,10 @@ class LackingRecord(NamedTuple):
 
 
 def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingRecord | None:
-    """Write partition and payload of one record's write, as far as its event carries it; None: of anything that does not look
-    as usual.
+    """Return the write partition and the payload of one record's write, as far as its event carries them; None: an unusual event.
 
-    A record in an update must be the image of this very write: servers before 6.0 look it up.
-    O(size of the records), a few microseconds for small ones.
+    A record in an update must be the image of this very write; servers before 6.0 look it up instead. O(size of the
+    records), a few microseconds for small ones.
     """
     if event[_TOKEN] != b"\x03_id\0":
         return None
@@ -117,12 +118,12 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
         if after is None and kind is WriteKind.UPDATE:
             return LackingRecord(partition, namespace, record, int.from_bytes(version, "little"), partial(_with, image))
         return partition, image(after=after)
-    except (ValueError, BSONError):  # a name that is no UTF-8
+    except (ValueError, BSONError):  # a name that is not UTF-8
         return None
 
 
 def key_of(record: bytes) -> bytes | None:
-    """Return the `record_key` of a record; None if its `_id` does not stand first, or is not of a usual kind."""
+    """Return the `record_key` of a record; None if its `_id` is not the first field or has an unusual type."""
     key_type = record[4:5]
     if record[5:9] != _ID:
         return None
@@ -135,7 +136,7 @@ def _with(image: Callable[..., bytes], after: bytes | None) -> bytes:
 
 
 def _usual(key_type: bytes, key: bytes) -> bool:
-    """Whether `key` is one whole value of a type whose bytes survive being decoded and encoded. Raises UnicodeDecodeError."""
+    """Whether `key` is one whole value whose bytes survive decoding and encoding. Raises UnicodeDecodeError."""
     if key_type == _STRING:
         key[4:-1].decode()
         return _int32(key[:4]) == len(key) - 4 and key[-1:] == _END
@@ -143,7 +144,7 @@ def _usual(key_type: bytes, key: bytes) -> bool:
 
 
 def _as_record_key(key_type: bytes, key: bytes) -> bytes:
-    """What `record_key` gives for this key."""
+    """Return the result of `record_key` for this key."""
     return (len(key) + 7).to_bytes(4, "little") + key_type + _END + key + _END
 
 

@@ -1,4 +1,4 @@
-"""Look-up of the current record for updates that came without one (collections that do not record post-images)."""
+"""Look-up of the current record for updates without one (of collections that do not record post-images)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from quaestor.invalidation.ingest.raw_change_events import key_of
 from quaestor.model import AfterImage, Version, WriteKind
 
 _AT_ONCE = 1_000
-"""Records asked for in one find, which are as many as a batch of events has."""
+"""Records in one find, equal to the largest batch of events."""
 
 
 def needs_record(image: AfterImage) -> bool:
-    """Whether the event did not say what the record became."""
+    """Whether the event lacks the record after the write."""
     return image.kind is WriteKind.UPDATE and image.after is None
 
 
 class RecordLookup:
-    """The records that some updates lack: noted one by one, looked up together. Not thread-safe."""
+    """Records that some updates lack: noted one by one, looked up together. Not thread-safe."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, dict[bytes, None]] = {}
@@ -39,17 +39,17 @@ class RecordLookup:
     def want(self, namespace: str, key: bytes, version: Version) -> None:
         """Note a record.
 
-        key: as `record_key` gives it.
-        version: of the update that lacks it.
+        key: as `record_key` returns it.
+        version: version of the update that lacks the record.
         """
         self._wanted.setdefault(namespace, {})[key] = None
         self._newest = max(self._newest, version)
 
     def read(self, client: pymongo.MongoClient[Any]) -> None:
-        """Read all records that were noted: one find a collection (and 1,000 records).
+        """Read all noted records, with one find per collection and 1,000 records.
 
-        The reads are causally after the newest of the updates, so each record is at least as new as its update, also when an
-        outdated primary answers. Raises PyMongoError.
+        The reads are causally after the newest of the updates. Each record is therefore at least as new as its update, even
+        if an outdated primary answers. Raises PyMongoError.
         """
         if not self._wanted:
             return
@@ -63,12 +63,12 @@ class RecordLookup:
                         self._found[namespace, key_of(bytes(record.raw)) or record_key(record["_id"])] = record
 
     def found(self, namespace: str, key: bytes) -> RawBSONDocument | None:
-        """The record as it was when it was read; None: it did not exist any more."""
+        """Return the record as it was at the read; None: it no longer existed."""
         return self._found.get((namespace, key))
 
 
 def completed(image: AfterImage, lookup: RecordLookup) -> AfterImage:
-    """The image with the record that was looked up, if it lacked one."""
+    """Return the image with the record that was looked up, if it lacked one."""
     if not needs_record(image):
         return image
     return replace(image, after=lookup.found(image.namespace, record_key(image.key)))

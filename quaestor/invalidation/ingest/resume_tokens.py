@@ -7,11 +7,11 @@ from typing import Any, Final
 from quaestor.model import Version
 
 _TIMESTAMP: Final = 0x82
-"""What a KeyString puts before a timestamp."""
+"""Byte that a KeyString puts before a timestamp."""
 
 
 def time_of_token(token: Any) -> Version:
-    """The cluster time in a resume token: the first value of a KeyString, in hexadecimal. 0 if it is not written like that.
+    """Return the cluster time in a resume token: the first value of a KeyString, in hexadecimal; 0 for another form.
 
     https://github.com/mongodb/mongo/blob/master/src/mongo/db/pipeline/resume_token.h
     """

@@ -1,8 +1,8 @@
-"""Starting position of a change stream: the one known so far, if it is still one of this database, and whether there is a gap.
+"""Starting position of a change stream: the known one, if it belongs to this database, and whether there is a gap.
 
-A primary shows writes that its successor may never have had, so each election is a gap (see `follower.py`). So is each start of
-the primary's process: its files may be an older copy. Another replica set has another history, and so has a database whose newest
-write is older than what was read: nothing that was known applies to them.
+A primary shows writes that its successor may never have had, so each election is a gap (see `follower.py`). Each start of the
+primary's process is a gap too, because its files may be an older copy. Another replica set has another history. A database
+whose newest write is older than the position has another history too. All former knowledge is then void.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from quaestor.observability.event_log import EventLog
 
 
 class StartingPosition(NamedTuple):
-    """A position to open the change stream at.
+    """Position at which to open the change stream.
 
-    gap: nobody can say what happened between what is in the pipelines and this position.
+    gap: writes between the content of the pipelines and this position are unknown.
     """
 
     position: ResumePosition
@@ -28,35 +28,37 @@ class StartingPosition(NamedTuple):
 def starting_position(
     known: ResumePosition | None, probe: Probe, *, database: str | None, telemetry: EventLog
 ) -> StartingPosition:
-    """The place to begin at, as the primary is now.
+    """Return the position at which to begin, for the present primary.
 
-    known: the position so far, None if there is none that can be resumed from.
-    database: identity of the replica set, None if it may not be asked for.
+    known: the position so far; None if the stream cannot resume.
+    database: identity of the replica set; None if this user may not read it.
     """
     anew = ResumePosition(None, probe.majority, database, probe.election)
     if known is None:
         return StartingPosition(anew, gap=True)
     if _differ(known.database, database):
-        telemetry.failure("mongodb", "ingest.other_database", "the data followed so far are another replica set's")
+        telemetry.failure("mongodb", "ingest.other_database", "the data followed so far belong to another replica set")
         return StartingPosition(anew, gap=True)
     if probe.applied < known.version:
-        why = f"the primary's newest write ({probe.applied}) is older than what was already read ({known.version})"
+        why = f"the primary's newest write ({probe.applied}) is older than the newest event read ({known.version})"
         telemetry.failure("mongodb", "ingest.time_went_back", why)
         return StartingPosition(anew, gap=True)
     gap = _differ(known.election, probe.election)
     if gap:
-        telemetry.failure("mongodb", "ingest.primary_changed", "what it did not pass on may have been read")
+        telemetry.failure("mongodb", "ingest.primary_changed", "results may hold writes that the new primary lacks")
     return StartingPosition(known._replace(database=database, election=probe.election), gap)
 
 
 def position_taken_over(handover: Handover, telemetry: EventLog) -> ResumePosition | None:
-    """The position at which the earlier generations' cells leave off, if it is known and nothing lies in between. Raises
-    EventLayerError."""
+    """Return the position at which the earlier generations' cells stopped; None if it is unknown or followed by a gap.
+
+    Raises EventLayerError.
+    """
     if handover.as_of == NOT_KNOWN:
         return None
     followed = handover.followed()
     if not followed.unbroken:
-        telemetry.failure("mongodb", "ingest.primary_changed", "cells that are succeeded may not have heard of it")
+        telemetry.failure("mongodb", "ingest.primary_changed", "cells of earlier generations may have missed the gap")
         return None
     return ResumePosition(None, handover.as_of, followed.database, followed.election)
 

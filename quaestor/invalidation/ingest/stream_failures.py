@@ -1,4 +1,4 @@
-"""Kinds of failure of a change stream, by what they say about the position that it was opened at."""
+"""Kinds of failure of a change stream, by their meaning for its position."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _POSITION_LOST: Final = frozenset({136, 260, 280, 286, 40647})
 """CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, not a resume token."""
 _EVENT_TOO_LARGE: Final = 10334
 NOT_ALLOWED: Final = frozenset({13, 18, 8000})
-"""Unauthorized, AuthenticationFailed, Atlas' own."""
+"""Unauthorized, AuthenticationFailed, and Atlas's own code."""
 
 
 class StreamFailure(Enum):
-    """One kind of failure."""
+    """Kind of failure of a change stream."""
 
     UNRELATED = auto()
-    """It says nothing about the position: the server is away, or does not let this user read."""
+    """Unrelated to the position: the server is away, or does not let this user read."""
     REFUSED = auto()
-    """The server did not go on from the position. Other causes are possible, if it happens once or twice."""
+    """Refusal to continue from the position. Once or twice, other causes are possible."""
     POSITION_LOST = auto()
-    """The server says that it has no such place in its history any more."""
+    """Loss of the position: the server's history no longer contains it."""
     EVENT_TOO_LARGE = auto()
-    """The next event, with its images, is larger than a document may be."""
+    """Next event too large: with its images it exceeds the size of a document."""
 
 
 def stream_failure(error: Exception) -> StreamFailure:
-    """The kind of failure that this error is."""
+    """Return the kind of failure of this error."""
     if isinstance(error, DatabaseError):
         return StreamFailure.REFUSED
     code = error.code if isinstance(error, OperationFailure) else None

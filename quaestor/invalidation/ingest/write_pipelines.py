@@ -1,7 +1,7 @@
-"""Write pipelines, as ingest fills them: every event once, in order, in the pipeline of its record or in all.
+"""Write pipelines, filled by ingest: every event once, in order, in the pipeline of its record or in all pipelines.
 
-An event that cannot be read (mongod stores strings and names that are no UTF-8) must neither be skipped nor stop the stream: as
-much is taken to have changed as it may have changed.
+An unreadable event (mongod stores strings and names that are not UTF-8) is never skipped, and never stops the stream.
+Everything that it may have changed counts as changed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _Placed = tuple[int, bytes]
 
 
 class WritePipelines:
-    """The write pipelines of one grid, for their only writer. Not thread-safe.
+    """Write pipelines of one grid, for their only writer. Not thread-safe.
 
-    client: looks up records that events came without.
+    client: client that looks up records missing in events.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class WritePipelines:
         self._bounds = bounds
 
     def deliver(self, events: Iterable[RawBSONDocument], *, post_images: bool) -> None:
-        """Append what these events mean; see `change_events.after_images`. One round trip a pipeline.
+        """Append the images of these events; see `change_events.after_images`. One round trip a pipeline.
 
-        Raises EventLayerError, PyMongoError: then some may have been appended.
+        Raises EventLayerError, PyMongoError: then some images may have been appended.
         """
         partitions, lookup = len(self._streams), RecordLookup()
         made: list[_Placed | LackingRecord | AfterImage] = []
@@ -76,7 +76,7 @@ class WritePipelines:
         self._append(images)
 
     def bound(self) -> None:
-        """Trim what is too large: cells do so too, but while none runs they would grow without end.
+        """Trim pipelines that are too large. Cells do so too, but without cells the pipelines would grow without end.
 
         One round trip to each server, more if there is something to trim. Raises EventLayerError.
         """
