@@ -1,6 +1,6 @@
 """MongoDB's filter language: parsed, normalised, compiled and matched exactly as mongod 6.0 does.
 
-`compile_query` is what most callers want. `docs/query_semantics.md` lists what is refused and where matches can differ.
+`compile_query` is the usual entry point. `docs/query_semantics.md` lists refused queries, and where matches can differ.
 """
 
 from quaestor.query.compile import compile_node

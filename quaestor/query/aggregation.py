@@ -1,4 +1,5 @@
-"""Aggregation pipelines: which stages capture knows, what they read besides their own collection, and count in disguise."""
+"""Aggregation pipelines: the stages that capture knows, their reads of other collections, and counts in the form of a
+pipeline."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _REFUSED_STAGES: Mapping[str, Reason] = {
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A pipeline that does no more than a find or a count does."""
+    """A pipeline that does no more than a find or a count."""
 
     filter: Mapping[str, Any]
     sort: Mapping[str, Any]
@@ -42,11 +43,11 @@ class Plain:
 
 
 _COUNTING = {"$group": {"_id": 1, "n": {"$sum": 1}}}
-"""What `count_documents` ends its pipeline with."""
+"""The stage with which `count_documents` ends its pipeline."""
 
 
 def stages(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Every stage as (name, argument), those of nested pipelines included."""
+    """Iterate over every stage as (name, argument), including the stages of nested pipelines."""
     for stage in pipeline:
         for name, argument in stage.items():
             yield name, argument
@@ -64,7 +65,7 @@ def _nested(name: str, argument: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
 
 
 def refusals(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
-    """The reasons for which the result of this pipeline cannot be invalidated by writes."""
+    """Iterate over the reasons why writes cannot invalidate the result of this pipeline."""
     for name, _ in stages(pipeline):
         if name in _REFUSED_STAGES:
             yield _REFUSED_STAGES[name]
@@ -73,7 +74,7 @@ def refusals(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
 
 
 def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> frozenset[str]:
-    """The other collections that the pipeline reads, as `database.collection`."""
+    """Return the other collections that the pipeline reads, as `database.collection`."""
     found = set()
     for name, argument in stages(pipeline):
         source: Any = None
@@ -92,7 +93,7 @@ def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> 
 
 
 def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
-    """The count that this pipeline is, if it is exactly what the driver's `count_documents` sends."""
+    """Return the equivalent count, if the pipeline is exactly the one that the driver's `count_documents` sends."""
     plain = _plain(pipeline)
     if plain is None or plain.rest != (_COUNTING,) or plain.sort or plain.projection is not None:
         return None
@@ -100,16 +101,16 @@ def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
 
 
 def as_find(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
-    """The find that this pipeline is, if it only filters, sorts, skips, limits and shows or hides fields, in this order."""
+    """Return the equivalent find, if the pipeline only filters, sorts, skips, limits and shows or hides fields, in this order."""
     plain = _plain(pipeline)
     return None if plain is None or plain.rest else plain
 
 
 def as_rows(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
-    """The find whose records this pipeline returns in the same order, each under its own `_id`, if it does that.
+    """Return the find with the same records in the same order, each under its own `_id`; None if there is none.
 
-    Its `rest` then only dresses them, one by one (`$project`, `$set`, `$unset`, `$lookup`, `$graphLookup`), wherever it stood:
-    what is sorted by are the records' own fields.
+    Its `rest` then only changes the shown fields of single records (`$project`, `$set`, `$unset`, `$lookup`, `$graphLookup`).
+    Such stages may stand anywhere: the sort uses the records' own fields.
     """
     filters: list[Any] = []
     rest: list[Mapping[str, Any]] = []
@@ -137,7 +138,7 @@ def as_rows(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
 
 
 class _Window(NamedTuple):
-    """The positions from `start` up to `end`, which is not included; None: to the last."""
+    """The positions from `start` up to `end`, exclusive; None: to the last."""
 
     start: int = 0
     end: int | None = None
@@ -158,7 +159,7 @@ class _Window(NamedTuple):
 
     @property
     def length(self) -> int:
-        """0: without end."""
+        """Number of positions; 0: without end."""
         return 0 if self.end is None else self.end - self.start
 
 
@@ -179,7 +180,7 @@ def _keeps_id(name: str, argument: Any) -> bool:
 
 
 def whole_id(projection: Mapping[str, Any] | None) -> bool:
-    """Whether `_id`, if the projection shows it at all, is the record's own."""
+    """Whether `_id`, if the projection shows it, is the record's own."""
     if not projection:
         return True
     if any(path.startswith("_id.") for path in projection):
@@ -188,7 +189,7 @@ def whole_id(projection: Mapping[str, Any] | None) -> bool:
 
 
 def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
-    """The longest beginning that is a find, and the rest. None if a window in it is always empty."""
+    """Return the longest beginning that is a find, and the rest. None if a window in it is always empty."""
     rest = list(pipeline)
 
     def take(*stages: str) -> Any:
@@ -221,7 +222,7 @@ def _only_switches(projection: Mapping[str, Any]) -> bool:
 
 
 def all_of(filters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """One filter that holds where all of these do."""
+    """Return one filter that holds where all of these hold."""
     some = [condition for condition in filters if condition]
     return {"$and": some} if len(some) > 1 else some[0] if some else {}
 
@@ -254,7 +255,7 @@ def projects(projection: Mapping[str, Any] | None, field: str) -> bool:
         if not (isinstance(value, Mapping) and list(value) == ["$meta"] and path.split(".", 1)[0] != field)
     }
     if not all(isinstance(value, bool | int | float) for value in switches.values()):
-        return False  # computed fields, $slice, $elemMatch: they may rename or cut what we need
+        return False  # computed fields, $slice, $elemMatch: they may rename or cut the needed field
     if any(value for path, value in switches.items() if path != "_id"):
         return bool(switches.get(field))  # inclusion
     return all(path.split(".", 1)[0] != field for path in switches)  # exclusion

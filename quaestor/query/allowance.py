@@ -1,6 +1,6 @@
-"""Allowance for the regular expressions of one query: how much may be compiled for it, and how long one record may take it.
+"""Allowance for the regular expressions of one query: the work to compile them, and the time for one record.
 
-Both count for the query as a whole, so that a thousand expressions are not given a thousand times as much. It belongs to the
+Both bounds hold for the query as a whole, so that a thousand expressions share the allowance of one. The allowance belongs to the
 thread: compiling and evaluating never wait for anything in between.
 """
 
@@ -14,20 +14,20 @@ from typing import Final, TypeVar
 from quaestor.errors import UnsupportedQueryError
 
 TIME_LIMIT_S: Final = 0.05
-"""How long the engines that may take long may look at one record for one query."""
+"""Time in seconds that the engines without a linear bound may spend on one record for one query."""
 MOST_WORK: Final = 10_000
-"""Steps that all expressions of one query may cost together; each counts once."""
+"""Steps that all expressions of one query may cost together; a repeated expression counts once."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
 class _Allowance(threading.local):
-    """What is left.
+    """The rest of the allowance.
 
-    known: the expressions that have been counted; None: nobody counts.
-    work: steps that are left.
-    seconds: time that is left for one record; None: each text has the whole.
+    known: expressions that were counted; None: nothing is counted.
+    work: steps left.
+    seconds: time left for one record; None: each text has the whole.
     """
 
     known: set[tuple[str, str]] | None = None
@@ -40,7 +40,7 @@ _left: Final = _Allowance()
 
 @contextmanager
 def one_query() -> Iterator[None]:
-    """Count what is compiled inside for one query; within another one, for that."""
+    """Count the expressions compiled inside for one query; a nested block counts for the outer query."""
     if _left.known is not None:
         yield
         return
@@ -52,7 +52,7 @@ def one_query() -> Iterator[None]:
 
 
 def charge(expression: tuple[str, str], work: int) -> None:
-    """Count an expression. Raises UnsupportedQueryError if it is too much together with those before it.
+    """Count an expression. Raises UnsupportedQueryError if the query's expressions together exceed the allowance.
 
     expression: its source and options.
     work: its steps.
@@ -69,7 +69,7 @@ def charge(expression: tuple[str, str], work: int) -> None:
 
 
 def within_allowance(evaluate: Callable[[A], T]) -> Callable[[A], T]:
-    """The same predicate or expression, with one allowance for each call that is not inside another one."""
+    """Return the same predicate or expression, with one allowance for each outermost call."""
 
     def limited(argument: A) -> T:
         if _left.seconds is not None:
@@ -85,11 +85,11 @@ def within_allowance(evaluate: Callable[[A], T]) -> Callable[[A], T]:
 
 
 def seconds_left() -> float:
-    """Time that is left for the record, never negative."""
+    """Return the time left for the record, never negative."""
     return TIME_LIMIT_S if _left.seconds is None else _left.seconds
 
 
 def spent(seconds: float) -> None:
-    """Take time off what is left for the record."""
+    """Subtract a duration from the time left for the record."""
     if _left.seconds is not None:
         _left.seconds = max(0.0, _left.seconds - seconds)

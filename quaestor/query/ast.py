@@ -1,9 +1,9 @@
 """A filter as a tree, after parsing and normalisation: read by the compiler, the index and `explain`.
 
-Every node is hashable by identity only; equality of queries is decided by `identity()` of the normalised tree.
+Every node is hashable by identity only; `identity()` of the normalised tree decides whether queries are equal.
 
-A normalised tree holds no `$ne`, `$nin`, `$not`, `$nor`, `$all`, `$and`, `$or`, `$options`: they have become Negation,
-Conjunction and Disjunction of what remains. Members of a Conjunction are never Conjunctions, and so for Disjunctions.
+A normalised tree holds no `$ne`, `$nin`, `$not`, `$nor`, `$all`, `$and`, `$or`, `$options`: Negation, Conjunction and Disjunction
+replace them. A Conjunction never has Conjunctions as members, and a Disjunction never has Disjunctions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import Any
 class Predicate:
     """One operator on one path, with MongoDB's array semantics: `operator` includes the dollar sign.
 
-    operand: for `$eq`, `$gt`, `$gte`, `$lt`, `$lte` the BSON value mongod would compare with; for `$in` a tuple of at
-        least two such values in BSON order, none a regular expression to be matched; for `$regex` a `Pattern` (see
-        regex.py); for `$elemMatch` a Node over the element (`elements="documents"`) or over the bare value
-        (`elements="values"`, predicates with path ""); for `$exists` True; for `$type` a sorted tuple of type
-        numbers; for `$size` an int; for other operators whatever their module documents.
+    operand: depends on the operator.
+        For `$eq`, `$gt`, `$gte`, `$lt`, `$lte`: the BSON value that mongod would compare with.
+        For `$in`: a tuple of at least two such values in BSON order, none a regular expression to match.
+        For `$regex`: a `Pattern` (see regex.py).
+        For `$elemMatch`: a Node over the element (`elements="documents"`) or over the bare value (`elements="values"`,
+        predicates with path "").
+        For `$exists`: True. For `$type`: a sorted tuple of type numbers. For `$size`: an int.
+        For other operators: as documented in their module.
     path: dotted path; "" for operators on the whole document ($expr, $jsonSchema, $text) and inside value $elemMatch.
     """
 
@@ -32,28 +35,28 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunction:
-    """A filter that holds where all of its members do."""
+    """A filter that holds where all of its members hold."""
 
     members: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disjunction:
-    """A filter that holds where any of its members does."""
+    """A filter that holds where any of its members holds."""
 
     members: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Negation:
-    """Matches exactly the documents that `member` does not ($not, $nor, $ne, $nin)."""
+    """Matches exactly the documents that `member` does not match ($not, $nor, $ne, $nin)."""
 
     member: Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Matches everything ({}) or nothing ({$in: []})."""
+    """Matches every document ({}) or none ({$in: []})."""
 
     value: bool
 

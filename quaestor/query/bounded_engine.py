@@ -1,8 +1,8 @@
-"""The engine that may take long: `regex`, for what a linear one cannot do, within a time limit.
+"""The bounded engine: `regex`, for patterns beyond a linear engine, within a time limit.
 
-The limit is one for each record and query (`allowance`). A pattern that has used it up is not tried again for a while, however
-many queries and registrations ask for it, and all of them together get a share of the time only: else somebody who can have
-patterns registered would get the limit for each of them.
+One limit holds for each record and query (`allowance`). A pattern that has used it up is not tried again for a while, however
+many queries and registrations use it. All slow patterns together share a part of the process's time; otherwise a client that
+registers many patterns would receive the limit for each of them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quaestor.query.allowance import seconds_left, spent
 
 _PAUSE: Final = 32
 _LONGEST_PAUSE: Final = 65_536
-"""Calls that pass without a try after a pattern has run out of time again: doubled each time, up to that."""
+"""Calls without a try after a pattern has run out of time again: doubled each time, up to this number."""
 _SLOW_S: Final = 0.005
-"""What takes less is not counted against the share of all."""
+"""Runs that take less are not counted against the common share."""
 _SHARE: Final = 0.1
 _BURST_S: Final = 1.0
 
 
 class SlowRuns:
-    """Time for slow runs of all patterns of a process: a tenth of the time that passes, at most a second at once.
+    """Time for slow runs of all patterns of a process: a tenth of the elapsed time, at most a second at once.
 
     clock: seconds.
     """
@@ -54,19 +54,19 @@ class SlowRuns:
 
 
 SLOW_RUNS: Final = SlowRuns()
-"""Those of this process."""
+"""The slow runs of this process."""
 
 
 class BoundedEngine:
     """One compiled pattern.
 
-    runs: how often the engine was started.
+    runs: number of starts of the engine.
     """
 
     __slots__ = ("_compiled", "_pause", "_rest", "_slow_runs", "runs")
 
     def __init__(self, text: str, *, slow_runs: SlowRuns = SLOW_RUNS) -> None:
-        """Raises UnsupportedQueryError for what the engine cannot express."""
+        """Raise UnsupportedQueryError for a pattern that the engine cannot express."""
         try:
             self._compiled = regex.compile(text, regex.VERSION0, cache_pattern=False)
         except (regex.error, re.error) as error:
@@ -76,15 +76,15 @@ class BoundedEngine:
         self.runs = 0
 
     def search(self, text: str, position: int = 0) -> regex.Match[str] | None:
-        """The first match from there on. Raises UncertainMatchError if there is no time to find out."""
+        """Return the first match from a position on. Raises UncertainMatchError if there is no time to find out."""
         limit_s = seconds_left()
         if self._rest > 0:
             self._rest -= 1
-            raise self._uncertain("has taken too long before, and is not tried again yet")
+            raise self._uncertain("took too long before, and is not tried again yet")
         if limit_s <= 0 or not self._slow_runs.left():
-            raise self._uncertain("was left no time by others")
+            raise self._uncertain("has no time left after other patterns")
         self.runs += 1
-        began_s = time.thread_time()  # what others take meanwhile is not its fault
+        began_s = time.thread_time()  # leaves out the time of other threads
         try:
             found = self._compiled.search(text, position, timeout=limit_s)
         except TimeoutError as error:

@@ -1,13 +1,13 @@
 """MongoDB's total order over BSON values, as keys that Python can compare, bisect and hash.
 
-Source: the manual page "Comparison/Sort Order", and for what it leaves open the behaviour of mongod 6.0. A key is a
+Source: the manual page "Comparison/Sort Order", and where it is silent the behaviour of mongod 6.0. A key is a
 tuple `(bracket, payload)`; keys of different brackets (families of types) compare by bracket alone.
 
-Numbers of all four types compare by mathematical value, so their keys are the Python numbers themselves: Python
-compares and hashes int, float and Decimal exactly and consistently. NaN lies below every number: its key is `(NAN,)`, just
+Numbers of all four types compare by mathematical value, so their keys are the Python numbers themselves. Python
+compares and hashes int, float and Decimal exactly and consistently. NaN lies below every number. Its key is `(NAN,)`, just
 before the numbers' bracket, so an interval over numbers never contains it.
 
-What pymongo cannot tell apart, this cannot either: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
+Types that pymongo decodes alike are equal here: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 
 
 class Missing:
-    """The type of `MISSING`, the value of a field that is not there. Never stored, below null in the order."""
+    """The type of `MISSING`, the value of an absent field. Never stored, below null in the order."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ _FLAGS = ((re.I, "i"), (re.L, "l"), (re.M, "m"), (re.S, "s"), (re.U, "u"), (re.X
 
 
 def order_key(value: Any) -> Key:
-    """The value's place in the BSON order: `order_key(a) < order_key(b)` iff mongod sorts a before b.
+    """Return the value's place in the BSON order: `order_key(a) < order_key(b)` iff mongod sorts a before b.
 
     Equal keys (and hashes) mean equal values for `$eq`, whatever the numeric types. O(size of the value).
 
@@ -73,19 +73,19 @@ def order_key(value: Any) -> Key:
 
 
 def compare(a: Any, b: Any) -> int:
-    """-1, 0 or 1 as a sorts before, with or after b."""
+    """Return -1, 0 or 1 as a sorts before, with or after b."""
     left, right = order_key(a), order_key(b)
     return (left > right) - (left < right)
 
 
 def type_bracket(value: Any) -> int:
-    """The family of types within which `$lt` and its kin compare (this module's constants). NaN is in NUMBER."""
+    """Return the family of types within which `$lt` and its kin compare (this module's constants). NaN is in NUMBER."""
     bracket = _BRACKETS[type(value)]
     return CODE_WITH_SCOPE if bracket == CODE and value.scope is not None else bracket
 
 
 def bracket_of(kind: type) -> int:
-    """The bracket of every value of a Python type; CODE for code with a scope too. O(1) after the first of its kind."""
+    """Return the bracket of every value of a Python type; CODE for code with a scope too. O(1) after the first of its kind."""
     return _BRACKETS[kind]
 
 
@@ -95,7 +95,7 @@ def is_list(value: Any) -> bool:
 
 
 def milliseconds(value: datetime.datetime) -> int:
-    """The number that BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
+    """Return the number that BSON stores of a datetime: milliseconds since the epoch (naive: UTC), the rest cut off."""
     if value.tzinfo is not None:
         value = value.replace(tzinfo=None) - (value.utcoffset() or _NO_TIME)
     since = value - _EPOCH
@@ -103,13 +103,13 @@ def milliseconds(value: datetime.datetime) -> int:
 
 
 def stored_bytes(value: bytes) -> bytes:
-    """The content of binary data as BSON stores it: the deprecated subtype 2 has the length once more inside."""
+    """Return the content of binary data as BSON stores it: the deprecated subtype 2 repeats the length inside."""
     plain = bytes(value)
     return len(plain).to_bytes(4, "little") + plain if getattr(value, "subtype", 0) == 2 else plain
 
 
 def regex_flags(flags: int | str) -> str:
-    """The option letters of a regex value, sorted, as BSON stores them."""
+    """Return the option letters of a regex value, sorted, as BSON stores them."""
     if isinstance(flags, str):
         return flags
     return "".join(letter for bit, letter in _FLAGS if flags & bit)
@@ -157,7 +157,7 @@ _T = TypeVar("_T")
 
 
 class _ByType(dict[type, _T]):
-    """Something for each exact type; a subclass is looked up once through its bases, a foreign Mapping counts as dict."""
+    """A value for each exact type; a subclass is looked up once through its bases, a foreign Mapping counts as dict."""
 
     def __missing__(self, kind: type) -> _T:
         for base in (*kind.__mro__, dict):

@@ -1,4 +1,4 @@
-"""Compilation of the tree to functions: everything that can be decided once is decided here, the rest are closures.
+"""Compilation of the tree to functions: one-time decisions are made here, all others are closures.
 
 A query that cannot match costs one call and one dictionary look-up. Conjunctions try their cheapest member first.
 """
@@ -21,17 +21,17 @@ _Function = Callable[[Any], bool]
 
 
 def compile_node(node: Node) -> Matcher:
-    """A function that says whether a document matches.
+    """Return a function that decides whether a document matches.
 
-    The function raises UncertainMatchError when a regular expression could not be decided in time. It is pure and may be
-    called from several threads.
+    The function raises UncertainMatchError when a regular expression could not be decided in time. The function is pure and may
+    be called from several threads.
     """
     matches = _matcher(node)
     return within_allowance(matches) if may_take_long(node) else matches
 
 
 def may_take_long(node: Node) -> bool:
-    """Whether evaluating it may compile regular expressions, or ask the engine that is given a limited time."""
+    """Whether evaluating a node may compile regular expressions, or run the engine with the time limit."""
     match node:
         case Predicate(operator="$regex"):
             return bool(node.operand.bounded)
@@ -51,7 +51,7 @@ def _matcher(node: Node) -> Matcher:
 
 
 def general_matcher(node: Node) -> Matcher:
-    """The function that `compile_node` makes, without a short cut for the node itself."""
+    """Return the function that `compile_node` makes, without a short cut for the node itself."""
     match node:
         case Predicate():
             return _predicate(node)
@@ -68,7 +68,7 @@ def general_matcher(node: Node) -> Matcher:
 
 
 def compile_test(node: Node) -> Test:
-    """A function of one bare value, for what stands in `$elemMatch` over values: all its predicates have no path."""
+    """Return a function of one bare value, for `$elemMatch` over values: all its predicates have no path."""
     match node:
         case Predicate():
             test = FIELD_OPERATORS[node.operator].test
@@ -88,7 +88,7 @@ def compile_test(node: Node) -> Test:
 
 
 def cost(node: Node) -> int:
-    """A rough measure of what evaluating the node costs, for ordering members."""
+    """Return a rough measure of the cost of evaluating the node, for ordering members."""
     match node:
         case Predicate():
             return _COSTS.get(node.operator, _ORDINARY) + node.path.count(".")
@@ -128,7 +128,7 @@ def _predicate(node: Predicate) -> Matcher:
 
 
 def conjunction_of(members: list[_Function]) -> _Function:
-    """A function that holds where all of these do; tries them in this order."""
+    """Return a function that holds where all of these hold; tries them in this order."""
     if not members:
         return lambda _: True
     if len(members) == 1:
@@ -147,7 +147,7 @@ def conjunction_of(members: list[_Function]) -> _Function:
 
 
 def disjunction_of(members: list[_Function]) -> _Function:
-    """A function that holds where any of these does; tries them in this order."""
+    """Return a function that holds where any of these holds; tries them in this order."""
     if not members:
         return lambda _: False
     if len(members) == 1:

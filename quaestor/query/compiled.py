@@ -1,4 +1,4 @@
-"""A filter made ready: what callers outside this package use."""
+"""A compiled filter: the form that callers outside this package use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from quaestor.query.text.operator import bind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledQuery:
-    """A filter that is ready to be matched.
+    """A filter that is ready for matching.
 
-    matches: of a document: does mongod return it for the filter? May raise UncertainMatchError.
+    matches: decides whether mongod returns a document for the filter. May raise UncertainMatchError.
     root: the normalised tree.
     identity: equal for equal queries, however they are written.
     """
@@ -33,9 +33,9 @@ class CompiledQuery:
 
 
 def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None) -> CompiledQuery:
-    """Make a filter ready to be matched against many documents.
+    """Compile a filter for matching many documents.
 
-    text_index: what `$text` searches; without it a filter that holds one is unsupported.
+    text_index: searched by `$text`; without it a filter with `$text` is unsupported.
 
     Raises:
         MalformedQueryError: mongod would refuse it.

@@ -1,7 +1,7 @@
-"""Compiled patterns of this process, within a budget of bytes, however many queries hold on to them.
+"""Compiled patterns of this process, within a budget of bytes, however many queries use them.
 
-Who uses a pattern asks for it by name each time; one that had to leave is compiled again. The engines' own caches, which count
-patterns and not bytes, are gone round.
+Users of a pattern look it up by name each time; a dropped one is compiled again. The engines' own caches count patterns
+instead of bytes, so they are bypassed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ T = TypeVar("T")
 ENGINES_BYTES: Final = 64 * 1024 * 1024
 """Budget of all compiled patterns of a process."""
 PATTERNS_BYTES: Final = 8 * 1024 * 1024
-"""Budget of what is known of patterns without an engine."""
+"""Budget of the data about patterns without an engine."""
 
 
 class _Kept(Generic[T]):
-    """Something kept.
+    """A kept value.
 
-    used: it was asked for since it was last its turn to leave.
+    used: it was requested since its last turn to leave.
     """
 
     __slots__ = ("size_bytes", "used", "value")
@@ -36,8 +36,8 @@ class _Kept(Generic[T]):
 class WithinBytes(Generic[T]):
     """Cache within a budget of bytes: the oldest leaves, unless it was used since its last turn (second chance). Thread-safe.
 
-    used_bytes: of what is kept, at most budget_bytes.
-    made: how often something had to be made.
+    used_bytes: of the kept values, at most budget_bytes.
+    made: number of values that had to be made.
     """
 
     def __init__(self, *, budget_bytes: int) -> None:
@@ -51,9 +51,9 @@ class WithinBytes(Generic[T]):
         return len(self._kept)
 
     def get(self, name: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """The value kept under this name, made now if there is none. O(1), without a lock if it is there.
+        """Return the value under this name, made now if there is none. O(1), without a lock if it is there.
 
-        make: returns it with its bytes; called outside of the lock, so perhaps twice.
+        make: returns the value with its bytes; called outside of the lock, so perhaps twice.
         """
         kept = self._kept.get(name)
         if kept is not None:

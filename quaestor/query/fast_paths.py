@@ -1,7 +1,7 @@
-"""Short cuts for what most filters are made of: equality and ranges of plain values on a field of the document itself.
+"""Short cuts for the usual filters: equality and ranges of plain values on a field of the document itself.
 
 A short cut decides values of the operand's own kind with one comparison. Everything else (arrays, other numeric types,
-null, dates with a time zone) goes to the general matcher, which is only built when the first such value is met: most
+null, dates with a time zone) goes to the general matcher. That is only built when the first such value is met. Most
 queries never need it, and a million of them have to fit into memory.
 """
 
@@ -30,7 +30,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 def short_cut(node: Node, build: Build) -> Matcher | None:
-    """A faster matcher that gives the same answers as `build(node)`, or None if there is none for this node."""
+    """Return a faster matcher with the same results as `build(node)`, or None if there is none for this node."""
     match node:
         case Predicate(operator="$eq"):
             return _equality(node, build)
@@ -44,9 +44,9 @@ def short_cut(node: Node, build: Build) -> Matcher | None:
 
 
 def paired_ranges(members: Sequence[Node]) -> list[Node]:
-    """The members of a conjunction, with a lower and an upper bound of the same path put together: see `short_cut`.
+    """Return the members of a conjunction, with a lower and an upper bound of the same path put together: see `short_cut`.
 
-    Two members alone stay as they are: they have been tried already.
+    Two members alone stay as they are: `short_cut` has tried them already.
     """
     if len(members) < 3:
         return list(members)
@@ -65,7 +65,7 @@ def paired_ranges(members: Sequence[Node]) -> list[Node]:
 class _Bound:
     """One end of a range.
 
-    classes: what Python itself compares with `value`.
+    classes: types that Python itself compares with `value`.
     inclusive: `value` is in the range.
     """
 
@@ -92,7 +92,7 @@ def _bound(node: Predicate) -> _Bound | None:
 
 
 def _date_bound(name: str, operand: datetime.datetime) -> _Bound | None:
-    """mongod sees whole milliseconds only: above one means from the next one on."""
+    """Return the bound of a date. mongod compares whole milliseconds only: above one means from the next one on."""
     later = name in ("$gt", "$lte")
     try:
         instant = _EPOCH + datetime.timedelta(milliseconds=milliseconds(operand) + later)
@@ -102,7 +102,7 @@ def _date_bound(name: str, operand: datetime.datetime) -> _Bound | None:
 
 
 def _lazily(node: Node, build: Build) -> Matcher:
-    """`build(node)`, built at the first call."""
+    """Return `build(node)`, built at the first call."""
     built: Matcher | None = None
 
     def general(document: Mapping[str, Any]) -> bool:

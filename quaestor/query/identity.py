@@ -1,8 +1,8 @@
-"""Bytes that say what a query asks for: equal for queries that differ only in how they are written.
+"""Identity of a query as bytes: equal for queries that differ only in how they are written.
 
-Every part is written with its kind and its length, so different trees never share an encoding. Values that compare as
-equal are written alike (1, 1.0 and Decimal128("1")), except inside operators whose operand is itself a language
-(`$expr`, `$jsonSchema`), where the types count.
+Every part is written with its kind and its length, so different trees never share an encoding. Equal values are written
+alike (1, 1.0 and Decimal128("1")), except inside operators whose operand is itself a language (`$expr`, `$jsonSchema`), where
+the types count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS: Final[dict[type, bytes]] = {Conjunction: b"&", Disjunction: b"|", Negati
 
 
 def identity(node: Node) -> bytes:
-    """A digest of what the tree means, 16 bytes, the same in every process. The node must be normalised."""
+    """Return a digest of the tree's meaning, 16 bytes, the same in every process. The node must be normalised."""
     return digest(_encode(node))
 
 
@@ -51,24 +51,24 @@ def encode_constant(value: bool) -> bytes:
 
 
 def encode_members(kind: type[Conjunction] | type[Disjunction] | type[Negation], encodings: Iterable[bytes]) -> bytes:
-    """A node over others that are already encoded, in the order given."""
+    """Return the encoding of a node over encoded members, in the order given."""
     return _joined(_KINDS[kind], encodings)
 
 
 def encode_predicate(predicate: Predicate, inner: bytes | None = None) -> bytes:
-    """The encoding of a predicate.
+    """Return the encoding of a predicate.
 
     inner: the encoding of the node that is the operand of an `$elemMatch`."""
     return encode_operand(encode_place(predicate), predicate, inner)
 
 
 def encode_place(predicate: Predicate) -> bytes:
-    """The beginning of a predicate's encoding: where its operand stands."""
+    """Return the beginning of a predicate's encoding: the place of its operand."""
     return b"p" + _parts((predicate.path.encode(), predicate.operator.encode(), predicate.elements.encode()))
 
 
 def encode_operand(place: bytes, predicate: Predicate, inner: bytes | None = None) -> bytes:
-    """The encoding of a predicate, from its beginning.
+    """Return the encoding of a predicate, from its beginning.
 
     inner: see encode_predicate()."""
     operand = _operand(predicate) if inner is None else inner
@@ -86,7 +86,7 @@ def _operand(predicate: Predicate) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """A BSON value as bytes, equal for equal values."""
+    """Return a BSON value as bytes, equal for equal values."""
     if value.__class__ is int:
         digits = b"n%d" % value
         return b"(3:n%d%d:%b;" % (NUMBER, len(digits), digits)
@@ -117,7 +117,7 @@ def _number(value: float | Decimal) -> str:
     # A number with a huge exponent stays in scientific notation: as an integer it would have thousands of digits.
     if -_AS_INTEGER < value < _AS_INTEGER and value == int(value):
         return str(int(value))
-    if isinstance(value, Decimal) and value != float(value):  # 0.1 as Decimal128 is another number than 0.1 as double
+    if isinstance(value, Decimal) and value != float(value):  # 0.1 as Decimal128 differs from 0.1 as double
         return f"d{value.normalize(DECIMAL)}"
     return repr(float(value))
 

@@ -1,9 +1,9 @@
 """Normalisation: one tree for all ways to write the same query, with exactly the same matches.
 
-What changes: nested conjunctions (and disjunctions) become one, members are sorted by their encoding and duplicates go,
-an `$in` of one value becomes `$eq`, of none becomes nothing; comparisons with null that can only mean equality become
-it; constants and double negations are folded. What does not: predicates on the same path stay separate, because on an
-array different elements may satisfy them.
+Changes: nested conjunctions (and disjunctions) become one, members are sorted by their encoding, and duplicates go. An `$in` of
+one value becomes `$eq`, of none becomes nothing. Comparisons with null that can only mean equality become equality. Constants
+and double negations are folded.
+Predicates on the same path stay separate, because on an array different elements may satisfy them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from quaestor.query.bson_order import order_key
 from quaestor.query.identity import digest, encode_constant, encode_members, encode_predicate
 
 _Encoded = tuple[Node, bytes]
-"""A normalised node and its encoding, which the node above it needs for sorting and then for its own."""
+"""A normalised node and its encoding, which the parent node needs for sorting and then for its own."""
 
 _TRUE: _Encoded = (Constant(True), encode_constant(True))
 _FALSE: _Encoded = (Constant(False), encode_constant(False))
 
 
 def normalise(node: Node) -> Node:
-    """The canonical form: normalising it again changes nothing. O(n log n) in the size of the filter."""
+    """Return the canonical form: normalising it again changes nothing. O(n log n) in the size of the filter."""
     return _normalised(node)[0]
 
 
 def normalise_and_identify(node: Node) -> tuple[Node, bytes]:
-    """The canonical form and its identity, for little more than the one."""
+    """Return the canonical form and its identity, for little more than the cost of the form."""
     normal, encoding = _normalised(node)
     return normal, digest(encoding)
 

@@ -1,7 +1,7 @@
 """Packages of extras that parts of the query language need: text search, geography, functions of decimals.
 
-A package is loaded at its first use. Where it is absent, or in another version than the one that computes as mongod does, a query
-that needs it is widened: its compilation raises UnsupportedQueryError with the remedy.
+A package is loaded at its first use. A query is widened if its package is absent, or in a version with other results than
+mongod's: its compilation raises UnsupportedQueryError with the remedy.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class OptionalPart:
 
     module: loaded at the first use of a name.
     extra: of Quaestor's distribution.
-    needs: the part of the query language, the beginning of the reason.
-    distributions: each with its only right version, or None if any version computes as mongod does.
+    needs: the part of the query language, for the beginning of the reason.
+    distributions: each with its only right version, or None if every version has mongod's results.
     """
 
     def __init__(self, module: str, *, extra: str, needs: str, distributions: Mapping[str, str | None]) -> None:
@@ -30,7 +30,7 @@ class OptionalPart:
         self._complete = False
 
     def require(self) -> None:
-        """Require the packages, without loading them. Raises UnsupportedQueryError where one is absent or of another version."""
+        """Check the packages, without loading them. Raises UnsupportedQueryError if one is absent or of another version."""
         if self._complete:
             return
         remedy = f"pip install 'quaestor[{self._extra}]'"
@@ -62,6 +62,6 @@ s2: Final = OptionalPart("s2geometry", extra="geo", needs="a geographic query", 
 stop_words: Final = OptionalPart(
     "stop_words", extra="text", needs="$text", distributions={"stop-words": "2018.7.23", "snowballstemmer": "1.2.1"}
 )
-"""Lists of stop words; with them the stemmers that mongod has, Snowball's of 2015."""
+"""Lists of stop words, and mongod's stemmers: Snowball's of 2015."""
 libmp: Final = OptionalPart("mpmath.libmp", extra="decimal", needs="trigonometry", distributions={"mpmath": None})
 """Functions of Decimal128. Most trigonometry is of doubles, but any record may hold a decimal."""

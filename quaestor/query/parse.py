@@ -1,8 +1,8 @@
-"""Parsing of a filter, as pymongo takes it, to the tree of `ast.py`, refusing what mongod refuses.
+"""Parsing of a filter, in pymongo's form, to the tree of `ast.py`, refusing everything that mongod refuses.
 
-mongod's rules in short: a key that starts with a dollar sign is a document operator; any other is a path, whose value
-is either a document of field operators (decided by its first key, see `shape.py`), a regular expression to be matched,
-or a value to be equal to. Manual: Query and Projection Operators.
+mongod's rules in short: a key that starts with a dollar sign is a document operator; any other key is a path. Its value is a
+document of field operators (decided by its first key, see `shape.py`), a regular expression to match, or a value to equal.
+Manual: Query and Projection Operators.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from quaestor.query.regex import Pattern
 from quaestor.query.shape import as_filter, is_expression
 
 DEEPEST: Final = 199
-"""How deep a filter may be nested: documents and arrays may be 200 deep in BSON, and the command is one level itself."""
+"""Deepest nesting of a filter: documents and arrays may be 200 deep in BSON, and the command itself is one level."""
 LONGEST_PATH: Final = 180
-"""Components of a path."""
+"""Most components of a path."""
 _NESTING: Final = (Mapping, list, tuple)
 _DBREF_FIELDS: Final = frozenset({"$ref", "$id", "$db"})
 
 
 def parse(source: Any) -> Node:
-    """The filter as a tree, not yet normalised.
+    """Return the filter as a tree, not yet normalised.
 
     Raises:
-        MalformedQueryError: mongod would refuse the filter; the message says why.
+        MalformedQueryError: mongod would refuse the filter; the message gives the reason.
         UnsupportedQueryError: mongod would accept it, but it cannot be evaluated here.
     """
     if not isinstance(source, Mapping):

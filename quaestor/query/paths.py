@@ -1,12 +1,12 @@
 """The values that a dotted path reaches in a document, by the rules of mongod's matcher.
 
-A path is walked through embedded documents. At an array on the way every element that is a document is entered, and a
-component that is an array index also selects that element. At an array in the last place the elements are reached one
-by one and then the array itself (`whole_arrays=True`: the array itself only, for `$size` and `$elemMatch`).
+A path leads through embedded documents. In an array on the way every element that is a document is entered. A component that is
+an array index also selects that element. In an array at the end the elements are reached one by one, and then the array itself.
+With `whole_arrays=True` only the array itself is reached, for `$size` and `$elemMatch`.
 
-What is not there is reached too, as MISSING: a predicate on a missing field is asked about MISSING, exactly once for a
-document and once for each embedded document of an array that lacks the field. Elements that are neither documents nor
-selected by index are passed over. The manual describes this under "Query an Array of Embedded Documents".
+An absent field is reached as MISSING. The predicate is evaluated on MISSING once for a document, and once for each embedded
+document of an array that lacks the field. Elements that are neither documents nor selected by index are skipped. The manual
+describes this under "Query an Array of Embedded Documents".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_INDEX: Final = -1
 
 
 def split(path: str) -> Parts:
-    """The path's components. The empty path names the field whose name is empty."""
+    """Return the path's components. The empty path names the field whose name is empty."""
     return tuple(path.split("."))
 
 
@@ -39,7 +39,7 @@ def is_document(value: Any) -> bool:
 
 
 def as_document(value: Any) -> Mapping[str, Any]:
-    """An embedded document as a mapping: a DBRef is what it was decoded from; an array is keyed by position."""
+    """Return an embedded document as a mapping: a DBRef as its original document, an array keyed by position."""
     kind = value.__class__
     if kind is dict:
         return value  # type: ignore[no-any-return]
@@ -51,9 +51,9 @@ def as_document(value: Any) -> Mapping[str, Any]:
 
 
 def reached(document: Mapping[str, Any], path: str, *, whole_arrays: bool = False) -> list[Any]:
-    """Every value that `path` reaches, in mongod's order; MISSING among them where the field is not there.
+    """Return every value that `path` reaches, in mongod's order, with MISSING where the field is absent.
 
-    whole_arrays: an array in the last place is reached as one value, its elements are not.
+    whole_arrays: an array at the end is reached as one value, its elements are not.
     """
     values: list[Any] = []
 
@@ -66,7 +66,7 @@ def reached(document: Mapping[str, Any], path: str, *, whole_arrays: bool = Fals
 
 
 def any_reached(document: Any, parts: Parts, test: Test, whole_arrays: bool) -> bool:
-    """Whether `test` holds for any value reached; stops at the first that does. O(values reached)."""
+    """Whether `test` holds for any value reached; stops at the first that passes. O(values reached)."""
     last = len(parts) - 1
     value: Any = document
     for position, name in enumerate(parts):
@@ -108,16 +108,16 @@ def _any_in_array(array: list[Any], rest: Parts, test: Test, whole_arrays: bool)
 
 
 def _array_index(name: str) -> int:
-    """The position that a component selects, or -1: "0", "10", but not "01"."""
+    """Return the position that a component selects, or -1: "0", "10", but not "01"."""
     if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0"):
         return int(name)
     return _NO_INDEX
 
 
 def matcher(path: str, test: Test, *, whole_arrays: bool = False) -> Matcher:
-    """A function of the document: does `test` hold for any value that `path` reaches?
+    """Return a function of a document: whether `test` holds for any value that `path` reaches.
 
-    Documents without arrays on the path take the short way; the rest go through `any_reached`.
+    Documents without arrays on the path take the short way; all others go through `any_reached`.
     """
     parts = split(path)
     if len(parts) == 1:

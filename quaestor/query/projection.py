@@ -1,4 +1,4 @@
-"""Projection of rows, by `$project` or a find: which fields of a row are shown, hidden or computed.
+"""Projection of rows, by `$project` or a find: the shown, hidden and computed fields of a row.
 
 Manual: $project; Project Fields to Return from Query. Fields below arrays are shown or hidden in every element. Fields
 are computed on the first level only; computed dotted paths, `$slice`, `$elemMatch`, `$meta` and positions are refused.
@@ -23,18 +23,18 @@ Values = Mapping[str, Any] | None
 Step = Callable[[Document, Values], Document | None]
 """A row function with variables."""
 Tree = dict[str, Any]
-"""Field names; below each another tree, or None: the whole field."""
+"""Field names, each with another tree below, or None: the whole field."""
 
 _OF_FIND_ALONE: Final = frozenset({"$slice", "$elemMatch", "$meta"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """Projection taken apart.
+    """A parsed projection.
 
     on, off: paths that are switched.
     computed: paths with their expressions.
-    with_id: what is said of _id, None: nothing.
+    with_id: the switch of _id; None: there is none.
     """
 
     on: list[str]
@@ -44,7 +44,7 @@ class _Parsed:
 
 
 def projection(specification: Mapping[str, Any], variables: Collection[str] = ()) -> Step:
-    """Compile a projection: what a row looks like through it. Raises MalformedQueryError or UnsupportedQueryError."""
+    """Compile a projection to a function of rows. Raises MalformedQueryError or UnsupportedQueryError."""
     parsed = _parse(specification)
     if parsed.off and (parsed.on or parsed.computed):
         raise MalformedQueryError(f"a projection cannot both show and hide fields: {specification!r}")
@@ -57,7 +57,7 @@ def projection(specification: Mapping[str, Any], variables: Collection[str] = ()
 
 
 def exclusion(paths: Collection[str]) -> Step:
-    """Compile an `$unset`: the row without these fields."""
+    """Compile an `$unset` to a function that returns the row without these fields."""
     tree = _tree(paths)
 
     def excluded(row: Document, values: Values) -> Document | None:

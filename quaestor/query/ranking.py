@@ -1,6 +1,6 @@
-"""The order that a filter itself gives: by distance for `$near`, by score for `$text` (if sorted by `{$meta: "textScore"}`).
+"""The order of a filter itself: by distance for `$near`, by score for `$text` (if sorted by `{$meta: "textScore"}`).
 
-Among equals mongod's order is its own business.
+mongod's order among equals is undefined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rank = Callable[[Mapping[str, Any]], float]
 
 
 def rank_key(root: Node) -> Rank | None:
-    """A function of a matching document for `sorted`: smaller comes first. None if the filter gives no order.
+    """Return a sort key of a matching document: smaller comes first. None if the filter gives no order.
 
     root: of a compiled query. By distance if the filter has `$near`, which mongod does not allow beside `$text`.
     """

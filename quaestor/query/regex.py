@@ -1,12 +1,12 @@
-"""Regular expressions from queries: matched as mongod 6.0 would (PCRE, UTF-8), in time linear in the text.
+"""Regular expressions from queries: matched like mongod 6.0 (PCRE, UTF-8), in time linear in the text.
 
-The pattern is translated for RE2, whose time is linear whatever the pattern. Look-around, back references, atomic and
-possessive groups, which RE2 does not have, run on the `regex` engine with a time limit; when it is reached the answer is
-unknown and UncertainMatchError is raised. Plain literals and anchored literals need no engine at all, and patterns
-without groups and repetition run on Python's own.
+The pattern is translated for RE2, whose time is linear for every pattern. RE2 lacks look-around, back references, atomic and
+possessive groups. Patterns with these run on the `regex` engine with a time limit; at the limit the result is unknown and
+UncertainMatchError is raised. Plain literals and anchored literals need no engine, and patterns without groups and repetition
+run on Python's own.
 
-A pattern comes from whoever may ask: nothing is compiled that is too large (`pcre.pieces.LARGEST_WORK`, `allowance`), and what is
-compiled lies within a budget (`compiled_patterns`).
+A pattern may come from a stranger. Therefore no pattern is compiled that is too large (`pcre.pieces.LARGEST_WORK`, `allowance`),
+and compiled patterns lie within a budget (`compiled_patterns`).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from quaestor.query.pcre.translation import Translation
 _LETTERS: Final = frozenset("imsxu")
 _STEPS_PER_CHARACTER: Final = 5
 _SMALL_WORK: Final = 200
-"""Up to here a plain pattern goes to Python's own engine, and belongs to whoever holds it."""
+"""Largest plain pattern that runs on Python's own engine; its owner keeps it, outside the budget."""
 _BYTES: Final = 2_000
 _BYTES_PER_CHARACTER: Final = 8
-"""Of what is known of a pattern: its source, its prefix, a small engine."""
+"""Bytes per character that are kept of a pattern: its source, its prefix, a small engine."""
 _MOST_BYTES: Final = 32_764
-"""Of a pattern, in PCRE as mongod uses it."""
+"""Longest pattern in bytes, in PCRE as mongod uses it."""
 _TEXT: Final = re.compile(r"[A-Za-z0-9 _-]+")
-"""A pattern without anything that means more than itself."""
+"""Patterns without special characters."""
 _ENGINE_BYTES: Final = 16_000
 _RE2_BYTES_PER_STEP: Final = 200
-"""For its program and for the automaton that grows while it is used; it is told to keep to that."""
+"""Bytes for RE2's program and for its automaton, which grows in use; RE2 is limited to them."""
 _BOUNDED_BYTES_PER_STEP: Final = 300
 
 
 ENGINES: Final[WithinBytes[Any]] = WithinBytes(budget_bytes=ENGINES_BYTES)
-"""Compiled engines, by what they are for."""
+"""Compiled engines, by their purpose and pattern."""
 
 Found = Callable[[str], bool]
 
@@ -59,8 +59,8 @@ class Pattern:
     source, options: as written in the query.
     prefix: every string that matches starts with this; "" if nothing is known. (Stored regular expressions can match
         as well: `$regex` also holds for a stored value that is the same expression.)
-    found: is the pattern found in a string? Raises UncertainMatchError when the bounded engine ran out of time.
-    bounded: the bounded engine may be asked.
+    found: decides whether the pattern occurs in a string. Raises UncertainMatchError when the bounded engine ran out of time.
+    bounded: the bounded engine may be used.
     required: every string that matches holds one of these; empty: nothing is known.
     work: steps of its program.
     """
@@ -75,7 +75,7 @@ class Pattern:
 
     @staticmethod
     def of_value(value: Any, options: str | None = None) -> Pattern:
-        """The pattern of a regex value (bson.Regex or re.Pattern) or a string. Raises like `pattern`."""
+        """Return the pattern of a regex value (bson.Regex or re.Pattern) or a string. Raises like `pattern`."""
         if isinstance(value, str):
             return pattern(value, options or "")
         source = value.pattern.decode() if isinstance(value.pattern, bytes) else value.pattern
@@ -86,7 +86,7 @@ _PATTERNS: Final[WithinBytes[Pattern]] = WithinBytes(budget_bytes=PATTERNS_BYTES
 
 
 def pattern(source: str, options: str) -> Pattern:
-    """Compile, or find what was compiled before.
+    """Compile a pattern, or return the compiled one.
 
     Raises:
         MalformedQueryError: PCRE would not compile it, or an option is unknown.
@@ -99,7 +99,7 @@ def pattern(source: str, options: str) -> Pattern:
 
 
 def bounded_engine(source: str, options: str) -> BoundedEngine:
-    """The bounded engine for a pattern that `pattern` took: it tells where it is found, and what its groups captured."""
+    """Return the bounded engine for a pattern that `pattern` accepted: it finds the position and the groups of a match."""
 
     def make() -> tuple[BoundedEngine, int]:
         translation = translate(source, _switched(options))
@@ -110,7 +110,7 @@ def bounded_engine(source: str, options: str) -> BoundedEngine:
 
 
 def _made(source: str, options: str) -> tuple[Pattern, int]:
-    """A pattern with its bytes, its engines apart. What is too large is refused before anything is compiled."""
+    """Return a pattern with its bytes, without its engines. A pattern that is too large is refused before compiling."""
     if unknown := set(options) - _LETTERS:
         raise MalformedQueryError(f"invalid option {''.join(sorted(unknown))!r} of regular expression {source!r}")
     if "\0" in source:
@@ -118,7 +118,7 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
     if len(source.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
         raise MalformedQueryError(f"a regular expression of more than {_MOST_BYTES:,} bytes")
     if len(source) > LONGEST and not {"i", "x"} & set(options) and _TEXT.fullmatch(source):
-        # Nothing is translated or compiled for it, so its length is nobody's concern.
+        # No engine is compiled for it, so its length does not matter.
         held = _BYTES + _BYTES_PER_CHARACTER * len(source)
         required = (RequiredText(source[:LONGEST_REQUIRED]),)
         return Pattern(source, options, "", lambda value: source in value, False, required, work=0), held
@@ -138,7 +138,7 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
 
 
 def _work(source: str, steps: int) -> int:
-    """What a pattern costs to compile, in steps: to read a character costs as much as several steps."""
+    """Return the steps to compile a pattern: reading one character costs as much as several steps."""
     return steps + _STEPS_PER_CHARACTER * len(source)
 
 
@@ -149,7 +149,7 @@ def _switched(options: str) -> Options:
 
 
 class _Search:
-    """Search by an engine that lies in the cache, and is compiled again when it had to leave that."""
+    """Search by an engine in the cache, which is compiled again after it was dropped."""
 
     __slots__ = ("_name", "_options", "_source")
 
@@ -163,7 +163,7 @@ class _Search:
         return found
 
     def ready(self) -> None:
-        """Compile it, to see that it can be. Raises UnsupportedQueryError."""
+        """Compile the engine as a check. Raises UnsupportedQueryError."""
         ENGINES.get(self._name, self._compile)
 
     def _compile(self) -> tuple[Found, int]:
@@ -171,7 +171,7 @@ class _Search:
 
 
 def _literal(translation: Translation) -> Found | None:
-    """A search without an engine, for patterns that are just text."""
+    """Return a search without an engine, for patterns that are plain text."""
     if not translation.only_prefix:
         return None
     text = translation.prefix
@@ -185,14 +185,14 @@ def _literal(translation: Translation) -> Found | None:
 
 
 def _plain(translation: Translation) -> Found | None:
-    """A search by Python's own engine, for what is small and has nothing to backtrack into: it is linear too, and far quicker
+    """Return a search by Python's own engine, for small patterns without backtracking: it is linear for them, and far quicker
     to call."""
     if not translation.plain or translation.work > _SMALL_WORK:
         return None
     try:
         plain = re.compile(translation.full).search
     except re.error:
-        return None  # \p, which it does not know
+        return None  # \p, which Python's engine does not support
     return lambda value: plain(value) is not None
 
 
@@ -201,7 +201,7 @@ def _may_ask_bounded(translation: Translation) -> bool:
 
 
 def _engine(translation: Translation) -> tuple[Found, int]:
-    """A search, and its bytes."""
+    """Return a search, and its bytes."""
     bounded_bytes = _ENGINE_BYTES + _BOUNDED_BYTES_PER_STEP * translation.work
     linear_bytes = _ENGINE_BYTES + _RE2_BYTES_PER_STEP * translation.work
     search = None if translation.linear is None else _linear(translation.linear, max_bytes=linear_bytes)
@@ -221,7 +221,7 @@ def _engine(translation: Translation) -> tuple[Found, int]:
 
 
 def _linear(text: str, *, max_bytes: int) -> Callable[[bytes], Any] | None:
-    """RE2's search; None: a repetition or a program beyond its limits."""
+    """Return RE2's search; None: a repetition or a program beyond RE2's limits."""
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
@@ -231,7 +231,7 @@ def _linear(text: str, *, max_bytes: int) -> Callable[[bytes], Any] | None:
     except re2.error:
         return None
     finally:
-        re2.purge()  # it would keep the last 128, however large
+        re2.purge()  # otherwise it keeps the last 128, however large
     return search
 
 

@@ -1,4 +1,4 @@
-"""Pipeline stages that make one row of one row, or filter it: `$match`, `$project`, `$addFields` and their kin.
+"""Pipeline stages that map one row to one row, or filter rows: `$match`, `$project`, `$addFields` and their kin.
 
 Manual: Aggregation Stages. `$addFields` sets fields of the first level only.
 """
@@ -18,15 +18,15 @@ from quaestor.query.projection import Step, Values, exclusion, projection
 
 
 def is_row_stage(name: str) -> bool:
-    """Whether the stage looks at every row by itself."""
+    """Whether the stage treats every row by itself."""
     return name in _STAGES
 
 
 def step(name: str, argument: Any, variables: Collection[str] = ()) -> Step:
-    """Compile such a stage.
+    """Compile a row stage.
 
     name, argument: of the stage.
-    variables: those that its expressions may use.
+    variables: names that its expressions may use.
 
     Raises MalformedQueryError if mongod would refuse it, UnsupportedQueryError if it is not maintained.
     """
@@ -34,19 +34,19 @@ def step(name: str, argument: Any, variables: Collection[str] = ()) -> Step:
 
 
 def row_function(name: str, argument: Any) -> Callable[[Document], Document | None]:
-    """Compile such a stage where no variables are about."""
+    """Compile a row stage without variables."""
     compiled = step(name, argument)
     return lambda row: compiled(row, None)
 
 
 def filter_of(filters: Sequence[Document]) -> Document:
-    """One filter that holds where all of these do."""
+    """Return one filter that holds where all of these hold."""
     some = [condition for condition in filters if condition]
     return {"$and": some} if len(some) > 1 else some[0] if some else {}
 
 
 def conditions(filter_: Any) -> Iterator[Document]:
-    """The conditions of a filter, all of which must hold."""
+    """Iterate over the conditions of a filter, all of which must hold."""
     if not isinstance(filter_, Mapping):
         raise MalformedQueryError(f"the argument of $match must be a document, not {filter_!r}")
     for name, operand in filter_.items():

@@ -1,7 +1,7 @@
 """The kind of a filter's value: a plain value, or a document of operators.
 
-mongod decides by the first key: `{a: {$gt: 1}}` holds operators, `{a: {b: 1, $gt: 1}}` is an embedded document to be
-compared. A document with `$ref` and `$id` is a DBRef and therefore a value, wherever its keys stand.
+mongod decides by the first key: `{a: {$gt: 1}}` holds operators, `{a: {b: 1, $gt: 1}}` is an embedded document to
+compare with. A document with `$ref` and `$id` is a DBRef and therefore a value, wherever its keys stand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bson import DBRef
 
 
 def as_filter(value: Any) -> Mapping[str, Any] | None:
-    """The value as a document that can be read as a filter; None if it is not a document. DBRefs are documents."""
+    """Return the value as a document that can be read as a filter; None if it is not a document. DBRefs are documents."""
     if isinstance(value, DBRef):
         return value.as_doc()
     return value if isinstance(value, Mapping) else None

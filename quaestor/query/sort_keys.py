@@ -1,8 +1,8 @@
-"""The rows of values that a document offers for a sort by several paths, one of which counts: the first in the order.
+"""The rows of values of a document in a sort by several paths. The first row in the order counts.
 
-Without arrays there is one row. An array gives one row for each element, and all paths that go through it take their
-values from the same element; two different arrays cannot be combined, mongod fails on them. This is how a compound
-multikey index would see the document, which is why sorting with and without an index agree.
+Without arrays there is one row. An array gives one row for each element, and all paths through it take their values from the
+same element; mongod fails on paths through two different arrays. A compound multikey index treats the document the same way, so
+sorting with and without an index agree.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from quaestor.query.bson_order import MISSING
 from quaestor.query.paths import Parts, as_document, is_array, is_document
 
 _EMPTY_ARRAY: Final = MISSING
-"""An empty array sorts below null, where nothing else of a stored document can be."""
+"""The place of an empty array: below null, where no other stored value sorts."""
 _DONE: Final[Parts] = ()
 
 
 class _Indexed:
-    """What a path's next component selects by position in the array being expanded."""
+    """The value that a path's next component selects by position in the array being expanded."""
 
     __slots__ = ("chosen", "rest", "value")
 
@@ -31,7 +31,7 @@ class _Indexed:
 
 
 def rows(document: Mapping[str, Any], paths: Sequence[Parts]) -> Iterator[list[Any]]:
-    """The rows of values that a document is sorted by: one value per path in each row. At least one row.
+    """Iterate over the rows of values that a document is sorted by: one value per path in each row. At least one row.
 
     Raises:
         MalformedQueryError: two paths go through different arrays, or a component is both a position and a field name.
@@ -74,7 +74,7 @@ def _expand(
 
 
 def _next(document: Mapping[str, Any], parts: Parts, indexed: _Indexed | None) -> tuple[Any, Parts, bool]:
-    """The value at the path or the first array along it, what is left of the path, and whether it is an array that was
+    """Return the value at the path or the first array along it, and the rest of the path. The flag tells an array that was
     chosen by its position in another array."""
     if parts[0] in document:
         if indexed is not None:

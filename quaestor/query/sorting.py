@@ -1,7 +1,7 @@
-"""The order that mongod returns documents in. Manual: cursor.sort(), Comparison/Sort Order.
+"""The order in which mongod returns documents. Manual: cursor.sort(), Comparison/Sort Order.
 
-Values of all types are ordered by `bson_order`; a missing field sorts as null. From an array the least element counts,
-descending the greatest; an empty array is below null. `sort_keys.py` says how several fields of one array go together.
+Values of all types are ordered by `bson_order`; a missing field sorts as null. Of an array the least element counts,
+descending the greatest; an empty array is below null. `sort_keys.py` describes how several fields of one array combine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEEPEST: Final = 200
 
 @total_ordering
 class Descending:
-    """An order key that compares the other way round."""
+    """An order key that compares in reverse."""
 
     __slots__ = ("key",)
 
@@ -49,7 +49,7 @@ class Descending:
 
 
 def sort_documents(documents: Iterable[Document], sort: Any, *, by_id: bool = False) -> list[Document]:
-    """The documents in the order of `sort`; equal ones stay in the order given, or are ordered by `_id` (by_id).
+    """Return the documents in the order of `sort`; equal ones keep their order, or are ordered by `_id` (by_id).
 
     sort: ((path, 1 | -1), ...), a list of such pairs, or a mapping; empty: only by_id applies. O(n log n).
 
@@ -61,7 +61,8 @@ def sort_documents(documents: Iterable[Document], sort: Any, *, by_id: bool = Fa
 
 
 def sort_key(document: Mapping[str, Any], sort: Any, *, by_id: bool = False) -> SortKey:
-    """The document's place in the order: `sort_key(a, s) < sort_key(b, s)` iff a comes before b. Raises as `sort_documents`."""
+    """Return the document's place in the order: `sort_key(a, s) < sort_key(b, s)` iff a comes before b. Raises as
+    `sort_documents`."""
     try:
         function = _prepared(sort, by_id)
     except TypeError:  # a list, or a {$meta: ...}
@@ -70,7 +71,7 @@ def sort_key(document: Mapping[str, Any], sort: Any, *, by_id: bool = False) -> 
 
 
 def sort_key_function(sort: Any, *, by_id: bool = False) -> Callable[[Mapping[str, Any]], SortKey]:
-    """`sort_key` for one sort, prepared: what to keep where many documents are placed. Raises as `sort_documents`."""
+    """Return `sort_key` prepared for one sort, for placing many documents. Raises as `sort_documents`."""
     return _function(parse_sort(sort), by_id)
 
 
@@ -80,7 +81,7 @@ def _prepared(sort: Any, by_id: bool) -> Callable[[Mapping[str, Any]], SortKey]:
 
 
 def parse_sort(sort: Any) -> tuple[tuple[str, int], ...]:
-    """((path, 1 or -1), ...) from what find, aggregate or pymongo take as a sort. Raises as `sort_documents`."""
+    """Return ((path, 1 or -1), ...) from a sort of find, aggregate or pymongo. Raises as `sort_documents`."""
     if not sort:
         return ()
     pairs: Sequence[tuple[Any, Any]] = tuple(sort.items()) if isinstance(sort, Mapping) else tuple(sort)
@@ -122,7 +123,7 @@ def _function(sort: tuple[tuple[str, int], ...], by_id: bool) -> Callable[[Mappi
 
 
 def _nested(paths: tuple[Parts, ...], ascending: tuple[bool, ...]) -> Callable[[Mapping[str, Any]], SortKey]:
-    """Walks embedded documents as long as there is nothing else on the way."""
+    """Return a sort key that goes through embedded documents, and falls back at anything else on the way."""
     columns = tuple((parts[:-1], parts[-1], up) for parts, up in zip(paths, ascending, strict=True))
 
     def key(document: Mapping[str, Any]) -> SortKey:
@@ -146,7 +147,7 @@ def _nested(paths: tuple[Parts, ...], ascending: tuple[bool, ...]) -> Callable[[
 def _flat(
     fields: tuple[tuple[str, bool], ...], paths: tuple[Parts, ...], ascending: tuple[bool, ...]
 ) -> Callable[[Mapping[str, Any]], SortKey]:
-    """Without dots there is nothing to walk, and without arrays nothing to choose."""
+    """Return a sort key for paths without dots, which falls back at arrays."""
 
     def key(document: Mapping[str, Any]) -> SortKey:
         parts: list[Any] = []

@@ -1,7 +1,7 @@
 """`$sum`, `$avg`, `$min`, `$max`, `$stdDevPop`, `$stdDevSamp` over their operands, or over one array.
 
-A single operand that is an array stands for its elements; among several operands an array is just a value. What is not
-a number does not count, in `$min` and `$max` null and missing do not.
+A single operand that is an array stands for its elements; among several operands an array is an ordinary value. Only numbers
+count; in `$min` and `$max` all values except null and missing count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quaestor.query.expressions.numeric import DECIMAL, DoubleDouble, decimal128
 
 
 def elements_or_operands(values: Iterable[Any]) -> Sequence[Any]:
-    """The elements of a single operand that is an array, else the operands."""
+    """Return the elements of a single operand that is an array, else the operands."""
     operands = list(values)
     if len(operands) == 1 and is_array(operands[0]):
         elements: Sequence[Any] = operands[0]
@@ -29,7 +29,7 @@ def elements_or_operands(values: Iterable[Any]) -> Sequence[Any]:
 
 
 def _numbers(values: Iterable[Any]) -> tuple[str, list[Any]]:
-    """(widest type, the numbers)."""
+    """Return (widest type, the numbers)."""
     numbers, kinds = [], []
     for value in elements_or_operands(values):
         kind = kind_of(value)
@@ -53,7 +53,7 @@ def _avg(values: Iterable[Any]) -> Any:
 
 
 def _extreme(sign: int) -> Callable[[Scope], Function]:
-    """sign: 1 for `$max`, -1 for `$min`. Of equal values the first wins."""
+    """Return the accumulator with this sign: 1 for `$max`, -1 for `$min`. Of equal values the first wins."""
 
     def make(scope: Scope) -> Function:
         key = scope.order_key
@@ -74,7 +74,7 @@ def _extreme(sign: int) -> Callable[[Scope], Function]:
 
 
 def _standard_deviation(less: int) -> Function:
-    """less: subtracted from the count, 1 for a sample. Welford's algorithm, in doubles."""
+    """Return a standard deviation by Welford's algorithm, in doubles. less: subtracted from the count, 1 for a sample."""
 
     def deviation(values: Iterable[Any]) -> Any:
         count, mean, squares = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""`$add`, `$subtract`, `$multiply`, `$divide`, `$mod`: over all numeric types, and dates where they make sense.
+"""`$add`, `$subtract`, `$multiply`, `$divide`, `$mod`: over all numeric types, and over dates where mongod allows it.
 
 Null and missing make the result null, in operand order: `{$add: [null, "x"]}` is null, `{$add: ["x", null]}` fails.
 """
@@ -55,7 +55,7 @@ def _add(values: Iterable[Any]) -> Any:
 
 
 def total_of(kind: str, numbers: Sequence[Any]) -> Any:
-    """The sum of numbers in its type, the widest of theirs: an int grows into a long, both into a double on overflow."""
+    """Return the sum of numbers in the widest of their types: an int grows into a long, both into a double on overflow."""
     if kind in ("int", "long"):
         whole = sum(map(int, numbers))
         return integer(whole, kind) if fits_long(whole) else DoubleDouble(numbers).double()
@@ -65,7 +65,7 @@ def total_of(kind: str, numbers: Sequence[Any]) -> Any:
 
 
 def decimal_total(numbers: Sequence[Any]) -> Decimal:
-    """The sum where one of the numbers is a Decimal128: those are added apart from the others."""
+    """Return the sum where one of the numbers is a Decimal128: decimals are added apart from the others."""
     decimals = Decimal(0)
     for number in numbers:
         if isinstance(number, Decimal128):

@@ -24,7 +24,7 @@ from quaestor.query.expressions.numeric import as_int32
 from quaestor.query.expressions.strings import index_bounds
 
 _RANGE_LIMIT: Final = 1_000_000
-"""How many numbers a `$range` may hold; how many mongod allows depends on the memory it counts."""
+"""Longest `$range` in numbers; mongod's own limit depends on the memory that it counts."""
 
 
 def is_array(value: Any) -> bool:
@@ -32,7 +32,7 @@ def is_array(value: Any) -> bool:
 
 
 def none_for_missing(value: Any) -> Any:
-    """An array cannot hold missing; null takes its place."""
+    """Return null for missing, because an array cannot hold missing."""
     return None if value is MISSING else value
 
 
@@ -73,7 +73,7 @@ def _element_at(array: Any, index: Any) -> Any:
 
 
 def _end(position: int) -> Operator:
-    """`$first` and `$last`."""
+    """Return `$first` or `$last`."""
 
     def end(name: str, array: Any) -> Any:
         if is_nullish(array):
@@ -86,7 +86,7 @@ def _end(position: int) -> Operator:
 
 
 def _slice_operator(name: str, operand: Any, scope: Scope) -> Compiled:
-    """The array and the second operand are evaluated together; if one is null, a third is not."""
+    """Compile `$slice`: the array and the second operand are evaluated together; if one is null, a third is not evaluated."""
     operands = arguments_of(operand, scope)
     check_count(name, len(operands), 2, 3)
     if len(operands) == 2:
@@ -178,7 +178,7 @@ def _index_of_array(scope: Scope) -> Function:
 
 
 def _index_of_array_operator(name: str, operand: Any, scope: Scope) -> Compiled:
-    """A constant array is looked at beforehand, as mongod's optimiser does."""
+    """Compile `$indexOfArray`: a constant array is checked at compilation, as in mongod's optimiser."""
     operands = arguments_of(operand, scope)
     check_count(name, len(operands), 2, 4)
     array = operands[0]

@@ -12,7 +12,7 @@ DAY_MS: Final = 86_400_000
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01; day may lie outside its month."""
+    """Return the days from 1970-01-01; day may lie outside its month."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -20,7 +20,7 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a day counted from 1970-01-01."""
+    """Return (year, month, day) of a day counted from 1970-01-01."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -30,12 +30,12 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def civil(at_ms: int) -> tuple[int, int, int]:
-    """(year, month, day)."""
+    """Return (year, month, day)."""
     return civil_from_days(at_ms // DAY_MS)
 
 
 def clock(at_ms: int) -> tuple[int, int, int, int]:
-    """(hour, minute, second, millisecond)."""
+    """Return (hour, minute, second, millisecond)."""
     rest, millisecond = divmod(at_ms % DAY_MS, 1000)
     rest, second = divmod(rest, 60)
     hour, minute = divmod(rest, 60)
@@ -53,35 +53,35 @@ def days_in_month(year: int, month: int) -> int:
 
 
 def day_of_year(at_ms: int) -> int:
-    """1 to 366."""
+    """Return the day of the year, 1 to 366."""
     days = at_ms // DAY_MS
     return days - days_from_civil(civil_from_days(days)[0], 1, 1) + 1
 
 
 def day_of_week(at_ms: int) -> int:
-    """0 for Sunday to 6 for Saturday."""
+    """Return the day of the week, 0 for Sunday to 6 for Saturday."""
     return (at_ms // DAY_MS + 4) % 7
 
 
 def iso_day_of_week(at_ms: int) -> int:
-    """1 for Monday to 7 for Sunday."""
+    """Return the ISO day of the week, 1 for Monday to 7 for Sunday."""
     return day_of_week(at_ms) or 7
 
 
 def week_of_year(at_ms: int) -> int:
-    """0 to 53; weeks begin on Sundays, days before the first Sunday are in week 0."""
+    """Return the week of the year, 0 to 53; weeks begin on Sundays, days before the first Sunday are in week 0."""
     return (day_of_year(at_ms) - 1 + 7 - day_of_week(at_ms)) // 7
 
 
 def iso_week(at_ms: int) -> tuple[int, int]:
-    """(ISO 8601 year, week 1 to 53)."""
+    """Return (ISO 8601 year, week 1 to 53)."""
     thursday = at_ms // DAY_MS + 4 - iso_day_of_week(at_ms)
     year = civil_from_days(thursday)[0]
     return year, (thursday - days_from_civil(year, 1, 1)) // 7 + 1
 
 
 def days_from_iso(year: int, week: int, day: int) -> int:
-    """Days from 1970-01-01 of an ISO week date; week and day may lie outside their ranges."""
+    """Return the days from 1970-01-01 of an ISO week date; week and day may lie outside their ranges."""
     january_4 = days_from_civil(year, 1, 4)
     monday = january_4 - (iso_day_of_week(january_4 * DAY_MS) - 1)
     return monday + (week - 1) * 7 + day - 1

@@ -32,12 +32,12 @@ def _comparing(relation: Relation) -> Operator:
 
 
 def _plain_types(scope: Scope) -> tuple[type, ...]:
-    """Types of which Python's order is the BSON order: not strings where a collation orders them."""
+    """Return the types whose Python order is the BSON order: not strings where a collation orders them."""
     return (int, str) if scope.order_key is order_key else (int,)
 
 
 def _compared_with(relation: Relation, left: Compiled, known: Any, scope: Scope) -> Compiled:
-    """The usual case, a comparison with a constant, whose place in the order is looked up once."""
+    """Compile the usual case, a comparison with a constant: the constant's place in the order is looked up once."""
     evaluate_left, key, known_key = left.evaluate, scope.order_key, scope.order_key(known)
     plain = type(known) if type(known) in _plain_types(scope) else None
 

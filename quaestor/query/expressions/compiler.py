@@ -46,7 +46,7 @@ from quaestor.query.expressions.paths import compile_path
 
 
 class Expression(Protocol):
-    """A compiled expression: the value for a document and the variables around it; MISSING for missing."""
+    """A compiled expression: maps a document and its variables to a value; MISSING for missing."""
 
     def __call__(self, document: Mapping[str, Any], values: Mapping[str, Any] | None = None, /) -> Any: ...
 
@@ -93,19 +93,19 @@ def compile_expression(
 
     expression: as sent, with the types that pymongo encodes.
     variables: names that the surroundings define (`let` of a command or a `$lookup`), without dollar signs. The
-        function takes their values by these names; one that is left out is missing.
+        function takes their values by these names; an omitted variable is missing.
     order_key: how values compare; pass a collation's. Paths, conversions and case changes do not depend on it.
 
     The function is pure and may be called from many threads. A date it computes is a naive UTC datetime, or DatetimeMS
-    outside the years 1 to 9999; values it merely reads are returned as they are in the document, constants as they are in
-    the expression: do not change what it returns.
+    outside the years 1 to 9999. Values that it only reads come from the document or the expression itself: do not change the
+    result.
 
     Raises:
-        MalformedQueryError: mongod would refuse it: unknown operator, wrong arity, undefined variable, or a constant part
+        MalformedQueryError: mongod would refuse it: unknown operator, wrong arity, or undefined variable. Also a constant part
             that fails when mongod's optimiser folds it, whatever the documents are.
-        UnsupportedQueryError: it is valid but depends on more than the document, or on what this engine does not do.
+        UnsupportedQueryError: it is valid but depends on more than the document, or on a feature that this engine lacks.
     The function raises ExpressionError where mongod would fail the query on that document, UnsupportedQueryError or
-    UncertainMatchError where this engine cannot tell.
+    UncertainMatchError where this engine is not certain.
     """
     build, compiled, names = _compiled(expression, variables, order_key)
     if build.failures:
@@ -126,9 +126,9 @@ def compile_expression(
 
 
 def field_paths(expression: Any, *, variables: Collection[str] = ()) -> frozenset[str]:
-    """The dotted paths that the expression reads from the document, for projections and `explain`.
+    """Return the dotted paths that the expression reads from the document, for projections and `explain`.
 
-    "" stands for the whole document. A path covers what is below it; none is listed that another one covers.
+    "" stands for the whole document. A path covers everything below it, and covered paths are left out.
     Raises MalformedQueryError or UnsupportedQueryError as `compile_expression` does.
     """
     build, _, _ = _compiled(expression, variables, binary_order)
@@ -156,7 +156,7 @@ def _compiled(
 
 
 def _as_decoded(expression: Any) -> Any:
-    """The expression with the types that a driver decodes, so that a constant looks like a stored value."""
+    """Return the expression with the types that a driver decodes, so that a constant looks like a stored value."""
     try:
         return bson.decode(bson.encode({"": expression}, codec_options=_CODEC), _CODEC)[""]
     except (BSONError, OverflowError, TypeError, ValueError) as error:

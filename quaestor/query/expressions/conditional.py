@@ -1,7 +1,7 @@
-"""`$cond`, `$ifNull`, `$switch`: only the branch that is taken is evaluated.
+"""`$cond`, `$ifNull`, `$switch`: only the chosen branch is evaluated.
 
-mongod's optimiser decides on constant tests beforehand, and folds the branches it keeps: a constant that fails in one
-of those fails the query although no document would ever get there. What it drops from a `$switch` it does not fold.
+mongod's optimiser decides constant tests beforehand, and folds the branches that it keeps. A constant that fails in a kept branch
+fails the query, although no document would ever reach it. Dropped branches of a `$switch` are not folded.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _branches(written: Any, scope: Scope) -> list[_Branch]:
 
 
 def _reachable(branches: list[_Branch], scope: Scope) -> tuple[list[_Branch], Compiled | None]:
-    """The branches that depend on the document, and what a constantly true case makes the default."""
+    """Return the branches that depend on the document, and the default if a constantly true case decides it."""
     kept: list[_Branch] = []
     decided = None
     dropped: list[tuple[int, int]] = []

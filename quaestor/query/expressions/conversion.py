@@ -42,7 +42,7 @@ def _overflow(value: Any) -> ConversionError:
 
 
 def _whole(value: Any, least: int, most: int) -> int:
-    """The integer part of a double or Decimal128 within the bounds."""
+    """Return the integer part of a double or Decimal128 within the bounds."""
     exact = to_decimal(value) if isinstance(value, Decimal128) else value
     if exact != exact:
         raise ConversionError("Attempt to convert NaN value to integer type in $convert with no onError value")
@@ -138,11 +138,11 @@ _CONVERSIONS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
         "string": parse_decimal,
     },
 }
-"""Target type, then source type: how the value is converted. What is not here cannot be."""
+"""Conversions by target type, then source type. All other pairs cannot be converted."""
 
 
 def convert(value: Any, target: str) -> Any:
-    """value as the BSON type target. Raises ExpressionError."""
+    """Return the value as the BSON type target. Raises ExpressionError."""
     conversion = _CONVERSIONS.get(target, {}).get(kind_of(value))
     if conversion is None:
         raise ConversionError(
@@ -152,7 +152,7 @@ def convert(value: Any, target: str) -> Any:
 
 
 def _target(value: Any) -> str | None:
-    """The type that `to` names or numbers; None for null. Raises ExpressionError."""
+    """Return the type that `to` names or numbers; None for null. Raises ExpressionError."""
     if is_nullish(value):
         return None
     if is_string(value):

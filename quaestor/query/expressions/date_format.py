@@ -41,7 +41,7 @@ _PRINTERS: Final[Mapping[str, Callable[[int, int], str]]] = {
     "Z": lambda local, offset: _minutes_text(offset),
     "%": lambda local, offset: "%",
 }
-"""From the local time and the offset, both in milliseconds."""
+"""Printers by specifier letter, from the local time and the offset, both in milliseconds."""
 
 
 def _year_text(year: int) -> str:
@@ -70,7 +70,7 @@ READ: Final = "dGHLmMSuVYzZ%"
 
 
 def print_date(at_ms: int, form: str, local: Zone) -> str:
-    """The moment in that zone and format. Raises ExpressionError for years outside 0 to 9999 that would be printed."""
+    """Return the moment in that zone and format. Raises ExpressionError for a printed year outside 0 to 9999."""
     offset = local.offset_ms(at_ms)
     return "".join(
         _PRINTERS[piece[1]](at_ms + offset, offset) if piece[1] is not None else piece[2]
@@ -96,9 +96,9 @@ _READERS: Final[Mapping[str, str]] = {
 
 
 def read_date(text: str, form: str, local: Zone | None) -> int:
-    """The moment that a text in this format tells, in ms.
+    """Return the moment that a text in this format describes, in ms.
 
-    local: the zone it is in unless it says so itself.
+    local: the zone of a text that names none.
 
     Raises ConversionError if the text does not have the format, or is not a date.
     """
@@ -113,7 +113,7 @@ def read_date(text: str, form: str, local: Zone | None) -> int:
 
 
 def read_pattern(form: str) -> re.Pattern[str]:
-    """The expression of a format. Raises ConversionError for a specifier that is used twice."""
+    """Return the regular expression of a format. Raises ConversionError for a repeated specifier."""
     used: set[str] = set()
     pattern = ""
     for piece in _PIECE.finditer(form):
@@ -164,7 +164,7 @@ def _day(text: str, numbers: Mapping[str, int]) -> int:
 
 
 def offset_minutes(text: str) -> int:
-    """Minutes east of UTC of `Z`, `UTC`, `GMT`, `+5`, `+05`, `+0530`, `+05:30`."""
+    """Return the minutes east of UTC of `Z`, `UTC`, `GMT`, `+5`, `+05`, `+0530`, `+05:30`."""
     if text[0] not in "+-":
         return 0
     digits = text[1:].replace(":", "")

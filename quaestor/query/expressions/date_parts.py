@@ -47,7 +47,7 @@ PARTS: Final[Mapping[str, Callable[[int], int]]] = {
     "$isoWeek": lambda at_ms: calendar.iso_week(at_ms)[1],
     "$isoWeekYear": lambda at_ms: Int64(calendar.iso_week(at_ms)[0]),
 }
-"""From a local time in milliseconds."""
+"""Parts by operator, from a local time in milliseconds."""
 
 
 def _part(name: str, operand: Any, scope: Scope) -> Compiled:
@@ -62,7 +62,7 @@ def _part(name: str, operand: Any, scope: Scope) -> Compiled:
 
 
 def _date_and_zone(name: str, operand: Any, scope: Scope) -> list[Compiled]:
-    """A date alone, or `{date, timezone}`."""
+    """Compile the operand: a date alone, or `{date, timezone}`."""
     utc = scope.compile("UTC")
     if isinstance(operand, list):
         if len(operand) != 1:
@@ -84,7 +84,7 @@ def _date_and_zone(name: str, operand: Any, scope: Scope) -> list[Compiled]:
 
 
 def zone_member(members: Mapping[str, Any], scope: Scope) -> Compiled:
-    """The `timezone` argument, UTC if it was not written."""
+    """Compile the `timezone` argument; UTC if it is absent."""
     return scope.compile(members.get("timezone", "UTC"))
 
 
@@ -104,7 +104,7 @@ def _date_to_parts(name: str, operand: Any, scope: Scope) -> Compiled:
     date_of, zone_name_of, iso_of = (part.evaluate for part in parts)
 
     def to_parts(frame: Frame) -> Any:
-        """The date comes first though it decides last: a null zone spares `iso8601`."""
+        """Evaluate the date first although it decides last: with a null zone `iso8601` is not evaluated."""
         value = date_of(frame)
         local = zone_of(zone_name_of(frame))
         if local is None:

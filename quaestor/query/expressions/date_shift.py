@@ -48,12 +48,12 @@ def _shift(sign: int) -> Operator:
 
 
 def date_add(at_ms: int, unit: str, amount: int, local: Zone) -> int:
-    """The moment that many units later; a day that its month does not have becomes the month's last.
+    """Return the moment that many units later; a day that its month does not have becomes the month's last.
 
     Raises ExpressionError when BSON cannot hold it.
     """
     if unit != "millisecond" and at_ms < 0 and at_ms % 1000:
-        # mongod 6.0 is a second off here; who can say which server corrects it.
+        # mongod 6.0 is a second off here, and later servers may correct that.
         raise UnsupportedQueryError("adding to a date before 1970 with a fraction of a second differs between servers")
     if unit in ELAPSED:
         return in_range(at_ms + amount * UNIT_MS[unit], "dateAdd")

@@ -67,8 +67,8 @@ def _unit_operator(
 ) -> Compiled:
     """Evaluate operands in order, then `startOfWeek` if the unit is a week, then the time zone; null at the first null.
 
-    operands: as written, "unit" among them. function gets their values, the unit, the zone, and the day that weeks
-        begin on (0 for Sunday).
+    operands: as written, "unit" among them.
+    function: receives their values, the unit, the zone, and the first day of weeks (0 for Sunday).
     """
     parts = [scope.compile(operand) for operand in operands.values()]
     week_start, zone_part = scope.compile(members.get("startOfWeek", "sunday")), zone_member(members, scope)
@@ -96,7 +96,7 @@ def _unit_operator(
 
 
 def _difference(start: int, end: int, unit: str, local: Zone, first_day: int) -> int:
-    """How many starts of the unit lie between the moments."""
+    """Return the number of starts of the unit between the moments."""
     if unit == "millisecond":
         return in_range(end - start, "dateDiff")
     there = local.local(start), local.local(end)
@@ -129,13 +129,13 @@ def _bin_size(name: str, unit: str, value: Any) -> int:
 
 @lru_cache(maxsize=256)
 def _reference(local: Zone) -> tuple[int, bool]:
-    """The moment that the year 2000 began there, and whether with daylight saving time."""
+    """Return the moment at which the year 2000 began in a zone, and whether daylight saving time was in force."""
     moment = local.moment(local_ms(2000, 1, 1))
     return moment, local.clock(moment)[1]
 
 
 def _truncated(at_ms: int, unit: str, size: int, local: Zone, first_day: int) -> int:
-    """The start of the bin that holds the moment; bins are counted from the year 2000."""
+    """Return the start of the bin that holds the moment; bins are counted from the year 2000."""
     reference, saving = _reference(local)
     if unit in ELAPSED:
         width = UNIT_MS[unit] * size

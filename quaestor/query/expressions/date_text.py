@@ -1,7 +1,7 @@
-"""Dates read from text without a format: ISO 8601 as people write it.
+"""Dates read from text without a format: the usual forms of ISO 8601.
 
-mongod reads far more ("January 2, 2020", "@1577934245"). What is not read here is uncertain, not wrong: it raises
-UnsupportedQueryError, and the query is treated as one that this engine does not match exactly.
+mongod reads far more forms ("January 2, 2020", "@1577934245"). For those the result is uncertain, not wrong:
+UnsupportedQueryError is raised, and the query counts as one that this engine does not match exactly.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TEXT: Final = re.compile(
 
 
 def parse_date(text: str, local: Zone | None = None) -> int:
-    """The moment in ms.
+    """Return the moment in ms.
 
-    local: the zone of a text that names none; a text that names one must not have another.
+    local: the zone of a text that names none; with a zone in the text it must be None.
 
     Raises:
         ConversionError: mongod would not read it either.

@@ -1,4 +1,4 @@
-"""Dates as milliseconds since the epoch, which is how BSON stores them and mongod computes with them."""
+"""Dates as milliseconds since the epoch, the form that BSON stores and mongod computes with."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _DATETIME_MAX_MS: Final = 253_402_300_799_999
 
 
 def date(at_ms: int) -> datetime.datetime | DatetimeMS:
-    """The value pymongo decodes for this date: a naive UTC datetime, or DatetimeMS beyond the years 1 to 9999."""
+    """Return the value that pymongo decodes for this date: a naive UTC datetime, or DatetimeMS beyond the years 1 to 9999."""
     if _DATETIME_MIN_MS <= at_ms <= _DATETIME_MAX_MS:
         return _EPOCH + datetime.timedelta(milliseconds=at_ms)
     return DatetimeMS(at_ms)
 
 
 def date_ms(value: Any) -> int:
-    """Milliseconds of a value whose kind is "date"."""
+    """Return the milliseconds of a value whose kind is "date"."""
     return int(value) if isinstance(value, DatetimeMS) else milliseconds(value)
 
 
 def moment_ms(value: Any) -> int:
-    """Milliseconds of anything that holds a moment: a date, a timestamp or an ObjectId.
+    """Return the milliseconds of any value that holds a moment: a date, a timestamp or an ObjectId.
 
     Raises ExpressionError for every other type.
     """
@@ -43,7 +43,7 @@ def moment_ms(value: Any) -> int:
 
 
 def in_range(at_ms: int, operator: str) -> int:
-    """at_ms, if BSON can hold it. Raises ExpressionError otherwise."""
+    """Return at_ms, if BSON can hold it. Raises ExpressionError otherwise."""
     if not INT64_MIN <= at_ms <= INT64_MAX:
         raise ExpressionError(f"date overflow in {operator}")
     return at_ms

@@ -1,7 +1,7 @@
-"""Trigonometric and hyperbolic functions of decimals, correct to 34 digits and then some. Arguments are finite.
+"""Trigonometric and hyperbolic functions of decimals, correct to more than 34 digits. Arguments are finite.
 
-Computed by mpmath on binary numbers. It is loaded on first use: few queries compute with decimals, and it takes as long to load
-as all the rest of the query language.
+mpmath computes them on binary numbers. The package is loaded at first use: few queries compute with decimals. Loading takes as
+long as all the rest of the query language.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from quaestor.query.optional_parts import libmp
 _DIGITS: Final = 50
 _CONTEXT: Final = Context(prec=_DIGITS, Emax=999_999, Emin=-999_999, traps=[])
 _BITS: Final = 180
-"""Precision of a result: some 54 digits."""
+"""Precision of a result: about 54 digits."""
 _ARGUMENT_BITS: Final = 400
-"""Precision of an argument that has a fraction: also one of 34 digits beside a zero or a pole of the function is told from it."""
+"""Precision of an argument with a fraction: enough to distinguish 34 digits beside a zero or a pole of the function."""
 _BEYOND_DECIMALS: Final = 15_000
 """e to this power is larger than every Decimal128."""
 
@@ -26,9 +26,9 @@ Function = Callable[[Decimal], Decimal]
 
 
 def _function(name: str, *, grows: bool = False) -> Function:
-    """mpmath's function of this name.
+    """Return mpmath's function of this name.
 
-    grows: exponentially, so that arguments are limited to those that have a result.
+    grows: exponentially, so that arguments are limited to the range with a result.
     """
 
     def function(x: Decimal) -> Decimal:
@@ -41,7 +41,7 @@ def _function(name: str, *, grows: bool = False) -> Function:
 
 
 def _binary(x: Decimal) -> Any:
-    """The number as mpmath has it: exactly if it is whole."""
+    """Return the number in mpmath's form: exact if it is whole."""
     numerator, denominator = x.as_integer_ratio()
     if denominator == 1:
         return libmp.from_int(numerator)
@@ -50,24 +50,24 @@ def _binary(x: Decimal) -> Any:
 
 def _decimal(number: Any) -> Decimal:
     sign, mantissa, exponent, _ = number
-    whole = int(-mantissa if sign else mantissa)  # may be a number of gmpy2's
+    whole = int(-mantissa if sign else mantissa)  # the mantissa may be a number of gmpy2
     with localcontext(_CONTEXT):
         return Decimal(whole) * Decimal(2) ** int(exponent) if whole else Decimal(0)
 
 
 @cache
 def pi() -> Decimal:
-    """The circle number, to 50 digits."""
+    """Return pi, to 50 digits."""
     return _decimal(libmp.mpf_pi(_BITS, "n"))
 
 
 def radians(degrees: Decimal) -> Decimal:
-    """An angle in radians."""
+    """Return an angle in radians."""
     return _CONTEXT.divide(_CONTEXT.multiply(degrees, pi()), Decimal(180))
 
 
 def degrees(radians: Decimal) -> Decimal:
-    """An angle in degrees."""
+    """Return an angle in degrees."""
     return _CONTEXT.divide(_CONTEXT.multiply(radians, Decimal(180)), pi())
 
 
@@ -86,7 +86,7 @@ atanh: Final = _function("atanh")
 
 
 def atan2(y: Decimal, x: Decimal) -> Decimal:
-    """The angle of the point (x, y)."""
+    """Return the angle of the point (x, y)."""
     with localcontext(_CONTEXT):
         if x > 0:
             return atan(y / x)

@@ -1,4 +1,4 @@
-"""The error of an expression that compiles but cannot be evaluated."""
+"""The errors of expressions that compile but cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from quaestor.errors import QueryError
 
 
 class ExpressionError(QueryError):
-    """mongod fails the whole query here: division by zero, a string where a number is needed, no matching branch.
+    """An expression on which mongod fails the whole query: division by zero, a string instead of a number, no matching branch.
 
-    Raised when a document is evaluated. A query whose constant part fails is refused when it is compiled instead: mongod
+    Raised when a document is evaluated. A query whose constant part fails is refused at compilation instead: mongod
     folds that part while it optimises, and fails whatever the documents are.
     """
 
 
 class ConversionError(ExpressionError):
-    """A value could not be converted: what `onError` of `$convert` and `$dateFromString` answers."""
+    """A value that could not be converted; `onError` of `$convert` and `$dateFromString` replaces it."""

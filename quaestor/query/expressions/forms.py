@@ -1,4 +1,4 @@
-"""The shapes operators take their operands in, each a function that makes an `Operator` from a plain function on values."""
+"""The forms of operands, each a function that makes an `Operator` from a plain function on values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Function = Callable[..., Any]
 """Takes the values of its operands, one argument each."""
 
 Fold = Callable[[Iterable[Any]], Any]
-"""Takes the values of its operands as it asks for them: what comes after the value that decides is not evaluated."""
+"""Takes the values of its operands one by one: operands after the deciding value are not evaluated."""
 
 
 def arguments_of(operand: Any, scope: Scope) -> list[Compiled]:
-    """An operand list, or a single operand that was written without its brackets."""
+    """Compile an operand list, or a single operand that was written without brackets."""
     members = operand if isinstance(operand, list) else [operand]
     return [scope.compile(member) for member in members]
 
 
 def fixed(count: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
-    """Exactly count operands.
+    """Return an operator with exactly count operands.
 
     named: function takes the operator's name first, for its messages.
     deciding: see `call`.
@@ -40,7 +40,7 @@ def fixed(count: int, function: Function, *, named: bool = False, deciding: int 
 
 
 def ranged(least: int, most: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
-    """Between least and most operands; those left out are not passed.
+    """Return an operator with between least and most operands; absent ones are not passed.
 
     deciding: see `call`.
     """
@@ -54,7 +54,7 @@ def ranged(least: int, most: int, function: Function, *, named: bool = False, de
 
 
 def check_exactly(name: str, operands: Sequence[Compiled], count: int) -> Sequence[Compiled]:
-    """The operands. Raises MalformedQueryError unless there are count of them."""
+    """Return the operands. Raises MalformedQueryError unless there are count of them."""
     if len(operands) != count:
         raise MalformedQueryError(f"Expression {name} takes exactly {count} arguments. {len(operands)} were passed in.")
     return operands
@@ -69,7 +69,7 @@ def check_count(name: str, count: int, least: int, most: int) -> None:
 
 
 def variadic(function: Fold) -> Operator:
-    """Any number of operands."""
+    """Return an operator with any number of operands."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         return lazily(function, arguments_of(operand, scope), scope)
@@ -78,12 +78,12 @@ def variadic(function: Fold) -> Operator:
 
 
 def associative(function: Fold, *, commutative: bool, alone: bool = True) -> Operator:
-    """Any number of operands; nested uses are flattened and constants folded together in mongod's order.
+    """Return an operator with any number of operands. Nested uses are flattened and constants folded, in mongod's order.
 
     That order shows in the result: `{$add: ["$a", 2147483647, 1]}` adds a long to a. Of a commutative operator the
     constants come last, of another only neighbours are folded.
 
-    alone: a use with a single operand is no exception.
+    alone: a use with a single operand is treated the same.
     """
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
@@ -113,7 +113,7 @@ def _merged(function: Fold, operands: Sequence[Compiled], scope: Scope) -> Itera
 
 
 def ordered(make: Callable[[Scope], Function], form: Callable[[Function], Operator]) -> Operator:
-    """An operator whose function depends on how values are ordered: made anew for each compilation."""
+    """Return an operator whose function depends on the order of values: made anew for each compilation."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         return form(make(scope))(name, operand, scope)
@@ -131,7 +131,7 @@ def members_of(
     unknown: str = "Unrecognized parameter to {name}: {field}",
     not_object: str = "{name} only supports an object as its argument",
 ) -> Mapping[str, Any]:
-    """The named arguments as written. Raises MalformedQueryError, in mongod's words where they are given."""
+    """Return the named arguments as written. Raises MalformedQueryError, in mongod's words where they are given."""
     if kind_of(operand) != "object":
         raise MalformedQueryError(not_object.format(name=name, kind=kind_of(operand)))
     for field in operand:
@@ -145,5 +145,5 @@ def members_of(
 
 
 def compiled_member(members: Mapping[str, Any], field: str, scope: Scope) -> Compiled:
-    """The member compiled; ABSENT if it was not written."""
+    """Return the compiled member; ABSENT if it was not written."""
     return scope.compile(members[field]) if field in members else ABSENT

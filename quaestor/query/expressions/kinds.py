@@ -1,6 +1,6 @@
 """The BSON type of a value as pymongo decodes it, under the names that `$type` returns.
 
-What pymongo cannot tell apart, this cannot either: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
+Types that pymongo decodes alike are equal here: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _KINDS: Final = _KindTable(
 
 
 def kind_of(value: Any) -> str:
-    """The name of the value's BSON type; "missing" for MISSING. A plain int is a "long" only where it needs 64 bits.
+    """Return the name of the value's BSON type; "missing" for MISSING. A plain int is a "long" only where it needs 64 bits.
 
     Raises:
         TypeError: not a type that pymongo encodes.
@@ -85,12 +85,12 @@ def kind_of(value: Any) -> str:
 
 
 def is_nullish(value: Any) -> bool:
-    """Null and missing, which most operators answer with null."""
+    """Whether a value is null or missing, for which most operators return null."""
     return value is None or value is MISSING
 
 
 def is_string(value: Any) -> TypeGuard[str]:
-    """A string; not code, which pymongo decodes to a kind of str."""
+    """Whether a value is a string; not code, which pymongo decodes to a subclass of str."""
     return isinstance(value, str) and not isinstance(value, Code)
 
 
@@ -99,7 +99,7 @@ def is_number(value: Any) -> bool:
 
 
 def truthy(value: Any) -> bool:
-    """mongod's coercion to bool: false, null, missing and every zero are false, all else (NaN too) is true."""
+    """Coerce to bool like mongod: false, null, missing and every zero are false, all else (NaN too) is true."""
     if value is None or value is MISSING or value is False:
         return False
     if isinstance(value, int | float):
@@ -110,7 +110,7 @@ def truthy(value: Any) -> bool:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The fields of a value whose kind is "object"."""
+    """Return the fields of a value whose kind is "object"."""
     if isinstance(value, DBRef):
         fields: Mapping[str, Any] = value.as_doc()
         return fields

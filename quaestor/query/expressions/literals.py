@@ -15,14 +15,14 @@ from quaestor.query.expressions.paths import check_field_name
 
 
 def compile_constant(value: Any) -> Compiled:
-    """A value that stands for itself."""
+    """Compile a value that stands for itself."""
     if isinstance(value, DBRef):
         raise MalformedQueryError("Unrecognized expression '$ref'")
     return constant(value)
 
 
 def compile_object(expression: Mapping[str, Any], scope: Scope) -> Compiled:
-    """`{name: expression}`; members that are missing are left out."""
+    """Compile `{name: expression}`; missing members are left out."""
     members = []
     for name, member in expression.items():
         check_field_name(name)
@@ -43,7 +43,7 @@ def compile_object(expression: Mapping[str, Any], scope: Scope) -> Compiled:
 
 
 def compile_array(expression: list[Any], scope: Scope) -> Compiled:
-    """`[expression, ...]`; members that are missing become null."""
+    """Compile `[expression, ...]`; missing members become null."""
     members = [scope.compile(member) for member in expression]
     return call(lambda *values: [none_for_missing(value) for value in values], members, scope)
 

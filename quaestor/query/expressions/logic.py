@@ -1,7 +1,7 @@
-"""`$and`, `$or`, `$not`: operands are coerced to bool, the rest is skipped once the answer is known.
+"""`$and`, `$or`, `$not`: operands are coerced to bool; once the result is known, the rest is skipped.
 
-mongod's optimiser flattens nested uses, evaluates the constant operands first and drops the others if they decide; an
-operand that would fail is then never evaluated, here as there.
+mongod's optimiser flattens nested uses, evaluates the constant operands first and drops the others if the constants decide. A
+dropped operand that would fail is never evaluated, in mongod as here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quaestor.query.expressions.nodes import Compiled, Evaluate, Frame, Operator
 
 
 def _junction(deciding: bool) -> Operator:
-    """deciding: the truth value that decides at once, False for `$and`, True for `$or`."""
+    """Return `$and` or `$or`. deciding: the truth value that decides at once, False for `$and`, True for `$or`."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         operands: list[Compiled] = []

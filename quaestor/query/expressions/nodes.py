@@ -1,8 +1,8 @@
 """Compiled expressions, and the state of their compilation.
 
-A compiled expression is a closure over a *frame*: a list with one slot per variable, `$$ROOT` in slot 0, filled in as
+A compiled expression is a closure over a *frame*. A frame is a list with one slot per variable, `$$ROOT` in slot 0, filled in as
 evaluation enters `$let`, `$map` and their kin. Expressions are strict and never escape, so one flat frame per
-evaluation does and no scope is copied per array element.
+evaluation is enough and no scope is copied per array element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaestor.query.expressions.errors import ExpressionError
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
 Operator = Callable[[str, Any, "Scope"], "Compiled"]
-"""Compiles one operator: its name, its operand as written, the scope."""
+"""Compiles one operator from its name, its operand as written, and the scope."""
 
 
 class _NotConstant:
@@ -35,8 +35,7 @@ class Compiled:
     """A compiled expression.
 
     constant: its value if mongod's optimiser knows it before any document, else NOT_CONSTANT.
-    terms: for associative operators, the operator and its operands, so that nested uses can be flattened as mongod
-        does.
+    terms: for associative operators, the operator and its operands, so that nested uses can be flattened as in mongod.
     """
 
     evaluate: Evaluate
@@ -60,10 +59,10 @@ ABSENT: Final = constant(MISSING)
 class Build:
     """The findings of one compilation.
 
-    order_key: how values are compared; a collation brings its own.
-    paths: the paths read from the document so far; WHOLE_DOCUMENT if all of it is.
-    failures: errors met while folding constants, in order; the first is what mongod answers.
-    slots: frame slots given out.
+    order_key: how values are compared; a collation has its own.
+    paths: the paths read from the document so far; WHOLE_DOCUMENT if all of it is read.
+    failures: errors met while folding constants, in order; mongod would return the first.
+    slots: number of frame slots in use.
     patterns: it holds regular expressions.
     """
 
@@ -79,9 +78,9 @@ class Build:
 class Scope:
     """A place in an expression, with the variables that are visible there.
 
-    variables: those visible here, by name, as frame slots.
-    optimised: mongod's optimiser comes here: constants are folded, and fail if they do. Below some operators it does
-        not.
+    variables: visible variables by name, as frame slots.
+    optimised: mongod's optimiser reaches this place: constants are folded, and fail the query if they fail. Below some
+        operators it does not.
     """
 
     build: Build
@@ -94,7 +93,7 @@ class Scope:
         return self.build.order_key
 
     def compile(self, expression: Any) -> Compiled:
-        """Compile an expression that stands here. Raises MalformedQueryError or UnsupportedQueryError."""
+        """Compile an expression at this place. Raises MalformedQueryError or UnsupportedQueryError."""
         compiled = self.compile_operand(expression, self)
         return compiled if self.optimised else Compiled(compiled.evaluate)
 
@@ -102,7 +101,7 @@ class Scope:
         return replace(self, optimised=False)
 
     def binding(self, names: Collection[str]) -> tuple[Scope, list[int]]:
-        """A scope with these variables besides, each in a new slot; the slots in the order of names."""
+        """Return a scope with these variables besides, each in a new slot; and the slots in the order of names."""
         first = self.build.slots
         slots = list(range(first, first + len(names)))
         self.build.slots += len(names)
@@ -119,8 +118,8 @@ def call(
 ) -> Compiled:
     """Apply function to the operands' values; folded now if all of them are constant and the operator is foldable.
 
-    deciding: if one of the first so many operands is null or missing, the result is null, and those after it are not
-        evaluated (where they would fail, nothing fails).
+    deciding: if one of the first so many operands is null or missing, the result is null. The operands after it are not
+        evaluated, so they cannot fail.
     """
     evaluations = tuple(operand.evaluate for operand in operands)
     applied = Compiled(_deciding(function, evaluations, deciding) if deciding else _application(function, evaluations))
@@ -130,14 +129,14 @@ def call(
 
 
 def lazily(function: Callable[[Iterable[Any]], Any], operands: Sequence[Compiled], scope: Scope) -> Compiled:
-    """Like `call`, for a function that stops at the operand that decides: it is given the values as it asks for them."""
+    """Like `call`, for a function that stops at the deciding operand: it pulls the values one by one."""
     evaluations = tuple(operand.evaluate for operand in operands)
     applied = Compiled(lambda frame: function(evaluate(frame) for evaluate in evaluations))
     return folded(applied, scope) if all(operand.is_constant for operand in operands) else applied
 
 
 def folded(expression: Compiled, scope: Scope) -> Compiled:
-    """The expression as a constant. It must not read the frame. A failure is noted in the build."""
+    """Return the expression as a constant. The expression must not read the frame. A failure is noted in the build."""
     try:
         return constant(expression.evaluate([]))
     except ExpressionError as error:
@@ -172,7 +171,7 @@ def _deciding(function: Callable[..., Any], evaluations: tuple[Evaluate, ...], d
 
 
 def check_variable_name(name: str, *, current_allowed: bool = True) -> None:
-    """A name that a user may give to a variable. Raises MalformedQueryError."""
+    """Check a name that a user gives to a variable. Raises MalformedQueryError."""
     if not name:
         raise MalformedQueryError("empty variable names are not allowed")
     if name == "CURRENT" and current_allowed:

@@ -1,4 +1,4 @@
-"""Numbers read from text, as `$convert` reads them."""
+"""Numbers read from text, with the rules of `$convert`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SMALLEST_NORMAL: Final = 2.2250738585072014e-308
 
 
 class NumberTextError(ConversionError):
-    """The text is not a number of the wanted type; `$convert` may have an answer for that."""
+    """A text that is not a number of the wanted type; `$convert` may replace it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"Failed to parse number '{text}'")
 
 
 def parse_integer(text: str, least: int, most: int) -> int:
-    """A decimal integer between the bounds. Raises NumberTextError."""
+    """Return a decimal integer between the bounds. Raises NumberTextError."""
     if not _INTEGER.match(text):
         raise NumberTextError(text)
     value = int(text) if len(text) < 40 else _long_integer(text)
@@ -45,7 +45,7 @@ def _long_integer(text: str) -> int:
 
 
 def parse_double(text: str) -> float:
-    """The double that C's strtod reads, without leading spaces. Raises NumberTextError."""
+    """Return the double that C's strtod reads, without leading spaces. Raises NumberTextError."""
     if text.startswith(("0x", "0X")):
         raise NumberTextError(text)
     if _NAN_PAYLOAD.match(text):
@@ -64,7 +64,7 @@ def parse_double(text: str) -> float:
 
 
 def parse_decimal(text: str) -> Decimal128:
-    """A Decimal128, rounded to 34 digits. Raises NumberTextError."""
+    """Return a Decimal128, rounded to 34 digits. Raises NumberTextError."""
     if _WORD.match(text):
         return decimal128(Decimal(text))
     if not _FLOAT.match(text):

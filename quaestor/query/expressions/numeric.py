@@ -1,7 +1,7 @@
-"""The four numeric types: which one a result has, and how one becomes another, as mongod 6.0 does it.
+"""The four numeric types: the type of a result, and conversions between types, as in mongod 6.0.
 
-An int (32 bits) widens to a long (64 bits), that to a double, that to a Decimal128. Python's int stands for the first
-two; which one it is follows from its size, or from being an Int64.
+An int (32 bits) widens to a long (64 bits), a long to a double, a double to a Decimal128. Python's int stands for the first
+two: its size, or being an Int64, decides which.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDTH: Final = {"int": 0, "long": 1, "double": 2, "decimal": 3}
 
 
 def widest(kinds: Sequence[str]) -> str:
-    """The type that arithmetic on these numeric types is done in."""
+    """Return the type in which arithmetic on these numeric types is done."""
     return max(kinds, key=_WIDTH.__getitem__, default="int")
 
 
@@ -37,19 +37,19 @@ def fits_long(value: int) -> bool:
 
 
 def int_or_long(value: int) -> int:
-    """The narrowest integer type that holds value, which must fit a long."""
+    """Return value in the narrowest integer type that holds it; it must fit a long."""
     return int(value) if fits_int(value) else Int64(value)
 
 
 def integer(value: int, kind: str) -> Any:
-    """An int or long result of at least this type; a double where it does not fit a long."""
+    """Return an int or long of at least this type; a double where it does not fit a long."""
     if not fits_long(value):
         return float(value)
     return Int64(value) if kind == "long" else int_or_long(value)
 
 
 def to_decimal(value: Any) -> Decimal:
-    """The number as Decimal128 arithmetic takes it: a double rounded to 15 significant digits, padded with zeros."""
+    """Return the number in Decimal128 arithmetic: a double is rounded to 15 significant digits, padded with zeros."""
     if isinstance(value, Decimal128):
         return value.to_decimal()
     if isinstance(value, float):
@@ -58,7 +58,7 @@ def to_decimal(value: Any) -> Decimal:
 
 
 def decimal_from_double(value: float) -> Decimal:
-    """The double rounded to 15 significant digits, all of them kept: 2.0 becomes 2.00000000000000."""
+    """Return the double rounded to 15 significant digits, all of them kept: 2.0 becomes 2.00000000000000."""
     if math.isnan(value):
         return Decimal("NaN")
     exact = Decimal(value)
@@ -69,14 +69,14 @@ def decimal_from_double(value: float) -> Decimal:
 
 
 def to_double(value: Any) -> float:
-    """Any number as the nearest double."""
+    """Return any number as the nearest double."""
     if isinstance(value, Decimal128):
         return float(value.to_decimal())
     return float(value)
 
 
 def decimal128(value: Decimal) -> Decimal128:
-    """The Decimal128 nearest to value; NaN without sign and payload."""
+    """Return the Decimal128 nearest to value; NaN without sign and payload."""
     if value.is_nan():
         return Decimal128("NaN")
     return Decimal128(DECIMAL.plus(value) if value else _zero(value))
@@ -90,9 +90,9 @@ def _zero(value: Decimal) -> Decimal:
 
 
 def to_long(value: Any) -> int:
-    """An integer from a number: a double's fraction is cut off, a Decimal128 is rounded to even.
+    """Return an integer from a number: a double's fraction is cut off, a Decimal128 is rounded to even.
 
-    Raises ExpressionError for a double that does not fit a long; a Decimal128 that does not becomes the smallest long.
+    Raises ExpressionError for a double that does not fit a long; such a Decimal128 becomes the smallest long.
     """
     if isinstance(value, Decimal128):
         exact = value.to_decimal()
@@ -108,7 +108,7 @@ _UNBOUNDED.prec, _UNBOUNDED.Emax, _UNBOUNDED.Emin, _UNBOUNDED.clamp = 20_000, 99
 
 
 def decimal_remainder(left: Decimal, right: Decimal) -> Decimal:
-    """The remainder with the sign of the dividend, exact however far apart the exponents are."""
+    """Return the remainder with the sign of the dividend, exact however far apart the exponents are."""
     if not left.is_finite() or not right.is_finite():
         return DECIMAL.remainder(left, right)
     exponent = min(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
@@ -118,7 +118,7 @@ def decimal_remainder(left: Decimal, right: Decimal) -> Decimal:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value of a number without fraction that fits a long, whatever its type; None for everything else."""
+    """Return the value of a number without fraction that fits a long, whatever its type; None for everything else."""
     kind = kind_of(value)
     if kind not in NUMERIC:
         return None
@@ -133,22 +133,22 @@ def whole_number(value: Any) -> int | None:
 
 
 def as_int32(value: Any) -> int | None:
-    """The value of a number without fraction that fits an int, whatever its type; None for everything else."""
+    """Return the value of a number without fraction that fits an int, whatever its type; None for everything else."""
     whole = whole_number(value)
     return whole if whole is not None and fits_int(whole) else None
 
 
 class DoubleDouble:
-    """A sum of doubles with the rounding error carried along (Knuth's TwoSum), as mongod's `$sum` keeps it.
+    """A sum of doubles that carries the rounding error along (Knuth's TwoSum), like mongod's `$sum`.
 
-    A number and the error carried so far are added by the quick form, though the error may be the larger of the two: what that
-    loses mongod loses as well.
+    A number and the carried error are added by the quick form, even if the error is the larger of the two. mongod loses the
+    same digits.
     """
 
     __slots__ = ("_carry", "_plain", "_total")
 
     def __init__(self, numbers: Iterable[float]) -> None:
-        """numbers: ints, longs and doubles. A long goes in as two halves, lower first: nothing is lost."""
+        """Add ints, longs and doubles. A long is added as two halves, lower first, without loss."""
         self._total = self._carry = self._plain = 0.0
         for number in numbers:
             if isinstance(number, float):
@@ -170,13 +170,13 @@ class DoubleDouble:
         return self._plain if math.isnan(self._total) else self._total
 
     def decimal(self) -> Decimal:
-        """The sum with 34 digits."""
+        """Return the sum with 34 digits."""
         if not math.isfinite(self._total):
             return DECIMAL.plus(Decimal(self._plain))
         return DECIMAL.add(DECIMAL.plus(Decimal(self._total)), DECIMAL.plus(Decimal(self._carry)))
 
     def whole(self) -> int | None:
-        """The sum as an integer, rounded as mongod rounds it; None if it is not finite."""
+        """Return the sum as an integer, rounded like mongod; None if it is not finite."""
         if not math.isfinite(self._total):
             return None
         nearest = _nearest(self._total)
@@ -184,7 +184,7 @@ class DoubleDouble:
 
 
 def _nearest(value: float) -> int:
-    """The nearest integer, of two the one farther from zero."""
+    """Return the nearest integer; of two, the one farther from zero."""
     magnitude = abs(value)
     whole = int(magnitude)
     whole += magnitude - whole >= 0.5
@@ -198,6 +198,6 @@ def _two_sum(a: float, b: float) -> tuple[float, float]:
 
 
 def _quick_two_sum(a: float, b: float) -> tuple[float, float]:
-    """The sum and its error, which is exact where b is not the larger one (Dekker)."""
+    """Return the sum and its error, which is exact where b is not the larger one (Dekker)."""
     total = a + b
     return total, b - (total - a)

@@ -1,4 +1,4 @@
-"""Documents: merging, taking apart, single fields whose names a path cannot say.
+"""Documents: merging, splitting into pairs, and single fields whose names a path cannot express.
 
 mongod does not optimise the operands of `$getField`, `$setField` and `$unsetField`.
 """
@@ -87,7 +87,7 @@ def _pair_of_object(member: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _constant_field(name: str, written: Any, scope: Scope) -> str:
-    """The name of the field: a string, or one as a literal."""
+    """Return the name of the field, written as a string or a literal."""
     if is_string(written) and written.startswith("$"):
         raise MalformedQueryError(
             f"'{written}' is a field path reference which is not allowed in this context. "

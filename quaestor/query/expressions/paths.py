@@ -31,12 +31,12 @@ _REFUSED_VARIABLES: Final[Mapping[str, str]] = {
     "JS_SCOPE": "$$JS_SCOPE belongs to server-side scripts",
     "IS_MR": "$$IS_MR belongs to mapReduce",
     "SEARCH_META": "$$SEARCH_META belongs to $search",
-    "USER_ROLES": "$$USER_ROLES depends on who asks",
+    "USER_ROLES": "$$USER_ROLES depends on the user of the request",
 }
 
 
 def check_field_name(name: str) -> None:
-    """A name that an object expression or a path may have. Raises MalformedQueryError."""
+    """Check a name for an object expression or a path. Raises MalformedQueryError."""
     if not name:
         raise MalformedQueryError("FieldPath field names may not be empty strings.")
     if name.startswith("$") and name not in _DBREF_FIELDS:
@@ -50,7 +50,7 @@ def check_field_name(name: str) -> None:
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """The field names of a dotted path. Raises MalformedQueryError."""
+    """Return the field names of a dotted path. Raises MalformedQueryError."""
     if not path:
         raise MalformedQueryError("FieldPath cannot be constructed with empty string")
     if path.endswith("."):
@@ -76,7 +76,7 @@ def compile_path(text: str, scope: Scope) -> Compiled:
 
 
 def current_document(scope: Scope) -> Compiled:
-    """`$$CURRENT`."""
+    """Compile `$$CURRENT`."""
     return _compile_variable("CURRENT", (), scope)
 
 
@@ -116,7 +116,7 @@ def _reader(slot: int, names: tuple[str, ...]) -> Evaluate:
 
 
 def value_at(value: Any, names: Sequence[str]) -> Any:
-    """The value that the path leads to from value; MISSING if it leads nowhere. O(depth x elements of the arrays on the way)."""
+    """Return the value that the path leads to; MISSING if it leads nowhere. O(depth x elements of the arrays on the way)."""
     for position, name in enumerate(names):
         if isinstance(value, DBRef):
             value = value.as_doc()

@@ -1,7 +1,7 @@
 """`$regexMatch`, `$regexFind`, `$regexFindAll`.
 
-Whether a pattern is found takes linear time; where, and what its groups captured, is asked of the bounded engine, which
-raises UncertainMatchError when a text takes it too long.
+A linear engine decides whether a pattern occurs. The bounded engine finds the position and the groups; it raises
+UncertainMatchError when a text takes it too long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope
 from quaestor.query.regex import bounded_engine, pattern
 
 Search = Callable[[str, str, str], Any]
-"""Answers for a text, a pattern and its options."""
+"""Takes a text, a pattern and its options; returns the operator's result."""
 
 _LETTERS: Final = frozenset("imsxu")
 
@@ -54,7 +54,7 @@ def _described(found: regex.Match[str]) -> dict[str, Any]:
 
 
 def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | None:
-    """The pattern and its option letters; None if it is null. Raises ExpressionError as mongod does."""
+    """Return the pattern and its option letters; None if it is null. Raises ExpressionError like mongod."""
     own = ""
     if kind_of(value) == "regex":
         own = regex_flags(value.flags)
@@ -83,7 +83,7 @@ def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | 
 
 
 def _operator(search: Search, nothing: Callable[[], Any]) -> Operator:
-    """nothing: what a null text or pattern gives."""
+    """Return the operator for a search. nothing: makes the result for a null text or pattern."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         members = members_of(

@@ -1,4 +1,4 @@
-"""Operators that mongod knows and this engine does not evaluate, each with the reason `explain` gives."""
+"""Operators that mongod knows and this engine does not evaluate, each with its reason for `explain`."""
 
 from __future__ import annotations
 

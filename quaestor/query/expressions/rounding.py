@@ -21,7 +21,7 @@ _MOST_PLACE: Final = 100
 
 
 def number(name: str, value: Any) -> Any:
-    """value, if it is a number. Raises ExpressionError otherwise."""
+    """Return value, if it is a number. Raises ExpressionError otherwise."""
     if kind_of(value) not in NUMERIC:
         raise ExpressionError(f"{name} only supports numeric types, not {kind_of(value)}")
     return value
@@ -41,14 +41,14 @@ def _abs(name: str, value: Any) -> Any:
 
 
 def _whole(double: Callable[[float], float], mode: str) -> Operator:
-    """`$ceil` and `$floor`."""
+    """Return `$ceil` or `$floor`."""
 
     def towards(name: str, value: Any) -> Any:
         if is_nullish(value):
             return None
         number(name, value)
         if isinstance(value, Decimal128):
-            # Beyond 34 digits, and for infinities, mongod's answer is NaN as this one's.
+            # Beyond 34 digits, and for infinities, the result is NaN as in mongod.
             return decimal128(value.to_decimal().quantize(Decimal(1), rounding=mode, context=DECIMAL))
         if isinstance(value, float) and math.isfinite(value):
             return math.copysign(double(value), value)
@@ -58,7 +58,7 @@ def _whole(double: Callable[[float], float], mode: str) -> Operator:
 
 
 def _to_place(mode: str) -> Operator:
-    """`$round` and `$trunc`."""
+    """Return `$round` or `$trunc`."""
 
     def to_place(name: str, value: Any, place: Any = 0) -> Any:
         if is_nullish(value):
@@ -87,7 +87,7 @@ def _rounded_integer(name: str, value: Any, digits: int, mode: str) -> Any:
             f"invalid conversion from Decimal128 result in {name} resulting from arguments: [{value}, {digits}]"
         )
     if kind_of(value) == "int" and whole < INT32_MIN:
-        # mongod 6.0 wraps around here; who can say which server corrects it.
+        # mongod 6.0 wraps around here, and later servers may correct that.
         raise UnsupportedQueryError(f"{name} of an int below the smallest int differs between servers")
     return Int64(whole) if kind_of(value) == "long" else integer(whole, "int")
 
@@ -106,7 +106,7 @@ def _place(name: str, place: Any) -> int:
 
 
 def _quantized(value: Decimal, digits: int, mode: str) -> Decimal:
-    """value rounded to 10**-digits, or padded to it as far as 34 digits go."""
+    """Return value rounded to 10**-digits, or padded to it as far as 34 digits allow."""
     if not value.is_finite():
         return value
     exponent = max(-digits, value.adjusted() - 33 if value else -digits)

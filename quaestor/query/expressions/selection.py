@@ -1,5 +1,5 @@
-"""`$sortArray`, and `$firstN`, `$lastN`, `$minN`, `$maxN` over an array. mongod folds none of them,
-and does not optimise the operands of the latter four.
+"""`$sortArray`, and `$firstN`, `$lastN`, `$minN`, `$maxN` over an array. mongod folds none of them, and does not optimise the
+operands of the latter four.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _most(array: Sequence[Any], count: int, key: Callable[[Any], Key]) -> list[A
 
 
 def _extremes(array: Sequence[Any], count: int, key: Callable[[Any], Key], *, worst: int) -> list[tuple[Key, Any]]:
-    """In ascending order, equals as they came; a member only displaces one that is strictly worse."""
+    """Return the extremes in ascending order, equals as they came; a member only displaces a strictly worse one."""
     kept: list[tuple[Key, Any]] = []
     for member in array:
         if is_nullish(member):
@@ -113,7 +113,7 @@ def _sort_array(name: str, operand: Any, scope: Scope) -> Compiled:
 
 
 def _direction(value: Any, message: str) -> bool:
-    """Whether descending."""
+    """Whether the sort is descending."""
     if kind_of(value) in NUMERIC and to_decimal(value) in (1, -1):
         return bool(to_decimal(value) == -1)
     raise MalformedQueryError(message)
@@ -146,9 +146,9 @@ def _arrangement(written: Any, key: Callable[[Any], Key]) -> Callable[[Sequence[
 
 
 def _determined(ordered: list[Any], key: Callable[[Any], Any]) -> list[Any]:
-    """The sorted array, if only one order is right.
+    """Return the sorted array, if only one order is right.
 
-    mongod keeps the order of equals in short arrays; in longer ones it is whatever its library makes of it.
+    mongod keeps the order of equals in short arrays; in longer ones the order of equals depends on its library.
     """
     if len(ordered) <= _STABLE_UP_TO:
         return ordered
@@ -159,7 +159,7 @@ def _determined(ordered: list[Any], key: Callable[[Any], Any]) -> list[Any]:
 
 
 def _sort_value(value: Any, names: Sequence[str]) -> Any:
-    """What the path leads to, null if nowhere; a number in it is an array index."""
+    """Return the value that the path leads to, null if nowhere; a number in it is an array index."""
     for name in names:
         if kind_of(value) == "object":
             value = as_mapping(value).get(name)

@@ -53,7 +53,7 @@ def _intersection(scope: Scope) -> Function:
             if members is None:
                 members = keys
                 continue
-            # Of equal values of different types, mongod keeps those of the smaller set.
+            # Of equal values of different types, mongod keeps the value in the smaller set.
             fewer, more = (keys, members) if len(keys) < len(members) else (members, keys)
             members = {key: value for key, value in fewer.items() if key in more}
         return _sorted_values(members or {})
@@ -118,7 +118,7 @@ def _is_subset(scope: Scope) -> Function:
 
 
 def _set_equals(name: str, operand: Any, scope: Scope) -> Compiled:
-    """mongod does not fold this one, but looks at its constants beforehand."""
+    """Compile `$setEquals`: mongod does not fold it, but checks its constants beforehand."""
     operands = arguments_of(operand, scope)
     if len(operands) < 2:
         raise MalformedQueryError(f"{name} needs at least two arguments had: {len(operands)}")
@@ -126,7 +126,7 @@ def _set_equals(name: str, operand: Any, scope: Scope) -> Compiled:
         if part.is_constant and not is_array(part.constant):
             scope.build.failures.append(ExpressionError(f"All operands of {name} must be arrays."))
     equals = _equals(scope)
-    # The first constant is what the others are compared with; those after one that differs are not looked at.
+    # The others are compared with the first constant; operands after a differing one are not examined.
     known = next((position for position, part in enumerate(operands) if part.is_constant), 0)
     evaluations = [part.evaluate for part in (operands[known], *operands[:known], *operands[known + 1 :])]
     return Compiled(lambda frame: equals(evaluate(frame) for evaluate in evaluations))

@@ -98,7 +98,7 @@ def _index_of(search: Callable[[str, str, int, int | None], int]) -> Operator:
 
 
 def index_bounds(name: str, bounds: tuple[Any, ...]) -> tuple[int, int | None]:
-    """Start and end of an index search, from the operands that say so.
+    """Return start and end of an index search, from its operands.
 
     Raises ExpressionError unless they are whole numbers from 0 to 2**31-1.
     """
@@ -143,7 +143,7 @@ def _split(text: Any, separator: Any) -> Any:
 
 
 def _replace(times: int) -> Operator:
-    """times: how many occurrences are replaced, -1 for all."""
+    """Return a replacing operator. times: number of replaced occurrences, -1 for all."""
 
     def replace(name: str, text: Any, find: Any, replacement: Any) -> Any:
         for value, role in ((text, "input"), (find, "find"), (replacement, "replacement")):
@@ -163,7 +163,7 @@ def _replace(times: int) -> Operator:
 
 
 def required_members(name: str, operand: Any, fields: tuple[str, ...], scope: Scope) -> list[Compiled]:
-    """Named arguments that must all be there, compiled."""
+    """Compile named arguments that are all required."""
     written = members_of(
         name,
         operand,

@@ -1,4 +1,4 @@
-"""Values as text: what the string operators make of numbers and dates, and `$toString` of them."""
+"""Values as text: the form of numbers and dates in string operators and in `$toString`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def double_text(value: float) -> str:
-    """Six significant digits, as mongod 6.0 prints a double."""
+    """Return a double with six significant digits, as mongod 6.0 prints it."""
     return f"{'-' if value != value and math.copysign(1, value) < 0 else ''}{value:g}"
 
 
 def date_text(at_ms: int) -> str:
-    """`2020-01-02T03:04:05.678Z`. Raises ExpressionError outside the years 0 to 9999."""
+    """Return `2020-01-02T03:04:05.678Z`. Raises ExpressionError outside the years 0 to 9999."""
     year, month, day = civil(at_ms)
     if not 0 <= year <= 9999:
         raise ExpressionError(
@@ -32,7 +32,7 @@ def date_text(at_ms: int) -> str:
 
 
 def coerced_text(value: Any) -> str:
-    """The text that `$toLower`, `$substrBytes` and their kin read: null as "", numbers and dates as text.
+    """Return the text that `$toLower`, `$substrBytes` and their kin read: null as "", numbers and dates as text.
 
     Raises ExpressionError for types without a text.
     """

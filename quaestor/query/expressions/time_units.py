@@ -1,4 +1,4 @@
-"""Units of time as the date operators name them.
+"""Units of time, under the names of the date operators.
 
 Units up to the hour count elapsed time; days and longer follow the calendar and the clocks of the time zone.
 """
@@ -28,7 +28,7 @@ _DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday"
 
 
 def time_unit(name: str, value: Any) -> str:
-    """The unit, if it is one. Raises ExpressionError."""
+    """Return the unit, if it is one. Raises ExpressionError."""
     if not is_string(value):
         raise ExpressionError(f"{name} requires 'unit' to be a string, but got {kind_of(value)}")
     if value not in UNIT_MS and value not in UNIT_MONTHS:
@@ -37,14 +37,14 @@ def time_unit(name: str, value: Any) -> str:
 
 
 def moment_of(name: str, role: str, value: Any) -> int:
-    """Milliseconds of an operand that must hold a moment. Raises ExpressionError."""
+    """Return the milliseconds of an operand that must hold a moment. Raises ExpressionError."""
     if kind_of(value) not in ("date", "timestamp", "objectId"):
         raise ExpressionError(f"{name} requires '{role}' to be a date, but got {kind_of(value)}")
     return moment_ms(value)
 
 
 def day_of_week(name: str, value: Any) -> int:
-    """A `startOfWeek`: 0 for Sunday to 6, from the name or its first three letters. Raises ExpressionError."""
+    """Return the day of a `startOfWeek`, 0 for Sunday to 6, from its name or first three letters. Raises ExpressionError."""
     if not is_string(value):
         raise ExpressionError(f"{name} requires 'startOfWeek' to be a string, but got {kind_of(value)}")
     lower = value.lower()

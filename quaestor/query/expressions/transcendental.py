@@ -49,7 +49,7 @@ def _exp(name: str, value: Any) -> Any:
 
 
 def _logarithm(name: str, value: Any) -> Any:
-    """`$ln` and `$log10`."""
+    """Compute `$ln` or `$log10`."""
     if is_nullish(value):
         return None
     double = to_double(number(name, value))
@@ -83,7 +83,7 @@ def _decimal_log(value: Decimal, base: Decimal) -> Any:
         return decimal128(DECIMAL.log10(value))
     if base == 2:
         return decimal128(DECIMAL.divide(DECIMAL.ln(value), DECIMAL.ln(base)))
-    # mongod 6.0 divides the natural logarithm by the base itself; who can say which server corrects it.
+    # mongod 6.0 divides the natural logarithm by the base itself, and later servers may correct that.
     raise UnsupportedQueryError("$log of a Decimal128 to a base other than 2 and 10 differs between servers")
 
 
@@ -105,12 +105,12 @@ def _pow(base: Any, exponent: Any) -> Any:
 
 
 def _is_negative(exponent: Any, kind: str) -> bool:
-    """Where it is taken as a Decimal128 the sign alone counts, even of a zero."""
+    """Whether an exponent counts as negative: as a Decimal128 its sign alone counts, even of a zero."""
     return to_decimal(exponent).is_signed() if kind == "decimal" else bool(exponent < 0)
 
 
 def _integer_power(base: int, exponent: int) -> int | None:
-    """The exact power if it is an integer that fits a long."""
+    """Return the exact power if it is an integer that fits a long; None otherwise."""
     if base in (1, -1):
         return base if exponent % 2 else 1
     if exponent < 0 or (exponent > 63 and base != 0):
@@ -133,7 +133,7 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
         base = base.copy_abs()
     if exponent.is_zero() and base == 10:
         raise UncertainMatchError(
-            "10 to the power of 0 as a Decimal128 is 0 in mongod 6.0; who can say which server corrects it"
+            "10 to the power of 0 as a Decimal128 is 0 in mongod 6.0; later servers may correct that"
         )
     if exponent.is_zero() or base == 1:
         return Decimal(1)
@@ -141,16 +141,18 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
     if not base.is_finite() or not (power.is_infinite() or power.adjusted() == DECIMAL.Emax):
         return power
     if _is_at_the_limit(base, exponent, negative=power.is_signed()):
-        raise UncertainMatchError("a power beside the largest Decimal128: servers round it to that or to infinity")
+        raise UncertainMatchError(
+            "a power beside the largest Decimal128: servers round it to that value or to infinity"
+        )
     return Decimal("Infinity") if power.is_infinite() else power
 
 
 def _is_at_the_limit(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
-    """Whether mongod's library may take a power for infinite that is not, or the other way round; or for minus infinity.
+    """Whether mongod's library may return infinity for a finite power or the reverse, or plus infinity for minus infinity.
 
-    It cuts the logarithm of the base off after 28 decimals, raises e to its product with the exponent, and corrects the result
-    by what was cut off. What is infinite before the correction is plus infinity, also if the power is negative; what becomes so
-    by it keeps its sign.
+    The library cuts the logarithm of the base off after 28 decimals. It raises e to the product with the exponent, and then
+    corrects the result by the rest. A result that is infinite before the correction is plus infinity, also if the power is
+    negative. A result that becomes infinite by the correction keeps its sign.
     """
     if exponent.is_infinite():
         return False

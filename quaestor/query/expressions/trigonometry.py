@@ -85,12 +85,12 @@ def _atan2(y: Any, x: Any) -> Any:
 
 
 def _direction(side: Decimal) -> Decimal:
-    """Seen from infinity, whatever is finite is zero."""
+    """Return a side as seen from infinity, where every finite number is zero."""
     return Decimal(1 if side.is_infinite() else 0).copy_sign(side)
 
 
 def _with_decimals(operator: Operator) -> Operator:
-    """The operator, refused where decimals cannot be computed: any record may hold one."""
+    """Return the operator, refused where decimals cannot be computed: any record may hold a decimal."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         libmp.require()

@@ -11,7 +11,7 @@ from quaestor.query.expressions.kinds import is_nullish, is_string, kind_of
 from quaestor.query.expressions.nodes import Compiled, Operator, Scope, call
 
 WHITESPACE: Final = "\0\t\n\v\f\r \xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
-"""Not Python's set: no line and paragraph separators, but the null character."""
+"""Unlike Python's set: without line and paragraph separators, with the null character."""
 
 
 def _trim(strip: Callable[[str, str], str]) -> Operator:

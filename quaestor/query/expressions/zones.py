@@ -1,6 +1,6 @@
 """Time zones: Olson names from the system's or the `tzdata` package's database, and UTC offsets like `+05:30`.
 
-The rules are those of this machine's database; mongod brings its own, so a zone whose rules changed lately may differ.
+The rules are from this machine's database; mongod has its own, so a zone whose rules changed lately may differ.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ _OFFSET: Final = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?\Z")
 
 
 Clock = tuple[int, bool]
-"""What is added to UTC (ms), and whether that is daylight saving time."""
+"""The offset that is added to UTC (ms), and whether that is daylight saving time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
     """A time zone.
 
-    clock: how clocks are set at a moment (UTC ms)."""
+    clock: returns the setting of clocks at a moment (UTC ms)."""
 
     name: str
     clock: Callable[[int], Clock] = field(compare=False)
 
     def offset_ms(self, at_ms: int) -> int:
-        """The milliseconds that are added to UTC at that moment to get local time."""
+        """Return the milliseconds that are added to UTC at that moment to give local time."""
         return self.clock(at_ms)[0]
 
     def local(self, at_ms: int) -> int:
-        """Local time of a moment, counted as though it were UTC."""
+        """Return the local time of a moment, counted as though it were UTC."""
         return at_ms + self.clock(at_ms)[0]
 
     def moment(self, local_ms: int, *, saving: bool | None = None) -> int:
-        """The moment of a local time.
+        """Return the moment of a local time.
 
-        A time that clocks skip moves on by what they skip. Of a time that they show twice, saving says whether the one
-        with daylight saving time is meant; None: as clocks were in this zone at the epoch, which is where timelib, the
-        library of mongod, starts from.
+        A local time that clocks skip moves on by the skipped span. A local time that occurs twice is decided by saving: whether
+        it is daylight saving time. None: as clocks were in this zone at the epoch, where mongod's library timelib starts.
         """
         if saving is None:
             saving = self.clock(0)[1]
@@ -60,7 +59,7 @@ class Zone:
         return local_ms - actual
 
     def _clarified(self, local_ms: int, current: int, current_saves: bool, saving: bool) -> int:
-        """Look two hours back or ahead for the change of clocks that decides which offset is meant."""
+        """Look two hours back or ahead for the change of clocks that decides the offset."""
         if current >= 0 and saving and not current_saves:
             earlier = self.offset_ms(local_ms - current - _TWO_HOURS_MS)
             if earlier > current and self.offset_ms(local_ms - earlier) != current:
@@ -77,7 +76,7 @@ UTC: Final = Zone("UTC", lambda at_ms: (0, False))
 
 
 def zone(name: Any) -> Zone:
-    """The zone that a `timezone` argument names. Raises ExpressionError if there is none."""
+    """Return the zone that a `timezone` argument names. Raises ExpressionError if there is none."""
     if not is_string(name):
         raise ExpressionError(f"timezone must evaluate to a string, found {kind_of(name)}")
     return _zone(name)
@@ -114,7 +113,7 @@ def _clock(info: zoneinfo.ZoneInfo, at_ms: int) -> Clock:
 
 
 def _near(at_ms: int) -> datetime.datetime:
-    """The same time in a year that datetime knows: itself, or one with the same calendar at either end."""
+    """Return the same time in a year that datetime supports: itself, or one with the same calendar at either end."""
     year, month, day = civil(at_ms)
     if year < 2:
         return datetime.datetime(2, 1, 1)
@@ -125,6 +124,6 @@ def _near(at_ms: int) -> datetime.datetime:
 
 
 def local_ms(year: int, month: int, day: int, time_ms: int = 0) -> int:
-    """A local date as milliseconds; month may lie outside 1 to 12, day outside its month."""
+    """Return a local date as milliseconds; month may lie outside 1 to 12, day outside its month."""
     extra, month_index = divmod(month - 1, 12)
     return (days_from_civil(year + extra, month_index + 1, 1) + day - 1) * DAY_MS + time_ms

@@ -1,7 +1,7 @@
-"""Rectangles of longitude and latitude (or x and y) around geometries: what an index can look up quickly.
+"""Rectangles of longitude and latitude (or x and y) around geometries, for quick look-ups in an index.
 
-A rectangle is never too small: it has a margin of about a metre on the sphere, because a point near a border counts as
-on it, and a geometry that reaches the 180th meridian has one rectangle on either side.
+A rectangle is never too small. On the sphere it has a margin of about a metre, because a point near a border counts as on the
+border. A geometry that reaches the 180th meridian has one rectangle on either side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rectangle(left: float, low: float, right: float, high: float) -> Box:
 
 
 def boxes_of_geometry(geometry: Geometry) -> tuple[Box, ...] | None:
-    """Rectangles that together hold the geometry; None if they would be the whole sphere anyway."""
+    """Return rectangles that together hold the geometry; None if they would be the whole sphere."""
     if geometry.big is not None:
         return None
     if geometry.single and not geometry.on_sphere:
@@ -36,7 +36,7 @@ def boxes_of_geometry(geometry: Geometry) -> tuple[Box, ...] | None:
 
 
 def boxes_of_cap(cap: Any) -> tuple[Box, ...]:
-    """Rectangles that together hold an S2Cap."""
+    """Return rectangles that together hold an S2Cap."""
     return _boxes(cap.GetRectBound())
 
 

@@ -1,7 +1,7 @@
-"""Numbers that name a place: [x, y], {lng: x, lat: y} and the like, in the plane and on the sphere.
+"""Coordinates of a place: [x, y], {lng: x, lat: y} and the like, in the plane and on the sphere.
 
-The first two members count, whatever they are called. Any pair of finite numbers is a point of the plane; only pairs
-within 180 and 90 degrees are points of the sphere.
+The first two members count, under any names. Any pair of finite numbers is a point of the plane; only pairs within 180 and 90
+degrees are points of the sphere.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from quaestor.query.optional_parts import s2
 from quaestor.query.paths import as_document, is_array, is_document
 
 EARTH_RADIUS_M: Final = 6_378_100.0
-"""What mongod takes for the radius of the Earth."""
+"""Radius of the Earth in mongod."""
 
 
 class Point:
     """A pair of numbers.
 
-    x: degrees of longitude if it is taken for a place on the sphere.
-    y: of latitude.
+    x: degrees of longitude, for a place on the sphere.
+    y: degrees of latitude.
     """
 
     __slots__ = ("_cell", "_vertex", "x", "y")
@@ -48,14 +48,14 @@ class Point:
 
     @property
     def cell(self) -> Any:
-        """The smallest S2Cell around it, about a centimetre wide: how near a border still counts as on it."""
+        """The smallest S2Cell around the point, about a centimetre wide: a border within it still counts as touched."""
         if self._cell is None:
             self._cell = s2.S2Cell(self.vertex)
         return self._cell
 
 
 def number(value: Any) -> float | None:
-    """A BSON number as a double; None for everything else."""
+    """Return a BSON number as a double; None for everything else."""
     if isinstance(value, Decimal128):
         return float(value.to_decimal())
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -68,7 +68,7 @@ def holds_members(value: Any) -> bool:
 
 
 def members(value: Any) -> list[Any]:
-    """The values in an array or a document, in order: names do not matter where coordinates are expected."""
+    """Return the values in an array or a document, in order: names do not matter in coordinates."""
     if is_array(value):
         return list(value)
     return list(as_document(value).values())
@@ -82,11 +82,11 @@ def is_pair(value: Any) -> bool:
 
 
 def point(value: Any, *, more: bool) -> Point:
-    """The point that a value names.
+    """Return the point that a value describes.
 
-    more: members after the second are ignored, as in stored data; else they are an error.
+    more: members after the second are ignored, as in stored data; otherwise they are an error.
 
-    Raises MalformedQueryError if it names none.
+    Raises MalformedQueryError if the value is no point.
     """
     if not holds_members(value):
         raise MalformedQueryError(f"a point must be an array or a document, not {value!r}")
@@ -103,7 +103,7 @@ def point(value: Any, *, more: bool) -> Point:
 
 
 def point_on_sphere(value: Any, *, more: bool) -> Point:
-    """The point that `point` reads, if it is within the bounds of longitude and latitude."""
+    """Return the point that `point` reads, if it is within the bounds of longitude and latitude."""
     place = point(value, more=more)
     if not place.on_sphere:
         raise MalformedQueryError(f"longitude or latitude is out of bounds: {value!r}")
@@ -111,7 +111,7 @@ def point_on_sphere(value: Any, *, more: bool) -> Point:
 
 
 def angle(a: Any, b: Any) -> float:
-    """The angle between two S2Points in radians, exact for small and large ones alike."""
+    """Return the angle between two S2Points in radians, exact for small and large ones alike."""
     ax, ay, az, bx, by, bz = a.x(), a.y(), a.z(), b.x(), b.y(), b.z()
     cross = math.hypot(ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx)
     return math.atan2(cross, ax * bx + ay * by + az * bz)

@@ -1,7 +1,7 @@
-"""GeoJSON, read and refused as mongod does. Manual: GeoJSON Objects; RFC 7946 differs (no winding order by default).
+"""GeoJSON, read and refused like mongod. Manual: GeoJSON Objects; RFC 7946 differs (no winding order by default).
 
-Edges are geodesics. A ring is taken for the smaller of the two parts it divides the sphere into, unless the polygon is
-in the reference system with strict winding order: then the part on the left counts ("big polygon").
+Edges are geodesics. A ring stands for the smaller of the two parts into which it divides the sphere. In the reference system
+with strict winding order it stands for the part on the left instead ("big polygon").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEWEST_CORNERS: Final = 3
 
 
 def stored(value: Any) -> Geometry | None:
-    """The geometry in a record's field; None if there is none that mongod could read. O(n log n) in its vertices."""
+    """Return the geometry in a record's field; None if mongod would find none. O(n log n) in its vertices."""
     if not (is_array(value) or is_document(value)):
         return None
     try:
@@ -35,7 +35,7 @@ def stored(value: Any) -> Geometry | None:
 
 
 def geometry(value: Any) -> Geometry:
-    """A GeoJSON object. Raises MalformedQueryError where mongod refuses it."""
+    """Return the geometry of a GeoJSON object. Raises MalformedQueryError where mongod refuses it."""
     document = as_document(value)
     kind = _text(document.get("type"))
     if kind == _COLLECTION:
@@ -116,7 +116,7 @@ _KINDS: Final[dict[str, Callable[[Mapping[str, Any]], Geometry]]] = {
 
 
 def _is_strict(document: Mapping[str, Any]) -> bool:
-    """Whether the reference system is the one with strict winding order. Raises for all but the two that mongod knows."""
+    """Whether the reference system is the one with strict winding order. Raises for all except the two that mongod knows."""
     if "crs" not in document:
         return False
     system = document["crs"]
@@ -138,7 +138,7 @@ def _require_common(document: Mapping[str, Any]) -> None:
 
 
 def _text(value: Any) -> str | None:
-    """A BSON string; Code is a str in Python but not in BSON."""
+    """Return a BSON string, else None; Code is a str in Python but not in BSON."""
     return value if isinstance(value, str) and type_bracket(value) == STRING else None
 
 
@@ -153,7 +153,7 @@ def _coordinates(value: Any) -> list[Point]:
 
 
 def _vertices(value: Any) -> tuple[list[Any], list[tuple[float, float, float]]]:
-    """S2Points without repetitions of the one before, and the same as tuples, which can be compared."""
+    """Return S2Points without immediate repetitions, and the same as tuples, which can be compared."""
     vertices: list[Any] = []
     keys: list[tuple[float, float, float]] = []
     for place in _coordinates(value):
@@ -177,7 +177,7 @@ def _polyline(value: Any) -> Any:
 
 
 def _ring(value: Any) -> Any:
-    """An S2Loop as wound."""
+    """Return an S2Loop in its own winding."""
     vertices, keys = _vertices(value)
     if not keys or keys[0] != keys[-1]:
         raise MalformedQueryError(f"the ring of a polygon must end where it begins: {value!r}")
@@ -191,7 +191,7 @@ def _ring(value: Any) -> Any:
 
 
 def _rings(value: Any) -> Any:
-    """An S2Polygon: the first ring is its border, the others are holes in it."""
+    """Return an S2Polygon: the first ring is its border, the others are holes in it."""
     loops: list[Any] = []
     for part in _array(value, "the coordinates of a polygon"):
         loop = _ring(part)

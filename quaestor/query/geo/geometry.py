@@ -1,6 +1,6 @@
-"""A stored or asked-for geometry, taken apart into points, lines and polygons.
+"""A geometry of a record or a query, split into points, lines and polygons.
 
-That is all a comparison needs: a collection intersects if any part does and is contained if every part is.
+Comparisons need no more: a collection intersects if any part does, and is contained if every part is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Geometry:
     points: all of them on the sphere, unless `single`.
     lines: S2Polylines.
     polygons: S2Polygons.
-    single: it is one point and nothing else; it can then be looked at in the plane as well.
-    big: the S2Loop of a polygon whose winding order says which side is meant; it stands alone.
+    single: one point and nothing else, which may be compared in the plane as well.
+    big: the S2Loop of a polygon whose winding order chooses its inside; it stands alone.
     """
 
     points: tuple[Point, ...] = ()
@@ -34,7 +34,7 @@ class Geometry:
 
 
 def together(geometries: list[Geometry]) -> Geometry:
-    """The parts of several geometries as one."""
+    """Return the parts of several geometries as one."""
     return Geometry(
         points=tuple(point for geometry in geometries for point in geometry.points),
         lines=tuple(line for geometry in geometries for line in geometry.lines),

@@ -1,8 +1,8 @@
-"""`$near`, `$nearSphere` and `$geoNear`: what is within a distance, and how far. Manual: $near, $nearSphere.
+"""`$near`, `$nearSphere` and `$geoNear`: records within a distance, and their distances. Manual: $near, $nearSphere.
 
-mongod answers them only where a geospatial index is, and orders by distance unless the query has a sort of its own. The
-distance of a record is that of the nearest geometry its path reaches. A point given as GeoJSON means metres on the
-sphere; as a pair it means the plane for `$near`, and the sphere with distances in radians for `$nearSphere`.
+mongod evaluates them only with a geospatial index, and orders by distance unless the query has a sort of its own. The
+distance of a record is that of the nearest geometry its path reaches. A GeoJSON point means metres on the sphere. A pair means
+the plane for `$near`, and the sphere with distances in radians for `$nearSphere`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Near:
         return ((x - reach, y - reach, x + reach, y + reach),)
 
     def distance(self, geometry: Geometry) -> float | None:
-        """The distance from the centre to the geometry; None if it has no place in the plane or on the sphere, respectively."""
+        """Return the distance from the centre to the geometry; None if it has no place in this plane or sphere."""
         if geometry.big is not None:
             return None
         if self.spherical:
@@ -63,7 +63,7 @@ class Near:
 
 
 def distance_function(predicate: Predicate) -> Callable[[Mapping[str, Any]], float | None]:
-    """A function of a record: its distance from the centre of a near predicate, or None if it is nowhere."""
+    """Return a function from a record to its distance from the centre of a near predicate; None: no place."""
     near: Near = predicate.operand
     path = predicate.path
 
@@ -79,7 +79,7 @@ def distance_function(predicate: Predicate) -> Callable[[Mapping[str, Any]], flo
 
 
 def _places(document: Mapping[str, Any], path: str) -> Iterator[Any]:
-    """The values that may be geometries: an array in the last place is one, or else its elements are."""
+    """Iterate over the values that may be geometries: the last array on the path itself, or else its elements."""
     for value in reached(document, path, whole_arrays=True):
         if is_array(value) and stored(value) is None:
             yield from value
@@ -88,7 +88,7 @@ def _places(document: Mapping[str, Any], path: str) -> Iterator[Any]:
 
 
 def near_of(root: Node) -> Predicate | None:
-    """The near predicate of a normalised filter, which orders its result, if it has one.
+    """Return the near predicate of a normalised filter, which orders its result, if it has one.
 
     Raises MalformedQueryError if it is part of $or, $nor, $not or $elemMatch.
     """
@@ -102,7 +102,7 @@ def near_of(root: Node) -> Predicate | None:
 
 
 def require_one(parsed: Node) -> None:
-    """Refuse a second near predicate, and one in a negation, before equal parts are made one: raises MalformedQueryError."""
+    """Refuse a second near predicate, and a negated one, before equal parts are merged: raises MalformedQueryError."""
     if sum(1 for _ in _all(parsed)) > 1:
         raise MalformedQueryError("a filter can hold only one $near or $nearSphere")
     if any(True for negation in _negations(parsed) for _ in _all(negation)):
@@ -147,7 +147,7 @@ def _parse(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any],
 
 
 def _pair(name: str, operand: Any, siblings: Mapping[str, Any]) -> Near | None:
-    """`{$near: [x, y], $maxDistance: d}`, `{$near: [x, y, d]}` or `{$near: {type: "Point", ...}, $maxDistance: d}`."""
+    """Parse `{$near: [x, y], $maxDistance: d}`, `{$near: [x, y, d]}` or `{$near: {type: "Point", ...}, $maxDistance: d}`."""
     limits = {"$minDistance": 0.0, "$maxDistance": math.inf}
     place, on_sphere, inline = _center(operand)
     if place is None:
@@ -169,7 +169,7 @@ def _pair(name: str, operand: Any, siblings: Mapping[str, Any]) -> Near | None:
 
 
 def _center(operand: Any) -> tuple[Point | None, bool, Any]:
-    """The point, whether it is GeoJSON, and a distance given as the third number."""
+    """Return the point, whether it is GeoJSON, and a distance given as the third number."""
     try:
         if not is_pair(operand):
             geometry = geojson(operand)
@@ -183,7 +183,7 @@ def _center(operand: Any) -> tuple[Point | None, bool, Any]:
 
 
 def _geojson(name: str, operand: Any) -> Near:
-    """`{$near: {$geometry: point, $minDistance: m, $maxDistance: m}}`."""
+    """Parse `{$near: {$geometry: point, $minDistance: m, $maxDistance: m}}`."""
     limits = {"$minDistance": 0.0, "$maxDistance": math.inf}
     center: Point | None = None
     for key, value in as_document(operand).items():
@@ -211,7 +211,7 @@ def _limit(key: str, value: Any) -> float:
 
 
 def _parse_option(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> None:
-    """Read where $near is; on its own it means nothing."""
+    """Check that $near comes before a distance; a distance alone has no meaning."""
     if next(iter(siblings)) not in NAMES:
         raise MalformedQueryError(f"a distance of {path!r} needs $near or $nearSphere before it")
 

@@ -1,7 +1,6 @@
-"""Shapes of the plane: `$box`, `$center`, `$polygon`. Degrees are just numbers here, and only points lie in them.
+"""Shapes of the plane: `$box`, `$center`, `$polygon`. Degrees are plain numbers here, and only points lie in shapes.
 
-The borders belong to the shapes. Comparisons are written so that they round as mongod's do, because a point on a border
-is a usual thing to ask for.
+The borders belong to the shapes. Comparisons round exactly like mongod's, because queries for points on a border are usual.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Bounds = tuple[float, float, float, float]
 
 
 def box(operand: Any) -> tuple[Inside, Bounds]:
-    """`$box: [corner, opposite corner]`."""
+    """Parse `$box: [corner, opposite corner]`."""
     corners = _members(operand, "$box")
     if len(corners) < 2:
         raise MalformedQueryError(f"$box needs two corners, not {operand!r}")
@@ -29,7 +28,7 @@ def box(operand: Any) -> tuple[Inside, Bounds]:
 
 
 def center(operand: Any) -> tuple[Inside, Bounds]:
-    """`$center: [[x, y], radius]`."""
+    """Parse `$center: [[x, y], radius]`."""
     middle, radius = center_and_radius(operand, "$center")
     x, y = middle.x, middle.y
     slack = 1e-9 * (abs(x) + abs(y) + radius)
@@ -42,7 +41,7 @@ def center(operand: Any) -> tuple[Inside, Bounds]:
 
 
 def center_and_radius(operand: Any, what: str) -> tuple[Point, float]:
-    """The operand of `$center` and `$centerSphere`."""
+    """Parse the operand of `$center` and `$centerSphere`."""
     parts = _members(operand, what)
     if not parts:
         raise MalformedQueryError(f"{what} needs a centre and a radius, not {operand!r}")
@@ -56,9 +55,9 @@ def center_and_radius(operand: Any, what: str) -> tuple[Point, float]:
 
 
 def beyond(a: Point, b: Point, radius: float) -> float:
-    """The distance of two points beyond the radius; at most 0 within it.
+    """Return by how much the distance of two points exceeds the radius; at most 0 within it.
 
-    Along an axis the sum is compared, not the difference: 51.9999 + 0.0001 is 52.0, 52.0 - 51.9999 is more than 0.0001.
+    Along an axis the sum is compared, not the difference: 51.9999 + 0.0001 is 52.0, but 52.0 - 51.9999 is more than 0.0001.
     """
     dx, dy = b.x - a.x, b.y - a.y
     if dx == 0:
@@ -69,13 +68,13 @@ def beyond(a: Point, b: Point, radius: float) -> float:
 
 
 def distance(a: Point, b: Point) -> float:
-    """The distance of two points in the plane, in the units of the coordinates."""
+    """Return the distance of two points in the plane, in the units of the coordinates."""
     dx, dy = b.x - a.x, b.y - a.y
     return math.sqrt(dx * dx + dy * dy)
 
 
 def polygon(operand: Any) -> tuple[Inside, Bounds]:
-    """`$polygon: [[x, y], ...]`, closed by itself; parity decides where it overlaps itself. O(corners)."""
+    """Parse `$polygon: [[x, y], ...]`, closed by itself; parity decides where it overlaps itself. O(corners)."""
     corners = [point(corner, more=False) for corner in _members(operand, "$polygon")]
     if len(corners) < 3:
         raise MalformedQueryError(f"$polygon needs at least three corners, not {operand!r}")

@@ -1,6 +1,6 @@
-"""Geometries on the sphere: does one contain, cross or approach another? The tests are S2's.
+"""Geometries on the sphere: whether one contains, crosses or approaches another. The tests are S2's.
 
-A point counts as a cell of about a centimetre, so that borders are part of what they enclose.
+A point counts as a cell of about a centimetre, so that borders belong to the regions that they enclose.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from quaestor.query.geo.geometry import Geometry
 from quaestor.query.optional_parts import s2
 
 _COVERED: Final = math.radians(2e-10)
-"""How much of a line may be lost to rounding when it is clipped to a polygon that contains it, in radians."""
+"""Length in radians that a line may lose to rounding when it is clipped to a polygon that contains it."""
 
 
 class Region(Protocol):
-    """A region of the sphere, as `$geoWithin` asks about it."""
+    """A region of the sphere, for `$geoWithin`."""
 
     def has_point(self, place: Point) -> bool: ...
 
@@ -28,7 +28,7 @@ class Region(Protocol):
 
 
 class Polygons:
-    """A region of one or more S2Polygons; what is contained must lie in one of them."""
+    """A region of one or more S2Polygons; a contained geometry must lie in one of them."""
 
     __slots__ = ("polygons",)
 
@@ -70,7 +70,7 @@ class Cap:
         return self._has(loop.vertex(position) for loop in loops for position in range(loop.num_vertices()))
 
     def _has(self, vertices: Any) -> bool:
-        # mongod asks for a margin of 3.14 metres (or less, if less is left outside), and looks at the vertices only.
+        # mongod uses a margin of 3.14 metres (or less, if less is left outside), and tests only the vertices.
         if self.radius >= math.pi:
             return True
         margin = min(EARTH_RADIUS_M * (math.pi - self.radius), math.pi)
@@ -78,7 +78,7 @@ class Cap:
 
 
 class Big:
-    """A polygon that may be larger than half of the sphere: what is on the left of its border."""
+    """A polygon that may be larger than half of the sphere: the part to the left of its border."""
 
     __slots__ = ("border", "complement", "line", "loop", "smaller")
 
@@ -124,7 +124,7 @@ def contains(region: Region, geometry: Geometry) -> bool:
 
 
 def intersection(asked: Geometry) -> Callable[[Geometry], bool]:
-    """A function that says whether a geometry has a place in common with the one asked for. O(parts x parts)."""
+    """Return a function that decides whether a geometry shares a place with the given one. O(parts x parts)."""
     big = None if asked.big is None else Big(asked.big)
 
     def intersects(geometry: Geometry) -> bool:
@@ -168,7 +168,7 @@ def _polygon_touches(asked: Geometry, big: Big | None, polygon: Any) -> bool:
 
 
 def distance_m(place: Point, geometry: Geometry) -> float:
-    """The distance of the nearest part of the geometry, in metres; 0 inside of a polygon."""
+    """Return the distance of the nearest part of the geometry, in metres; 0 inside of a polygon."""
     vertex = place.vertex
     angles = [angle(vertex, point.vertex) for point in geometry.points]
     angles.extend(angle(vertex, line.Project(vertex)[0]) for line in geometry.lines)

@@ -1,7 +1,7 @@
 """`$geoWithin` (and its old name `$within`) and `$geoIntersects`. Manual: Geospatial Query Operators.
 
-A shape decides whether plane or sphere: `$box`, `$center` and `$polygon` are of the plane and hold only points;
-`$centerSphere` and `$geometry` are of the sphere, where pairs of numbers are places too as long as they are in bounds.
+A shape decides between plane and sphere. `$box`, `$center` and `$polygon` are of the plane and hold only points.
+`$centerSphere` and `$geometry` are of the sphere, where pairs of numbers within the bounds are places too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quaestor.query.paths import Test, as_document, is_document
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Area:
-    """A shape to be asked about.
+    """A shape of a query.
 
     matches: a function of a stored geometry.
     source: `{shape operator: operand}`, which identifies it.
@@ -75,7 +75,7 @@ def _within(shape: str, operand: Any) -> Area:
         return Area(source=source, matches=_inside(sphere.Big(asked.big)), boxes=None)
     if not asked.polygons:
         raise MalformedQueryError(f"$geoWithin needs a shape that has an inside, not {operand!r}")
-    # What lies within a collection lies within one of its polygons: its points and lines hold nothing.
+        # A geometry within a collection lies within one of its polygons: its points and lines hold nothing.
     area = Geometry(polygons=asked.polygons)
     return Area(source=source, matches=_inside(sphere.Polygons(asked.polygons)), boxes=boxes_of_geometry(area))
 

@@ -31,7 +31,7 @@ def _unique_items(keyword: str, value: Any, context: Context) -> Check | None:
 
 
 def _items(keyword: str, value: Any, context: Context) -> Check:
-    """One schema for every member, or one for each of the first members."""
+    """Compile `items`: one schema for every member, or one for each of the first members."""
     if kind_of(value) == "object":
         check = context.compile(as_mapping(value))
         return lambda array: not _is_array(array) or all(check(member) for member in array)
@@ -44,7 +44,7 @@ def _items(keyword: str, value: Any, context: Context) -> Check:
 
 
 def _additional_items(keyword: str, value: Any, context: Context) -> Check | None:
-    """What stands after the members that `items` lists."""
+    """Compile `additionalItems`: the schema for members beyond the list in `items`."""
     if kind_of(value) not in ("object", "bool"):
         raise MalformedQueryError(
             f"$jsonSchema keyword 'additionalItems' must be either an object or a boolean, but got a {kind_of(value)}"

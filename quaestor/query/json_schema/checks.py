@@ -1,4 +1,4 @@
-"""A compiled schema: a function that says whether a value is valid."""
+"""A compiled schema: a function that decides whether a value is valid."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Check = Callable[[Any], bool]
 class Context:
     """The surroundings of a keyword, which it may need besides its own value.
 
-    schema: the schema it stands in.
+    schema: the schema around it.
     compile: compiles a schema of a nested value.
-    same: compiles one of the same value.
-    whole: compiles one of a whole document, as at_top.
-    at_top: the value is a whole document, so keywords of other types never apply and are not looked at.
+    same: compiles a schema of the same value.
+    whole: compiles a schema of a whole document, as at_top.
+    at_top: the value is a whole document, so keywords of other types never apply and are skipped.
     """
 
     schema: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Context:
 
 
 Keyword = Callable[[str, Any, Context], Check | None]
-"""Compiles one keyword: its name, its value, the context. None: it checks nothing."""
+"""Compiles one keyword from its name, its value, and the context. None: it checks nothing."""
 
 
 def always(value: Any) -> bool:
@@ -39,7 +39,7 @@ def always(value: Any) -> bool:
 
 
 def all_of(checks: list[Check]) -> Check:
-    """Every check holds."""
+    """Return a check that holds if every check holds."""
     match checks:
         case []:
             return always
@@ -52,7 +52,7 @@ def all_of(checks: list[Check]) -> Check:
 
 
 def unordered_key(value: Any) -> Key:
-    """Like order_key, but documents with the same fields in another order are equal."""
+    """Return a key like order_key, but equal for documents with the same fields in another order."""
     kind = kind_of(value)
     if kind == "object":
         return OBJECT, tuple(sorted((name, unordered_key(member)) for name, member in as_mapping(value).items()))
@@ -62,5 +62,5 @@ def unordered_key(value: Any) -> Key:
 
 
 def is_nan(value: Any) -> bool:
-    """Whether the number is not one."""
+    """Whether a number is NaN."""
     return bool(order_key(value)[0] == NAN)

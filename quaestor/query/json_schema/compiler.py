@@ -1,4 +1,4 @@
-"""Compile a schema: one check per keyword, all of which must hold."""
+"""Compilation of a schema: one check per keyword, all of which must hold."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _ENCRYPTION: Final = frozenset({"encrypt", "encryptMetadata"})
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
-    """Compile a schema, as the operand of `$jsonSchema`, to a function that says whether a document is valid.
+    """Compile a schema, as the operand of `$jsonSchema`, to a function that decides whether a document is valid.
 
     Raises:
         MalformedQueryError: mongod would refuse it: unknown keyword, or a keyword with a value of the wrong shape.
         UnsupportedQueryError: a keyword of client-side encryption, or a property name with a dot, which mongod
             takes for a path.
-    The function is pure, its cost grows with the document and the schema. It raises UncertainMatchError when a regular
+    The function is pure, its cost grows with the document and the schema. UncertainMatchError is raised when a regular
     expression could not be decided in time.
     """
     if kind_of(schema) != "object":

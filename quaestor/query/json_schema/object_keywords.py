@@ -1,7 +1,7 @@
 """Keywords for documents.
 
 mongod takes a name with a dot in `properties`, `required` and `dependencies` for a path, with the matching of paths through
-arrays; that is refused here as unsupported. The schema of the empty name is about the document itself, here too.
+arrays. Such names are refused here as unsupported. The schema of the empty name applies to the document itself, as in mongod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaestor.query.regex import pattern
 
 
 def _for_documents(check: Callable[[Mapping[str, Any]], bool]) -> Check:
-    """Whatever is not a document is valid."""
+    """Return the check for documents; every other value is valid."""
     return lambda value: kind_of(value) != "object" or check(as_mapping(value))
 
 
@@ -46,7 +46,7 @@ def _properties(keyword: str, value: Any, context: Context) -> Check:
     for name, schema in operands.document(keyword, value).items():
         if kind_of(schema) != "object":
             raise MalformedQueryError(f"Nested schema for $jsonSchema property '{name}' must be an object")
-        # mongod takes the schema of the property "" to be about the document that has it.
+        # mongod applies the schema of the property "" to the document around it.
         compile_nested = context.compile if name else context.whole
         checks.append((_plain(name), compile_nested(as_mapping(schema))))
     return _for_documents(
@@ -65,7 +65,7 @@ def _patterns(schema: Mapping[str, Any]) -> list[tuple[Callable[[str], bool], Ma
 
 
 def _name_pattern(source: str) -> Callable[[str], bool]:
-    """Property names, unlike values, are matched byte by byte: `.` is half of an é."""
+    """Return the test for property names. Unlike values, names are matched byte by byte: `.` is half of an é."""
     found = pattern(_bytewise(source), "").found
     return lambda name: found(_bytewise(name))
 
@@ -84,7 +84,7 @@ def _pattern_properties(keyword: str, value: Any, context: Context) -> Check:
 
 
 def _additional_properties(keyword: str, value: Any, context: Context) -> Check | None:
-    """Properties that neither `properties` nor `patternProperties` speaks of."""
+    """Compile `additionalProperties`: the schema for properties outside `properties` and `patternProperties`."""
     if kind_of(value) not in ("object", "bool"):
         raise MalformedQueryError("$jsonSchema keyword 'additionalProperties' must be an object or a boolean")
     if value is True:
@@ -105,7 +105,7 @@ def _additional_properties(keyword: str, value: Any, context: Context) -> Check 
 
 
 def _dependencies(keyword: str, value: Any, context: Context) -> Check:
-    """Where the property exists, other properties must, or the document must be valid against a schema."""
+    """Compile `dependencies`: if the property exists, other properties must, or the document must fit a schema."""
     checks = []
     for name, dependency in operands.document(keyword, value).items():
         if kind_of(dependency) == "object":

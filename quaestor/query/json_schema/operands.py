@@ -17,7 +17,7 @@ def number(keyword: str, value: Any) -> Any:
 
 
 def length(keyword: str, value: Any) -> int:
-    """A whole number that is not negative."""
+    """Return a whole number that is not negative."""
     if kind_of(value) not in NUMERIC:
         raise MalformedQueryError(f"Expected a number in: {keyword}: {value}")
     whole = whole_number(value)
@@ -49,7 +49,7 @@ def document(keyword: str, value: Any) -> Mapping[str, Any]:
 
 
 def documents(keyword: str, value: Any) -> Sequence[Mapping[str, Any]]:
-    """An array of documents with at least one member."""
+    """Return an array of documents with at least one member."""
     if kind_of(value) != "array":
         raise MalformedQueryError(f"$jsonSchema keyword '{keyword}' must be an array")
     if not value:
@@ -58,7 +58,7 @@ def documents(keyword: str, value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def names(keyword: str, value: Any) -> Sequence[str]:
-    """An array of different strings with at least one member."""
+    """Return an array of different strings with at least one member."""
     if kind_of(value) != "array":
         raise MalformedQueryError(
             f"$jsonSchema keyword '{keyword}' must be an array, but found an element of type {kind_of(value)}"

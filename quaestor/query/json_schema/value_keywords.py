@@ -1,4 +1,4 @@
-"""Keywords for values of every type: `enum`, `allOf`, `anyOf`, `oneOf`, `not`; and what only describes."""
+"""Keywords for values of every type: `enum`, `allOf`, `anyOf`, `oneOf`, `not`; and keywords that only describe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaestor.query.json_schema.checks import Check, Context, Keyword, all_of, u
 
 
 def _enum(keyword: str, value: Any, context: Context) -> Check:
-    """Documents are equal whatever the order of their fields."""
+    """Compile `enum`: documents are equal in any order of their fields."""
     if kind_of(value) != "array":
         raise MalformedQueryError(
             f"$jsonSchema keyword 'enum' must be an array, but found an element of type {kind_of(value)}"

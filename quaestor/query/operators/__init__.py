@@ -1,6 +1,6 @@
 """Every operator of the filter language, by name. To add one: write its module, add its table here.
 
-A later table overrides an earlier one, so an operator that is refused today is taken over by naming it once more below.
+A later table overrides an earlier one, so naming a refused operator once more below makes it supported.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ DOCUMENT_OPERATORS: Final[dict[str, DocumentOperator]] = {
     **evaluation.DOCUMENT_OPERATORS,
     **text.DOCUMENT_OPERATORS,
 }
-"""Operators in the place of a field name: `{$name: operand}`."""
+"""Operators in place of a field name: `{$name: operand}`."""
 
 __all__ = ["DOCUMENT_OPERATORS", "FIELD_OPERATORS", "DocumentOperator", "FieldOperator"]

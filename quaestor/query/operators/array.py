@@ -1,6 +1,6 @@
 """`$all`, `$elemMatch`, `$size`. Manual: Array Query Operators.
 
-`$all` is read as a conjunction of equalities (or `$regex`, or `$elemMatch`) on the same path, which is what it means.
+`$all` is read as a conjunction of equalities (or `$regex`, or `$elemMatch`) on the same path, which has the same meaning.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _element(compiler: Compiler, predicate: Predicate) -> Test:
             if element.__class__ is dict:
                 if matches(element):
                     return True
-            # An array among the elements is looked at as a document whose keys are its positions.
+            # An array among the elements counts as a document whose keys are its positions.
             elif (is_document(element) or is_array(element)) and matches(as_document(element)):
                 return True
         return False

@@ -27,7 +27,7 @@ _SIGN_BIT: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """The bits to look at: `number` as they fall on a stored number, `positions` on stored binary data.
+    """The bits to test: `number` for a stored number, `positions` for stored binary data.
 
     positions: sorted, in the order of the bytes, the least significant bit of each first.
     """
@@ -36,7 +36,7 @@ class Bits:
     positions: tuple[int, ...]
 
     def of_length(self, length: int) -> int:
-        """The mask for a value of so many bits; a bit above them all stands for every position beyond."""
+        """Return the mask for a value of so many bits; a bit above them all stands for every position beyond."""
         mask = 0
         for position in self.positions:
             mask |= 1 << min(position, length)
@@ -83,7 +83,7 @@ def _positions(mask: int) -> tuple[int, ...]:
 
 
 def _whole(value: Any) -> int | None:
-    """The stored number as 64 unsigned bits; None if the operators do not hold for it."""
+    """Return the stored number as 64 unsigned bits; None if the operators do not hold for it."""
     if value.__class__ is Decimal128:
         return _whole_decimal(value.to_decimal())
     whole = truncated(value)
@@ -93,7 +93,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _whole_decimal(value: Decimal) -> int:
-    """mongod rounds a Decimal128 to the nearest integer, and takes the least one for what does not fit."""
+    """Return a Decimal128 like mongod: rounded to the nearest integer, or the least integer if it does not fit."""
     if value.is_finite() and -_SIGN_BIT <= (rounded := value.to_integral_value(ROUND_HALF_EVEN)) < _SIGN_BIT:
         return int(rounded) & _ALL_ONES
     return _SIGN_BIT

@@ -1,6 +1,6 @@
 """`$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Manual: Comparison Query Operators.
 
-A comparison holds only between values of one bracket of the BSON order, with two exceptions: null equals a missing
+A comparison holds only between values of one bracket of the BSON order. There are two exceptions: null equals a missing
 field, and MinKey and MaxKey compare with everything. NaN equals NaN and is neither above nor below anything.
 """
 
@@ -29,7 +29,7 @@ _SAME_CLASS_EQUALITY: Final = frozenset({str, ObjectId, bool})
 
 
 def equality_test(operand: Any) -> Test:
-    """Is a value equal to the operand (null: or missing)?"""
+    """Return a test whether a value equals the operand (null: or is missing)."""
     kind = operand.__class__
     if operand is None:
         return lambda value: value is None or value is MISSING
@@ -58,7 +58,7 @@ def equality_test(operand: Any) -> Test:
 
 
 def range_test(name: str, operand: Any) -> Test:
-    """Is a value above or below the operand?"""
+    """Return a test whether a value is above or below the operand."""
     key = order_key(operand)
     bracket = type_bracket(operand)
     if key[0] == NAN:
@@ -103,7 +103,7 @@ def range_test(name: str, operand: Any) -> Test:
 
 
 def _outermost(name: str, bracket: int) -> Test:
-    """Comparison with MinKey or MaxKey, which know no brackets: even a missing field is above MinKey."""
+    """Return a comparison with MinKey or MaxKey, which ignore brackets: even a missing field is above MinKey."""
     inclusive = name in ("$gte", "$lte")
     others = (name in ("$gt", "$gte")) == (bracket == MIN_KEY)
 

@@ -1,4 +1,4 @@
-"""The contract of operators: how an operand is read, and how it is evaluated. The tables are in `operators/__init__.py`.
+"""The contract of operators: reading an operand, and evaluating it. The tables are in `operators/__init__.py`.
 
 There are two kinds. A field operator belongs to a path (`{price: {$gt: 5}}`) and holds when it holds for any value that
 the path reaches; it is written as a test of one such value, which may be MISSING. A document operator stands where a
@@ -17,14 +17,14 @@ from quaestor.query.paths import Matcher, Test
 
 
 class Level(Enum):
-    """The place of an operator in the filter: some are only allowed in one place."""
+    """The place of an operator in the filter: some operators are only allowed in one place."""
 
     TOP = "the filter itself, or $and, $or, $nor directly below it"
     ELEMENT = "inside $elemMatch: the documents are elements of an array"
 
 
 class Parser(Protocol):
-    """The parser as operators with filters inside see it."""
+    """The parser, for operators with filters inside."""
 
     def document(self, source: Any, level: Level) -> Node:
         """Read a filter: a document of fields and document operators."""
@@ -37,27 +37,27 @@ class Parser(Protocol):
 
 
 class Compiler(Protocol):
-    """The compiler as operators with filters inside see it."""
+    """The compiler, for operators with filters inside."""
 
     def matcher(self, node: Node) -> Matcher:
-        """A function of a document."""
+        """Return a function of a document."""
 
     def test(self, node: Node) -> Test:
-        """A function of one bare value, for predicates without a path."""
+        """Return a function of one bare value, for predicates without a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldOperator:
     """An operator on a path.
 
-    parse(parser, path, operand, siblings, level): the node it means, or None if it means nothing by itself
-    ($options). `siblings` is the whole document that the operator stands in. Raises MalformedQueryError or
-    UnsupportedQueryError. test(compiler, predicate): a function of one value.
-
-    whole_arrays: an array in the last place of the path is one value.
+    parse(parser, path, operand, siblings, level): returns the node with its meaning, or None if it has none by itself
+        ($options). `siblings` is the whole document around the operator. Raises MalformedQueryError or
+        UnsupportedQueryError.
+    test(compiler, predicate): returns a function of one value.
+    whole_arrays: an array at the end of the path is one value.
     matcher: if set, evaluates the predicate on the whole document instead of `test` (then it cannot stand in
-        $elemMatch over bare values). identity(operand): the operand reduced to what distinguishes it, as a BSON
-        value; None: the operand is one itself.
+        $elemMatch over bare values).
+    identity(operand): returns the distinguishing part of the operand, as a BSON value; None: the operand is a BSON value itself.
     """
 
     parse: Callable[[Parser, str, Any, Mapping[str, Any], Level], Node | None]
@@ -71,7 +71,7 @@ class FieldOperator:
 class DocumentOperator:
     """An operator on the whole document.
 
-    parse(parser, operand, level): the node it means; None if it has no influence on the result.
+    parse(parser, operand, level): returns the node with its meaning; None if it does not influence the result.
     matcher(compiler, predicate): evaluates the Predicate (path "") that parse may return.
     identity(operand): as for FieldOperator.
     """

@@ -49,7 +49,7 @@ _BY_CLASS: Final[dict[type, int]] = {
 
 
 def type_code(value: Any) -> int | None:
-    """The BSON type number that the value is stored with; None for MISSING."""
+    """Return the BSON type number under which the value is stored; None for MISSING."""
     kind = value.__class__
     if kind is int:
         return 16 if -(1 << 31) <= value < 1 << 31 else 18
@@ -67,7 +67,7 @@ def type_code(value: Any) -> int | None:
 
 
 def type_codes(operand: Any, what: str) -> tuple[int, ...]:
-    """The type numbers that an operand of `$type` names, sorted. Raises MalformedQueryError naming `what`."""
+    """Return the type numbers in an operand of `$type`, sorted. Raises MalformedQueryError with the name `what`."""
     members = operand if is_list(operand) else (operand,)
     if not members:
         raise MalformedQueryError(f"{what} must name at least one type")
@@ -105,7 +105,7 @@ def _parse_exists(parser: Parser, path: str, operand: Any, siblings: Mapping[str
 
 
 def _truthy(value: Any) -> bool:
-    """As mongod's: false are only null, false and zeros."""
+    """Coerce to bool like mongod: only null, false and zeros are false."""
     if isinstance(value, Decimal128):
         return value.to_decimal() != 0
     if value is None or isinstance(value, bool | int | float):

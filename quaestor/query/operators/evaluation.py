@@ -17,7 +17,7 @@ _PACKAGE: Final = "quaestor.query"
 
 
 def _delegate(module: str, name: str, operator: str) -> Callable[..., Any]:
-    """A function of another module of this package, imported when first needed: most filters need neither."""
+    """Return a function of another module of this package, imported at first use: most filters need neither."""
     full = f"{_PACKAGE}.{module}"
     function: Callable[..., Any] | None = getattr(import_module(full), name, None) if find_spec(full) else None
     if function is None:
@@ -51,7 +51,7 @@ def _json_schema(compiler: Compiler, predicate: Predicate) -> Matcher:
 
 
 def _parse_comment(parser: Parser, operand: Any, level: Level) -> None:
-    """Any value; it says nothing about documents."""
+    """Accept any value; a comment has no influence on matches."""
 
 
 def _parse_constant(name: str, value: bool) -> Callable[[Parser, Any, Level], Node]:

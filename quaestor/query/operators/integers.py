@@ -16,7 +16,7 @@ def is_number(value: Any) -> bool:
 
 
 def integer(value: Any, what: str) -> int:
-    """The operand as a 64-bit integer: 5, 5.0 and Decimal128("5") alike. Raises MalformedQueryError naming `what`."""
+    """Return the operand as a 64-bit integer: 5, 5.0 and Decimal128("5") alike. Raises MalformedQueryError with `what`."""
     if not is_number(value):
         raise MalformedQueryError(f"{what} needs a number, not {value!r}")
     exact = value.to_decimal() if isinstance(value, Decimal128) else value
@@ -29,7 +29,7 @@ def integer(value: Any, what: str) -> int:
 
 
 def truncated(value: Any) -> int | None:
-    """A stored number cut off towards zero; None if it is not a number, not finite or does not fit 64 bits."""
+    """Return a stored number cut off towards zero; None if it is not a number, not finite or does not fit 64 bits."""
     if value.__class__ is int:
         return value
     if not is_number(value):

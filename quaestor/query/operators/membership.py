@@ -1,7 +1,7 @@
 """`$in` and `$nin`. Manual: $in, $nin.
 
-A regular expression in the list is matched as `$regex` would be; everything else is compared as `$eq` would. The list
-is split accordingly, so that an index sees equalities and prefixes.
+A regular expression in the list is matched like `$regex`; every other value is compared like `$eq`. The list is split
+accordingly, so that an index finds equalities and prefixes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HASHABLE_AS_THEY_ARE: Final = frozenset({int, float, str, ObjectId})
 
 
 def membership_test(members: tuple[Any, ...]) -> Test:
-    """Is a value equal to one of these (none of them a regular expression to be matched)? O(size of the value)."""
+    """Return a test whether a value equals one of these (no regular expression to match among them). O(size of the value)."""
     keys = frozenset(order_key(member) for member in members)
     with_null = None in members
     # Numbers, strings and ObjectIds hash as themselves; sets of them need no key per value.

@@ -32,7 +32,7 @@ def _part(path: str, value: Any) -> int:
 
 
 def remainder_of(value: int, divisor: int) -> int:
-    """The remainder of a value, with its sign. The divisor is positive."""
+    """Return the remainder of a value, with the value's sign. The divisor is positive."""
     return value % divisor if value >= 0 else -(-value % divisor)
 
 

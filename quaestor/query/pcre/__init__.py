@@ -1,1 +1,1 @@
-"""PCRE's pattern syntax, as mongod 6.0 understands it, translated for engines that cannot be made to run for ever."""
+"""PCRE's pattern syntax, as in mongod 6.0, translated for engines with bounded running time."""

@@ -1,4 +1,4 @@
-"""Assertions of a place by an escape, for RE2 and for `regex`: word boundaries, the ends of the text."""
+"""Assertions about a position by an escape, for RE2 and for `regex`: word boundaries, the ends of the text."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ ASSERTIONS: Final = {
     "Z": ("\\z", "$"),
     "z": ("\\z", "\\Z"),
 }
-"""For RE2 and for `regex`, by letter."""
+"""Texts for RE2 and for `regex`, by letter."""

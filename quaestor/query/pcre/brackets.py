@@ -29,8 +29,8 @@ class Bracket:
     """The characters between the brackets.
 
     ranges: characters as written; ignoring case applies to them.
-    sets: what escapes and POSIX names stand for; to these it does not apply.
-    properties: `\\p{...}` escapes, verbatim; not to these either.
+    sets: sets of escapes and POSIX names; ignoring case does not apply to them.
+    properties: `\\p{...}` escapes, verbatim; ignoring case does not apply to them either.
     """
 
     negated: bool = False
@@ -39,7 +39,7 @@ class Bracket:
     properties: list[str] = field(default_factory=list)
 
     def add_escape(self, letter: str, options: Options) -> None:
-        """Add what `\\d` or its like stands for."""
+        """Add the set of `\\d` or a similar escape."""
         if options.unicode and letter in "WS":
             raise UnsupportedQueryError(f"a regular expression with (*UCP) and \\{letter}")
         if not options.unicode or letter not in UNICODE_ESCAPES:
@@ -51,7 +51,7 @@ class Bracket:
 
     @property
     def only(self) -> str:
-        """The one character that it is written with, if there is no other; PCRE takes that for a literal."""
+        """The single character in the brackets, if there is no other; PCRE takes that for a literal."""
         if self.negated or self.sets or self.properties or len(self.ranges) != 1:
             return ""
         low, high = self.ranges[0]
@@ -59,17 +59,18 @@ class Bracket:
 
     @property
     def written(self) -> int:
-        """Number of characters that it names, each of which costs a look-up where case is ignored."""
+        """Number of written characters, each of which costs a look-up where case is ignored."""
         return sum(high - low + 1 for low, high in self.ranges)
 
     def text(self, *, ignore_case: bool) -> str:
-        """The bracket expression, for both engines: cases are written out, their ideas of them differ from PCRE's."""
+        """Return the bracket expression for both engines. Cases are written out, because the engines' cases differ from
+        PCRE's."""
         written = folded(union(self.ranges)) if ignore_case else tuple(self.ranges)
         return bracketed(union((*written, *self.sets)), self.properties, negated=self.negated)
 
 
 def read_bracket(reader: Reader, options: Options) -> Bracket:
-    """Read on from after the opening bracket to after the closing one. Raises MalformedQueryError as PCRE does."""
+    """Read from after the opening bracket to after the closing one. Raises MalformedQueryError like PCRE."""
     if _POSIX_OUTSIDE.match(reader.source, reader.at):
         raise reader.malformed("POSIX named classes are supported only within a class")
     bracket = Bracket(negated=reader.take("^"))
@@ -98,7 +99,7 @@ def read_bracket(reader: Reader, options: Options) -> Bracket:
             continue
         reader.next()
         if low is None:
-            # After a set a hyphen is just a hyphen.
+            # After a set a hyphen is a literal.
             bracket.ranges.append((ord("-"), ord("-")))
             continue
         quoted_end = reader.take("\\Q")
@@ -112,7 +113,7 @@ def read_bracket(reader: Reader, options: Options) -> Bracket:
 
 
 def _member(reader: Reader, bracket: Bracket, quoting: bool, options: Options) -> int | None:
-    """One character, returned, or one set, added to the bracket."""
+    """Return one character, or add one set to the bracket."""
     if reader.source.startswith(("[[:<:]]", "[[:>:]]"), reader.at - 1):
         raise UnsupportedQueryError("a regular expression with [[:<:]] or [[:>:]]")
     if not quoting and reader.peek() == "[" and reader.peek(2) in ("[:", "[.", "[="):
@@ -161,7 +162,7 @@ def _add_posix(reader: Reader, bracket: Bracket, name: str, options: Options) ->
 
 
 def _posix_name(reader: Reader) -> str | None:
-    """The name in `[:name:]`, or None if what follows is not of that form."""
+    """Return the name in `[:name:]`, or None if the text is not of that form."""
     kind = reader.peek(2)[1]
     end = reader.source.find(kind + "]", reader.at + 2)
     name = reader.source[reader.at + 2 : end]
@@ -174,7 +175,7 @@ def _posix_name(reader: Reader) -> str | None:
 
 
 def property_escape(reader: Reader, letter: str) -> str:
-    """A `\\p` or `\\P` escape, verbatim for both engines."""
+    """Return a `\\p` or `\\P` escape, verbatim for both engines."""
     if reader.take("{"):
         name = reader.until("}", "\\p")
         if name.startswith("^"):

@@ -1,7 +1,7 @@
-"""Characters that differ in case alone: Unicode 7's simple case relation, which mongod's PCRE 8 has.
+"""Characters that differ in case alone: Unicode 7's simple case relation, as in mongod's PCRE 8.
 
-Python knows a later Unicode. Its relation was compared with that of a mongod 6.0 for every character that has a case;
-what differs is written down here.
+Python has a later Unicode. Its relation was compared with a mongod 6.0 for every character that has a case; the differences are
+listed here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAMILIES: Final = {
     )
     for member in family
 }
-"""Characters with more than two cases, or with one that Python's str methods do not lead to."""
+"""Characters with more than two cases, or with a case that Python's str methods do not reach."""
 
 # fmt: off
 _WITHOUT_CASE: Final[Ranges] = (
@@ -37,11 +37,11 @@ _WITHOUT_CASE: Final[Ranges] = (
 _ITERATED: Final = 512
 _LAST_WITH_CASE: Final = 0x118DF
 CASED: Final = 2_700
-"""Characters that have a case, or a few more: at most so many are looked up for one range."""
+"""Number of characters that have a case, rounded up: the most look-ups for one range."""
 
 
 def other_cases(character: str) -> tuple[str, ...]:
-    """The characters that differ from this one in case alone, sorted."""
+    """Return the characters that differ from this one in case alone, sorted."""
     if family := _FAMILIES.get(character):
         return tuple(sorted(family - {character}))
     if _has_no_case(character):
@@ -52,7 +52,7 @@ def other_cases(character: str) -> tuple[str, ...]:
 
 
 def folded(ranges: Ranges) -> Ranges:
-    """The characters with their other cases. O(their number), but never more than the number of characters with case."""
+    """Return the characters with their other cases. O(their number), but never more than the number of characters with case."""
     return union((*ranges, *((ord(case), ord(case)) for low, high in ranges for case in _cases_within(low, high))))
 
 

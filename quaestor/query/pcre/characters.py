@@ -11,7 +11,7 @@ LAST: Final = 0x10FFFF
 
 
 def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same characters with overlapping and adjacent ranges joined."""
+    """Return the same characters with overlapping and adjacent ranges joined."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if joined and low <= joined[-1][1] + 1:
@@ -22,7 +22,7 @@ def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Every other character."""
+    """Return every other character."""
     others: list[tuple[int, int]] = []
     start = 0
     for low, high in union(ranges):
@@ -90,7 +90,7 @@ UNICODE_ESCAPES: Final[dict[str, tuple[Ranges, tuple[str, ...]]]] = {
     "w": (_UNDERSCORE, ("\\p{L}", "\\p{N}")),
     "s": (_UNICODE_SPACE, ("\\p{Z}",)),
 }
-"""What (*UCP) makes of them: ranges and properties."""
+"""The same escapes under (*UCP): ranges and properties."""
 UNICODE_POSIX: Final[dict[str, tuple[Ranges, tuple[str, ...]]]] = {
     "alpha": ((), ("\\p{L}",)),
     "lower": ((), ("\\p{Ll}",)),
@@ -107,7 +107,7 @@ CONTROL: Final = {"a": 0x07, "e": 0x1B, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x
 
 
 def escaped(code: int) -> str:
-    """A character, written so that both engines take it literally, inside and outside brackets."""
+    """Return a character in a form that both engines take literally, inside and outside brackets."""
     if chr(code).isascii() and chr(code).isalnum():
         return chr(code)
     if code < 0x80:
@@ -120,16 +120,16 @@ _WIDE_WORK: Final = 4
 
 
 def set_work(text: str) -> int:
-    """Steps that a bracket expression, or `\\p{...}`, costs an engine: a little for each range, much for those of a property.
+    """Return the steps that a bracket expression, or `\\p{...}`, costs an engine: few for each range, many for a property.
 
-    text: as `bracketed` yields it.
+    text: from `bracketed`.
     """
     properties = text.count("\\p{") + text.count("\\P{")
     return 1 + len(text) // 4 + _PROPERTY_WORK * properties + (_WIDE_WORK if text[:2] == "[^" else 0)
 
 
 def bracketed(ranges: Ranges, properties: Iterable[str] = (), *, negated: bool = False) -> str:
-    """A bracket expression for both engines. properties: escapes such as `\\p{Lu}` to put beside the ranges."""
+    """Return a bracket expression for both engines. properties: escapes such as `\\p{Lu}` to put beside the ranges."""
     members = [escaped(low) if low == high else f"{escaped(low)}-{escaped(high)}" for low, high in ranges]
     members.extend(properties)
     if not members:

@@ -1,8 +1,9 @@
-"""The first character of a match as leading look-ahead tells it, of which PCRE 8 makes too much.
+"""The first character of a match according to a leading look-ahead, which PCRE 8 mishandles.
 
-If nothing else is known, PCRE 8 takes the character with which a leading look-ahead begins for the first one of every match, and
-searches for the last literal that every match needs *behind* it. Where both are the same character of a text, as in `(?=a)b*a`
-or, with the option m, in `(?=a)^a`, it finds nothing in "a". Other versions need not do so; such patterns are left to the server.
+If nothing else is known, PCRE 8 takes the first character of a leading look-ahead for the first character of every match. The
+last literal that every match needs is then searched *behind* that character. If both are the same character of a text, as in
+`(?=a)b*a` or, with the option m, in `(?=a)^a`, it finds nothing in "a". Other versions may differ; such patterns are left to
+the server.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 class First:
     """The first character of a piece of a pattern.
 
-    character: the piece is this literal, in lower case; "" if it is none of ASCII's.
-    begins: literals with which its branches begin.
-    asserted: characters with which look-ahead at the beginning of a branch begins.
-    ahead: it is look-ahead for something.
-    passed: it is any other condition on a place, which PCRE goes past.
+    character: the piece is this literal, in lower case; "" if it is no ASCII literal.
+    begins: literals at the beginning of its branches.
+    asserted: characters at the beginning of a look-ahead that begins a branch.
+    ahead: the piece is a look-ahead.
+    passed: the piece is any other condition on a position, which PCRE skips.
     """
 
     character: str = ""
@@ -32,7 +33,7 @@ class First:
     passed: bool = False
 
     def as_look_ahead(self) -> First:
-        """The first character of look-ahead for this."""
+        """Return the first character of a look-ahead for this."""
         return First(asserted=self.begins | self.asserted, ahead=True)
 
 
@@ -40,12 +41,12 @@ PASSED: Final = First(passed=True)
 
 
 def literal(character: str) -> First:
-    """The first character of a literal in a pattern."""
+    """Return the first character of a literal in a pattern."""
     return First(character=character.lower() if character.isascii() else "")
 
 
 def any_of(branches: Iterable[First]) -> First:
-    """The first character of alternatives. On the safe side: PCRE wants the same character of all of them."""
+    """Return the first character of alternatives, on the safe side: PCRE requires the same character in all of them."""
     branches = tuple(branches)
     return First(
         begins=_NOTHING.union(*(branch.begins for branch in branches)),
@@ -65,7 +66,7 @@ class Opening:
     def see(self, piece: First, lowest: int) -> None:
         """Take the next piece.
 
-        lowest: how often it is there at least.
+        lowest: least number of repetitions.
         """
         if self._done or piece.passed:
             return
@@ -78,6 +79,6 @@ class Opening:
             self._done = True
 
     def first(self) -> First:
-        """The first character of the branch, as far as it was seen."""
+        """Return the first character of the branch, as far as it was seen."""
         found = self._first or First()
         return First(begins=frozenset(filter(None, (found.character,))), asserted=found.asserted)

@@ -18,7 +18,7 @@ _CALL: Final = re.compile(r"\?(R\)|[+-]?[0-9]+\)|&|P>)")
 
 
 class Grammar(Protocol):
-    """The translator, as reading a group sees it."""
+    """The translator's interface for reading a group."""
 
     reader: Reader
     options: Options
@@ -32,7 +32,7 @@ class Grammar(Protocol):
 
 
 def read_group(grammar: Grammar, depth: int) -> list[Piece]:
-    """Read on from after the opening parenthesis to after the closing one. [] for inline options: they yield nothing."""
+    """Read from after the opening parenthesis to after the closing one. [] for inline options: they yield nothing."""
     reader = grammar.reader
     if reader.peek() == "*" and re.compile(r"\*(?:[A-Z]+[:)]|:)").match(reader.source, reader.at):
         if not _VERB.match(reader.source, reader.at):
@@ -93,14 +93,14 @@ def _with_options(grammar: Grammar, depth: int) -> list[Piece]:
     outer = grammar.options
     grammar.options = replace(outer, **changes)
     if found[3] == ")":
-        return []  # until the end of the group around it, where the translator restores them
+        return []  # in force until the end of the enclosing group, where the translator restores the options
     inner = _inner(grammar, depth, "(?:", "(?:")
     grammar.options = outer
     return [inner]
 
 
 def _condition(grammar: Grammar, depth: int) -> Piece:
-    """`(?(1)yes|no)`: one branch if the group took part in the match, the other if not."""
+    """Read `(?(1)yes|no)`: one branch if the group took part in the match, the other if not."""
     reader = grammar.reader
     if reader.peek() == "?":
         raise UnsupportedQueryError("a regular expression with a look-around condition")

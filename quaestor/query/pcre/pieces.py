@@ -1,4 +1,4 @@
-"""The parts that a translation is put together from."""
+"""The pieces that make up a translation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quaestor.query.pcre.required_text import RequiredTexts
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
 LARGEST_WORK: Final = 5_000
-"""Steps that the program of a pattern may have for an engine, repetitions multiplied out: each takes `regex` some 260 bytes and
-1.4 us to compile."""
+"""Steps that the program of a pattern may have for an engine, repetitions multiplied out. Each step takes `regex` about 260 bytes
+and 1.4 us to compile."""
 LONGEST: Final = 1_000
-"""Characters of a pattern: each takes some us to translate, and up to 20 us to be read by `regex`. mongod takes 32,764."""
+"""Characters of a pattern: each takes a few us to translate, and up to 20 us to read in `regex`. mongod allows 32,764."""
 _COUNTED: Final = 10**12
-"""What is more is told as this."""
+"""Larger numbers are shown as this number."""
 DEEPEST: Final = 249
-"""How deep PCRE lets parentheses be nested."""
+"""Deepest nesting of parentheses in PCRE."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
-"""What PCRE takes as the name of a group."""
+"""Valid names of groups in PCRE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,20 @@ LETTERS: Final = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "ex
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A translated part.
+    """A translated piece.
 
     linear: for RE2.
     full: for `regex`.
-    width: how many characters it spans, None if that varies.
+    width: number of characters that it spans, None if that varies.
 
-    literal: the one character it stands for, if it is just that.
-    quantifiable: PCRE lets a quantifier follow.
+    literal: its only character, if it is a single one.
+    quantifiable: PCRE allows a quantifier after it.
     size: bytes of PCRE's compiled form, which has a limit.
     work: steps of an engine's program, repetitions multiplied out.
     group: repeating it repeats its compiled form.
     first: its first character.
-    character: the one literal that it matches, in lower case if `caseless`; "" if there is more to it.
-    required: of these texts every match of a group holds one.
+    character: its only literal, in lower case if `caseless`; "" if it has more.
+    required: texts of which every match of a group holds one.
     """
 
     linear: str
@@ -74,7 +74,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Shape:
-    """The shape of a pattern: how far it is just an anchored literal."""
+    """The shape of a pattern: whether, and how far, it is an anchored literal."""
 
     starts: bool = False
     ends: bool = False
@@ -108,7 +108,7 @@ def require_work(steps: int) -> None:
 
 
 def repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
-    """Bytes of PCRE's compiled form of a piece with its quantifier."""
+    """Return the bytes of PCRE's compiled form of a piece with its quantifier."""
     if not piece.group:
         return piece.size + 4
     optional = 0 if highest is None else highest - lowest

@@ -1,4 +1,4 @@
-"""Quantifiers: how often the piece before one is repeated, in the text of both engines, and what that makes of its size."""
+"""Quantifiers: the repetition of the preceding piece, in the text of both engines, and its effect on the size."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Quantifier:
     """One quantifier.
 
     lowest, highest: repetitions; None: no bound.
-    mode: what follows it for the engine that knows modes: lazy, possessive, or nothing.
-    linear: RE2 knows it.
+    mode: its suffix for the engine with modes: lazy, possessive, or nothing.
+    linear: RE2 supports it.
     """
 
     lowest: int
@@ -29,7 +29,7 @@ class Quantifier:
     linear: bool
 
     def of(self, piece: Piece) -> Piece:
-        """The piece repeated."""
+        """Return the piece repeated."""
         lowest, highest = self.lowest, self.highest
         suffix = f"{{{lowest},{'' if highest is None else highest}}}"
         return Piece(
@@ -47,9 +47,9 @@ class Quantifier:
 
 
 def read_quantifier(reader: Reader, options: Options, *, quantifiable: bool) -> Quantifier | None:
-    """The quantifier that comes next, if one does. Raises MalformedQueryError for one that PCRE refuses.
+    """Return the next quantifier, if one comes next. Raises MalformedQueryError for a quantifier that PCRE refuses.
 
-    quantifiable: what it follows can be repeated.
+    quantifiable: the preceding piece can be repeated.
     """
     found = QUANTIFIER.match(reader.source, reader.at)
     if found is None:
@@ -59,7 +59,7 @@ def read_quantifier(reader: Reader, options: Options, *, quantifiable: bool) -> 
     reader.at = found.end()
     lowest, highest = _bounds(reader, found)
     greedy = not options.ungreedy
-    # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
+    # Fewer fillers are allowed here than between items: no quotation, and only one comment in parentheses, the last.
     while reader.skip_one(extended=options.extended):
         pass
     if reader.take("(?#"):

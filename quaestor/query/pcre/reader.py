@@ -1,4 +1,4 @@
-"""A cursor over a pattern, with the small things that several constructs share."""
+"""A cursor over a pattern, with the small steps that several constructs share."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Reader:
         return self.source[self.at : self.at + length]
 
     def next(self) -> str:
-        """The next character, "" at the end."""
+        """Return the next character, "" at the end."""
         character = self.peek()
         self.at += 1
         return character
 
     def take(self, text: str) -> bool:
-        """Go past `text` if it comes next."""
+        """Skip `text` if it comes next; return whether it did."""
         if self.source.startswith(text, self.at):
             self.at += len(text)
             return True
         return False
 
     def until(self, end: str, what: str) -> str:
-        """The text up to `end`, which is gone past. Raises MalformedQueryError if it does not come."""
+        """Return the text up to `end`, and skip both. Raises MalformedQueryError if `end` does not come."""
         found = self.source.find(end, self.at)
         if found < 0:
             raise self.malformed(f"missing {end} after {what}")
@@ -50,7 +50,7 @@ class Reader:
         return text
 
     def skip_one(self, *, extended: bool) -> bool:
-        """Go past one thing that does not count with the option x, if that is set and it comes next."""
+        """Skip one comment or blank that the option x ignores, if it is set and one comes next; return whether one did."""
         if not extended:
             return False
         if self.peek() == "#":
@@ -71,7 +71,7 @@ class Reader:
         return MalformedQueryError(f"regular expression {self.source!r} is invalid at {self.at}: {reason}")
 
     def code_point(self, letter: str) -> int | None:
-        """The code point that follows `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
+        """Return the code point after `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
         if letter == "x":
             if self.take("{"):
                 return self._braced("x", _HEX, 16)
@@ -100,7 +100,7 @@ class Reader:
         return self._valid(int(digits, base))
 
     def octal(self, first: str) -> int:
-        """A character by up to three octal digits, of which the first has been read."""
+        """Return a character by up to three octal digits, of which the first has been read."""
         return self._valid(int(first + self.digits(_OCTAL, 2), 8))
 
     def _valid(self, code: int) -> int:

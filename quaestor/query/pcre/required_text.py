@@ -1,8 +1,8 @@
-"""Texts of which every match of a pattern holds at least one, as an index may look for them.
+"""Required texts of a pattern: every match holds at least one of them, so an index may look for them.
 
-A run of literal characters that each match goes through is a text that it holds; of alternatives one each is needed. What is
-in doubt (look-around, conditions, back references) requires nothing. Without regard to case only ASCII's letters are
-taken into a text: `without_case` folds all characters that PCRE takes for one of them to the same letter, and no others matter.
+A run of literal characters on the path of every match is required; of alternatives, one text each. Doubtful constructs
+(look-around, conditions, back references) require nothing. Without regard to case only ASCII letters are taken into a text:
+`without_case` folds exactly the characters that PCRE takes for one of them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST: Final = 16
-"""With more alternatives than this a pattern requires nothing."""
+"""A pattern with more alternatives than this requires nothing."""
 LONGEST: Final = 64
-"""Characters of a text; what follows is left out."""
+"""Longest required text in characters; the rest is left out."""
 _SHORTEST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredText:
-    """One text.
+    """One required text.
 
-    caseless: to be looked for in the value `without_case`; the text is folded so already.
+    caseless: the text is folded, and is to be looked for in the value `without_case`.
     """
 
     text: str
@@ -30,17 +30,17 @@ class RequiredText:
 
 
 RequiredTexts = tuple[RequiredText, ...]
-"""Any of these is there. Empty: nothing is known."""
+"""At least one of these texts is in every match. Empty: nothing is known."""
 
 
 def without_case(value: str) -> str:
-    """The value with every character that PCRE takes for an ASCII letter, whatever the case, as its small letter."""
+    """Return the value with every character that PCRE takes for an ASCII letter, in any case, as its small letter."""
     folded = value.lower()
     return folded if folded.isascii() else folded.replace("\u017f", "s")
 
 
 def any_required(branches: Iterable[RequiredTexts]) -> RequiredTexts:
-    """The texts that alternatives require together: those of each, or none if one requires none."""
+    """Return the texts that alternatives require together: the texts of each, or none if one requires none."""
     found: dict[RequiredText, None] = {}
     for texts in branches:
         if not texts:
@@ -50,7 +50,7 @@ def any_required(branches: Iterable[RequiredTexts]) -> RequiredTexts:
 
 
 class LiteralRuns:
-    """The literal runs of one branch of a pattern, piece by piece, and the most telling texts among them."""
+    """The literal runs of one branch of a pattern, piece by piece, and the most selective texts among them."""
 
     __slots__ = ("_best", "_run")
 
@@ -61,8 +61,8 @@ class LiteralRuns:
     def see_character(self, character: str, *, caseless: bool, lowest: int, highest: int | None) -> None:
         """Take a literal character.
 
-        character: in lower case if caseless, and then one of ASCII's.
-        lowest, highest: how often it is there.
+        character: in lower case if caseless, and then an ASCII letter.
+        lowest, highest: its repetitions.
         """
         if lowest:
             self._run.append((character, caseless))
@@ -72,13 +72,13 @@ class LiteralRuns:
                 self._run.append((character, caseless))
 
     def see_other(self, required: RequiredTexts, *, lowest: int) -> None:
-        """Take anything else that has a width."""
+        """Take any other piece that has a width."""
         self._close()
         if lowest:
             self._consider(required)
 
     def required(self) -> RequiredTexts:
-        """The texts that the branch requires."""
+        """Return the texts that the branch requires."""
         self._close()
         return self._best
 

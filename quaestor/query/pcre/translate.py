@@ -1,10 +1,11 @@
 """Translation of PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
 
-Only whether a pattern is found matters here, not where, so laziness, group numbers and names are dropped for RE2.
+The translation only has to decide whether a pattern occurs, not where. Hence laziness, group numbers and names are dropped for
+RE2.
 Options are resolved while translating: each atom carries its own, since the engines scope them differently.
 
-Refused as malformed is what PCRE 8 refuses; constructs whose meaning neither engine shares (recursion, callouts,
-backtracking verbs, single bytes, line breaks, grapheme clusters) raise UnsupportedQueryError.
+Patterns that PCRE 8 refuses are malformed. Constructs that neither engine shares (recursion, callouts, backtracking verbs,
+single bytes, line breaks, grapheme clusters) raise UnsupportedQueryError.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from quaestor.query.pcre.translation import Translation
 def translate(source: str, options: Options) -> Translation:
     """Translate a pattern. O(length).
 
-    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed, or would be too large to
-    compile: nothing is given to an engine before that is known.
+    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for a pattern that cannot be expressed or is too large to
+    compile. Both are known before an engine sees the pattern.
     """
     if len(source) > LONGEST:
         raise UnsupportedQueryError(f"a regular expression of {len(source)} characters, more than {LONGEST}")
@@ -104,9 +105,9 @@ class Translator:
         )
 
     def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece:
-        """Up to the closing parenthesis, which is left, or the end.
+        """Translate up to the closing parenthesis, which is left, or the end.
 
-        at_most: that many branches.
+        at_most: number of branches allowed.
         """
         if depth > DEEPEST:
             raise self.reader.malformed("parentheses are too deeply nested")
@@ -163,7 +164,7 @@ class Translator:
                 lowest, highest, piece = self._quantified(atom) if position == len(pieces) else (1, 1, atom)
                 if depth == 0:
                     if piece.linear == "\\z" and piece.full == "$" and self._at_end_of_branch():
-                        # At the end of a branch the newline before which $ also holds can simply be consumed.
+                        # At the end of a branch, the newline before which $ also holds can be consumed instead.
                         piece = replace(piece, linear="\\n?\\z")
                     self.shape.see(piece, lowest, highest, at_start=at_start)
                 if piece.linear == "\\z" and piece.full != "\\Z":
@@ -184,7 +185,7 @@ class Translator:
         return self.reader.done or self.reader.peek() == "|"
 
     def _skip(self) -> None:
-        """Go past comments, white space where it does not count, and inline options."""
+        """Skip comments, ignored white space, and inline options."""
         reader = self.reader
         while True:
             if reader.take("(?#"):
@@ -193,7 +194,7 @@ class Translator:
                 return
 
     def _quantified(self, piece: Piece) -> tuple[int, int | None, Piece]:
-        """Reads the quantifier that may follow. Returns least and greatest (None: no bound) repetition too."""
+        """Read an optional quantifier. Returns the least and greatest (None: no bound) repetition too."""
         quantifier = read_quantifier(self.reader, self.options, quantifiable=piece.quantifiable)
         if quantifier is None:
             return 1, 1, piece
@@ -202,7 +203,7 @@ class Translator:
         return quantifier.lowest, quantifier.highest, quantifier.of(piece)
 
     def _atoms(self, depth: int) -> list[Piece]:
-        """What comes next: mostly one piece; several for a quotation, none for something without meaning by itself."""
+        """Return the next pieces: usually one; several for a quotation, none for an item without meaning by itself."""
         reader = self.reader
         character = reader.next()
         if character == "\\":
@@ -233,7 +234,7 @@ class Translator:
     def _start(self) -> Piece:
         if not self.options.multiline:
             return Piece("\\A", "\\A", 0, quantifiable=False)
-        # Unlike RE2, PCRE sees no line after a newline that ends the text.
+        # Unlike RE2, PCRE finds no line after a newline at the end of the text.
         self.newline_sensitive = True
         return Piece("(?m:^)", "(?:\\A|(?<=\\n)(?!\\Z))", 0, quantifiable=False)
 
@@ -250,7 +251,7 @@ class Translator:
         return Piece(text, text, literal=character, size=size, work=size - 1, first=first, character=character)
 
     def _first(self, character: str) -> First:
-        """Of a literal, which is counted."""
+        """Return the first character of a literal, and count it."""
         first = literal(character)
         self.characters[first.character] += 1
         return first
@@ -286,7 +287,7 @@ class Translator:
                 raise reader.malformed("\\N{name} is not supported")
             return [Piece("[^\\n]", "[^\\n]", work=set_work("[^\\n]"))]
         if letter in "CRX":
-            # PCRE 8 lets a repeated dot swallow what \R is for, and knows other grapheme clusters (\X) than Unicode today.
+            # PCRE 8 lets a repeated dot swallow what \R matches, and has other grapheme clusters (\X) than today's Unicode.
             raise UnsupportedQueryError(f"a regular expression with \\{letter}")
         if letter in "lLuU":
             raise reader.malformed(f"\\{letter} is not supported")
@@ -298,7 +299,7 @@ class Translator:
         return [self._literal(ord(letter) if code is None else code)]
 
     def _digit(self, first: str) -> Piece:
-        """A back reference or a character by its octal number, decided as PCRE decides it."""
+        """Return a back reference or a character by its octal number, decided like PCRE."""
         found = re.compile(r"[0-9]*").match(self.reader.source, self.reader.at)
         rest = found[0] if found else ""
         number = int(first + rest)

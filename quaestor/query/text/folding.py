@@ -1,4 +1,4 @@
-"""Letters as a text index (version 3) compares them: which separate words, which are the same but for case or accent.
+"""Letters as a text index (version 3) compares them: separators of words, and letters equal except for case or accent.
 
 mongod has these properties as of Unicode 8; characters that Unicode has added since may be treated otherwise here.
 """
@@ -22,17 +22,17 @@ _ASCII_DIACRITICS: Final = str.maketrans("", "", "^`")
 
 
 def words(text: str, *, english: bool) -> list[str]:
-    """The words of a text as they stand. In English an apostrophe is part of a word. O(length)."""
+    """Return the words of a text as they stand. In English an apostrophe is part of a word. O(length)."""
     return (_ENGLISH_WORDS if english else _WORDS).findall(text)
 
 
 def lower(text: str) -> str:
-    """Each character folded on its own: "ß" stays, "İ" stays."""
+    """Return each character folded on its own: "ß" stays, "İ" stays."""
     return text.lower() if text.isascii() else "".join(map(_lower, text))
 
 
 def without_diacritics(text: str) -> str:
-    """Each character without its accents; those that are nothing else disappear."""
+    """Return each character without its accents; characters that are only accents disappear."""
     return text.translate(_ASCII_DIACRITICS) if text.isascii() else "".join(map(_plain, text))
 
 

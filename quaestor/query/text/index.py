@@ -1,4 +1,4 @@
-"""The definition of a text index: which strings of a record are searched, how much each counts, in which language."""
+"""The definition of a text index: the searched strings of a record, their weights, and their language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quaestor.query.paths import as_document, is_array, is_document
 from quaestor.query.text.language import Language, language
 
 DEFINITION: Final = ("weights", "default_language", "language_override", "textIndexVersion")
-"""What of an index's definition matters."""
+"""The keys of an index's definition that are used here."""
 _EVERYTHING: Final = "$**"
 _VERSION: Final = 3
 
@@ -23,9 +23,9 @@ class TextIndex:
     """A text index.
 
     weights: (path, weight) by path.
-    everything: all strings are searched, those without a weight of their own with 1.
-    default_language: of records that do not say.
-    override: the field by which a record or a part of it says.
+    everything: all strings are searched; a string without a weight of its own has weight 1.
+    default_language: of records that name none.
+    override: the field in which a record or a part of it names its language.
     """
 
     weights: tuple[tuple[str, float], ...]
@@ -35,7 +35,8 @@ class TextIndex:
 
     @staticmethod
     def of(definition: Mapping[str, Any]) -> TextIndex:
-        """The index of what `list_indexes` says about it. Raises UnsupportedQueryError for versions before 3 (MongoDB 3.2)."""
+        """Return the index of a definition from `list_indexes`. Raises UnsupportedQueryError for versions before 3 (MongoDB
+        3.2)."""
         if definition.get("textIndexVersion", _VERSION) != _VERSION:
             raise UnsupportedQueryError(f"a text index of version {definition['textIndexVersion']}")
         weights = definition.get("weights", {})
@@ -47,7 +48,7 @@ class TextIndex:
         )
 
     def texts(self, document: Mapping[str, Any]) -> list[tuple[Language, str, float]]:
-        """Every string of a record that is searched, with its language and weight. O(size of the record).
+        """Return every searched string of a record, with its language and weight. O(size of the record).
 
         Raises UncertainMatchError if part of it is in a language that is not evaluated.
         """
@@ -79,7 +80,7 @@ class TextIndex:
                 yield spoken, value, weight
 
     def _weight(self, path: str) -> float | None:
-        """The weight of the first path not below this one; None if neither it nor anything under it is searched."""
+        """Return the weight of the first path not below this one; None if neither it nor anything under it is searched."""
         position = bisect_left(self.weights, (path,))
         if self.everything:
             return self.weights[position][1] if position < len(self.weights) else 1.0

@@ -1,7 +1,7 @@
-"""Languages of text indexes: their names, what they leave out, how they cut words down to stems.
+"""Languages of text indexes: their names, their stop words, their stems.
 
-A language is here only if its stems and stop words were compared with a real mongod's and are the same. The others make
-the query widened. Stems are Snowball's of 2015, which is what mongod has: later versions cut some words down otherwise.
+A language is here only if its stems and stop words were compared with a real mongod's and are the same. Queries in other
+languages are widened. Stems are Snowball's of 2015, as in mongod: later versions stem some words differently.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _KNOWN: Final = frozenset(_OTHERS) | frozenset(_OTHERS.values())
 _STEMS_KEPT: Final = 65_536
 
 _GERMAN_ENDINGS: Final = ("e", "em", "en", "er", "es")
-"""mongod's German list has these endings on "uns", where the library's has them on "unser"."""
+"""Endings that mongod's German list has on "uns", and the library's list on "unser"."""
 
 
 class Language:
-    """A language that texts are in. Thread-safe.
+    """A language of texts. Thread-safe.
 
-    name: as mongod calls it."""
+    name: in mongod's spelling."""
 
     __slots__ = ("_english", "_stem", "_stops", "name")
 
@@ -56,7 +56,7 @@ class Language:
     def terms(
         self, text: str, *, keep_stops: bool = False, keep_case: bool = False, keep_diacritics: bool = False
     ) -> list[str]:
-        """The stems of a text's words in order, for comparison. Stop words are recognised before anything is taken off."""
+        """Return the stems of a text's words in order, for comparison. Stop words are recognised before stemming."""
         found: list[str] = []
         for word in words(text, english=self._english):
             small = lower(word)
@@ -68,9 +68,9 @@ class Language:
 
 
 class _Stem:
-    """Stemmers keep state while they work, so every word has one of its own; the results are remembered.
+    """A stemmer with remembered results. A stemmer keeps state while it works, so each word is stemmed by a new object.
 
-    The pure Python classes are taken by name: the package itself prefers another one (PyStemmer) if it is installed, whose
+    The pure Python classes are taken by name. The package itself prefers another one (PyStemmer) if it is installed, whose
     stems may be of another version.
     """
 
@@ -95,10 +95,10 @@ def _make(name: str) -> Language:
 
 
 def language(name: Any) -> Language:
-    """The language of this name or two-letter code, in any case.
+    """Return the language of this name or two-letter code, in any case.
 
-    Raises MalformedQueryError if mongod does not know it, UnsupportedQueryError if it is not evaluated here, as
-    without the extra `text`.
+    Raises MalformedQueryError if mongod does not know it, UnsupportedQueryError if it is not evaluated here, as without the
+    extra `text`.
     """
     if not isinstance(name, str):
         raise MalformedQueryError(f"a language must be a string, not {name!r}")

@@ -1,7 +1,7 @@
-"""The judgement of a record by a search: whether it answers it, and how well. The score is mongod's (`{$meta: "textScore"}`).
+"""The judgement of a record by a search: whether it matches, and its score. The score is mongod's (`{$meta: "textScore"}`).
 
-A record must hold one of the words wanted, none of those unwanted, every phrase and none of the forbidden ones. Phrases
-are looked for as they are written, letter by letter, not by words.
+A record must hold one of the wanted words, none of the unwanted ones, every phrase and no forbidden phrase. Phrases are
+searched as they are written, letter by letter, not by words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quaestor.query.text.language import Language, language
 from quaestor.query.text.search import terms_of, words_of
 
 _WHOLE_FIELD: Final = 1.1
-"""A term that is all there is in a field counts a tenth more."""
+"""A term that is the whole of a field counts a tenth more."""
 
 
 class Search:
@@ -36,11 +36,11 @@ class Search:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The words that are looked up, stemmed: a record that holds none of them does not match."""
+        """The words that are looked up, stemmed: a record without any of them does not match."""
         return self._terms.keys
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether a record answers. O(length of its texts).
+        """Whether a record matches. O(length of its texts).
 
         Raises UncertainMatchError if it is in a language that is not evaluated.
         """
@@ -58,7 +58,7 @@ class Search:
         )
 
     def score(self, document: Mapping[str, Any]) -> float:
-        """The measure of how well a record answers; only means something if it matches."""
+        """Return the score of a record; it has a meaning only if the record matches."""
         return sum(self._score(text, spoken, weight) for spoken, text, weight in self.index.texts(document))
 
     def _score(self, text: str, spoken: Language, weight: float) -> float:
@@ -68,7 +68,7 @@ class Search:
             count = terms.count(term)
             if not count:
                 continue
-            # 1 + 1/2 + 1/4 + ...: every further occurrence is worth half of the one before.
+            # 1 + 1/2 + 1/4 + ...: every further occurrence counts half of the one before.
             frequency = 2.0 - 0.5 ** (count - 1)
             share = 0.5 * count / len(terms) + 0.5
             whole = _WHOLE_FIELD if len(text.encode()) == len(term.encode()) and text.lower() == term.lower() else 1.0

@@ -1,7 +1,7 @@
-"""`$text` as an operator, and how it comes to know the index it is about. Manual: $text.
+"""`$text` as an operator, and the text index that it uses. Manual: $text.
 
-Either the filter says so itself (`with_text_index` writes the definition into it, so that it can be stored and sent), or
-the parsed filter is told (`bind`). A `$text` that knows no index cannot be compiled.
+The filter may contain the definition: `with_text_index` writes it into the filter, so that it can be stored and sent.
+Otherwise `bind` adds the index to the parsed filter. A `$text` without an index cannot be compiled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TREES: Final = ("$and", "$or")
 
 
 def with_text_index(filter_: Mapping[str, Any], definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The filter with the definition of the text index, as `list_indexes` gives it, beside every `$search`.
+    """Return the filter with the definition of the text index, from `list_indexes`, beside every `$search`.
 
-    Returns the filter itself if there is nothing to add. mongod would not take the result; `parse` does.
+    Returns the filter itself if there is nothing to add. mongod would refuse the result; `parse` accepts it.
     """
     if definition is None or not any(name == "$text" or name in _TREES for name in filter_):
         return filter_
@@ -45,11 +45,11 @@ def with_text_index(filter_: Mapping[str, Any], definition: Mapping[str, Any] | 
 
 
 def bind(root: Node, index: TextIndex | None) -> Node:
-    """The same filter, with its `$text` searching `index`.
+    """Return the same filter, with its `$text` searching `index`.
 
     Raises:
         MalformedQueryError: there are two, or one in $nor or $not, or in a language that mongod does not know.
-        UnsupportedQueryError: there is one, and no index, or its language is not evaluated.
+        UnsupportedQueryError: there is one without an index, or its language is not evaluated.
     """
     count = sum(1 for _ in _searches(root, negated=False))
     if not count:
@@ -64,7 +64,7 @@ def bind(root: Node, index: TextIndex | None) -> Node:
 
 
 def search_of(root: Node) -> Search | None:
-    """The search of a bound filter, which scores what it finds."""
+    """Return the search of a bound filter, which scores the records."""
     found = next(_searches(root, negated=False), None)
     return found.operand if found is not None and isinstance(found.operand, Search) else None
 

@@ -31,7 +31,7 @@ class Terms:
     """The terms of a search.
 
     keys: looked up in the index, always folded.
-    wanted and unwanted: compared with the record as the options say.
+    wanted and unwanted: compared with the record under the search's options.
     """
 
     keys: frozenset[str]
@@ -40,7 +40,7 @@ class Terms:
 
 
 def words_of(search: str) -> Words:
-    """Take a search string apart. The words of a phrase are also wanted one by one; a negation ends at the next space."""
+    """Split a search string. The words of a phrase are also wanted one by one; a negation ends at the next space."""
     wanted: list[str] = []
     unwanted: list[str] = []
     phrases: list[str] = []
@@ -66,7 +66,7 @@ def words_of(search: str) -> Words:
 
 
 def _parts(search: str) -> Iterator[tuple[int, str, bool]]:
-    """Marks and runs of text, with their position and whether a space stood before them. A tab is not a space here."""
+    """Iterate over marks and runs of text, with their position and whether a space came before. A tab is not a space here."""
     position, after_space = 0, True
     while position < len(search):
         if search[position] in _SPACES:
@@ -82,7 +82,7 @@ def _parts(search: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def terms_of(words: Words, language: Language, *, case: bool, diacritics: bool) -> Terms:
-    """The stems of a search.
+    """Return the stems of a search.
 
     case, diacritics: whether they count.
     """
