@@ -98,7 +98,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         self._servable = quaestor.read_path.lookup.servable
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
-        self._refreshes = Refreshes(quaestor.telemetry, quaestor.read_path.supervisor)
+        self._refreshes = Refreshes(quaestor.telemetry, quaestor.read_path.process.supervisor)
         self._lifespan = Lifespan(
             quaestor,
             before_stop=self._stop,

@@ -12,6 +12,7 @@ from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.storable_fields import of_connection
 from quaestor.read_path import freshening, shared_cache_rules
+from quaestor.read_path.entries import Answer
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
 
@@ -31,8 +32,8 @@ async def pass_by(
 
     how: the parameters of Cache-Status.
     """
-    read_path.telemetry.requests.requests.labels("bypass").inc()
-    read_path.telemetry.requests.uncacheable.labels(reason).inc()
+    read_path.process.telemetry.requests.requests.labels("bypass").inc()
+    read_path.process.telemetry.requests.uncacheable.labels(reason).inc()
 
     async def say(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -64,17 +65,17 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         refused = shared_cache_rules.refusal(
             stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000,
             authorization_only=context.facts.authorization_only, unlisted=context.facts.unlisted,
-            heuristic=read_path.settings.lifetimes.heuristic_fraction,
+            heuristic=read_path.process.settings.lifetimes.heuristic_fraction,
         )  # fmt: skip
         if refused is not None:
             return read_path.lookup.drop(stored.key)
         try:
             await read_path.explicit.keep(
-                stored.status, headers, stored.body,
+                Answer(status=stored.status, headers=headers, body=stored.body),
                 key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=context.plan.policy,
             )  # fmt: skip
         except StoreError as error:
-            read_path.telemetry.failure("store", "read_path.store_failed", error)
+            read_path.process.telemetry.failure("store", "read_path.store_failed", error)
 
     late = read_path.clock() >= stored.fresh_until_ms
     await pass_by(

@@ -20,4 +20,4 @@ def constants_of_run(context: ExchangeContext, asked: AskedFields, text: str) ->
         for name, value in (context.scope["headers"] if names or everything else ())
         if everything or name in names
     ]
-    return ConstantsOfRun(context.read_path.seen_constants, context.plan.route, AskedText(text, *values))
+    return ConstantsOfRun(context.read_path.run_capture.seen_constants, context.plan.route, AskedText(text, *values))

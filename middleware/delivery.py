@@ -45,7 +45,7 @@ class Delivery:
         """
         context, read_path = self._context, self._read_path
         try:
-            with read_path.telemetry.tracing.inside(self._span):
+            with read_path.process.telemetry.tracing.inside(self._span):
                 return await read_path.admission.admit(
                     Answer(status=answer.status, headers=answer.headers, body=answer.body, part=answer.part),
                     AnsweredRequest(
@@ -64,7 +64,7 @@ class Delivery:
                     at_most_ms=at_most_ms,
                 )
         except Exception as error:
-            read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
+            read_path.process.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",))
 
     async def send_stored(self, resident: Resident, *, confirmed: bool) -> None:
@@ -94,9 +94,9 @@ class Delivery:
         if not await send_entry(self._context, stale.resident, how=how, stale=True, layer=self._missed.layer):
             return False
         self._missed.land(Landing.LEFT)
-        self._read_path.telemetry.requests.served("stale")
+        self._read_path.process.telemetry.requests.served("stale")
         self._context.plan.traffic.hits += 1
-        self._read_path.telemetry.requests.stale_served.labels("error").inc()
+        self._read_path.process.telemetry.requests.stale_served.labels("error").inc()
         return True
 
     async def hand_on(
@@ -114,7 +114,7 @@ class Delivery:
         more: further pieces of its body will follow, past this delivery.
         had: the client already has the answer: send a 304 instead, and no further pieces.
         """
-        context, requests = self._context, self._read_path.telemetry.requests
+        context, requests = self._context, self._read_path.process.telemetry.requests
         failed = answer.status >= 500
         # Refusals of this kind may pass: the next request may store its answer.
         again = failed or not {CONDITION, DOORKEEPER}.isdisjoint(reasons)
@@ -144,13 +144,15 @@ class Delivery:
         flight = missed.flight
         if missed.why != "absent" or flight is None or flight.waited or flight.followed:
             return False
-        return read_path.doorkeeper.refuses(self._context.plan.probation, missed.key, now_ms=read_path.clock())
+        return read_path.admission.doorkeeper.refuses(
+            self._context.plan.probation, missed.key, now_ms=read_path.clock()
+        )
 
     def _watch(self, resident: Resident) -> None:
         """Have the doorkeeper learn whether an entry of this route is used, if this process can see its use."""
         plan, read_path = self._context.plan, self._read_path
         if self._missed.why == "absent" and not self._context.outgoing.hides_use(resident, plan.policy):
-            resident.usefulness = read_path.doorkeeper.admitted(
+            resident.usefulness = read_path.admission.doorkeeper.admitted(
                 plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
             )
 
@@ -160,7 +162,7 @@ class Delivery:
         try:
             kept = await read_path.admission.publication.publish(resident, asked_ms=asked_ms)
         except Exception as error:
-            read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
+            read_path.process.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
             kept = None
         if kept is None:
             return self._missed.land(Landing.LEFT)
@@ -185,5 +187,5 @@ class Delivery:
 
     def _count_miss(self) -> None:
         seconds = time.perf_counter() - self._missed.begun_s
-        self._read_path.telemetry.requests.missed(self._missed.why, seconds=seconds)
+        self._read_path.process.telemetry.requests.missed(self._missed.why, seconds=seconds)
         self._context.plan.traffic.missed(self._missed.why)

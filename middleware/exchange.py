@@ -32,7 +32,7 @@ class Exchange:
 
     def __init__(self, context: ExchangeContext) -> None:
         self._context = context
-        self._tracing = context.read_path.telemetry.tracing
+        self._tracing = context.read_path.process.telemetry.tracing
 
     async def run(self) -> None:
         """Answer the request. Called once."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from quaestor.capture import Recorder, not_recording, recording
+from quaestor.capture import Recorder, not_recording
 from quaestor.capture.left_behind import LeftBehind
 from quaestor.middleware.asked_scope import hand_back, recorded
 from quaestor.middleware.bodies import UnkeyedBody
@@ -91,12 +91,10 @@ class HandlerRun:
 
     async def run(self) -> None:
         """Run the handler, and deliver its answer. Raises the handler's exceptions, even if another answer was sent."""
-        tracing = self._read_path.telemetry.tracing
+        tracing = self._read_path.process.telemetry.tracing
         self._begun_s = time.perf_counter()
         self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
-        block = recording(
-            clock_window_ms=self._read_path.settings.lifetimes.clock_window_ms, capture=self._read_path.capture
-        )
+        block = self._read_path.run_capture.recording()
         try:
             with tracing.inside(self._span), block as self._recorder:
                 self._recorder.writes.on_attempt = self._context.quarantines.on_write(self._context.plan)
@@ -122,7 +120,7 @@ class HandlerRun:
         finally:
             end(self._span)
             if self._timer is not None:
-                await self._timer.stop(self._read_path.telemetry)
+                await self._timer.stop(self._read_path.process.telemetry)
             self._hand_back()
 
     def _hand_back(self) -> None:
@@ -234,7 +232,7 @@ class HandlerRun:
 
     def _refusal(self, message: Message, fields: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Return why an answer with this beginning will not be stored; None if it may be."""
-        status, settings = self._held.status, self._read_path.settings
+        status, settings = self._held.status, self._read_path.process.settings
         if self._missed.part:
             self._part = storable_part(self._context, status, fields, self._missed.key)
             if self._part is None:
@@ -270,7 +268,7 @@ class HandlerRun:
     async def _take_body(self, message: Message) -> None:
         more = bool(message.get("more_body", False))
         self._held.add(message.get("body", b""))
-        if self._held.size > self._read_path.settings.store.max_body_bytes:
+        if self._held.size > self._read_path.process.settings.store.max_body_bytes:
             await self._withhold("too-large", more=more)
         elif not more:
             await self._complete()
@@ -280,7 +278,7 @@ class HandlerRun:
 
     async def _complete(self) -> None:
         """Make an entry of the whole answer and send it; or send the answer with copies forbidden."""
-        self._read_path.telemetry.requests.handler_s.observe(time.perf_counter() - self._begun_s)
+        self._read_path.process.telemetry.requests.handler_s.observe(time.perf_counter() - self._begun_s)
         end(self._span)
         body = self._held.body
         headers = storable(self._held.headers, body, status=self._held.status)

@@ -32,7 +32,7 @@ def conditions(
     facts, policy = context.facts, context.plan.policy
     if not whole or validators or not conditional(facts):
         return None
-    stored_anyway = context.read_path.settings.lifetimes.explicit or waived(policy, Uncacheable.NO_READS)
+    stored_anyway = context.read_path.process.settings.lifetimes.explicit or waived(policy, Uncacheable.NO_READS)
     return None if stored_anyway or context.plan.route in context.asked_whole else Conditions(reading)
 
 

@@ -42,7 +42,7 @@ class Lifespan:
         self._on_start = on_start
         self._eases = eases
         self._starting: asyncio.Task[None] | None = None
-        self._errands = engine.read_path.supervisor.errands("start")
+        self._errands = engine.read_path.process.supervisor.errands("start")
         self._retry_at_ms = 0
         self._stopped = False
         self._until_loop_ends: asyncio.Task[None] | None = None

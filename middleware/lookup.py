@@ -124,11 +124,11 @@ class Lookup:
         if coalescing.leases is not None:
             self.layer = "redis"
             if found is not None:
-                self._read_path.doorkeeper.found(self._context.plan.probation)
+                self._read_path.admission.doorkeeper.found(self._context.plan.probation)
         if flight.waited:
             self.waited += 1
             self._waited_for = "workers"
-            self._read_path.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
+            self._read_path.process.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
         return found
 
     def _handed_over(self, key: str) -> Resident | None:
@@ -174,7 +174,7 @@ class Lookup:
         key = key_of_parts(self._key)
         found = await self._read_path.lookup.fetch(key)
         if found is not None and holds_part(context, found) and await send_entry(context, found, layer=self.layer):
-            self._read_path.telemetry.requests.served(self.layer)
+            self._read_path.process.telemetry.requests.served(self.layer)
             context.plan.traffic.hits += 1
             return Looked(event=Event.FOUND)
         if context.facts.only_if_cached:
@@ -194,12 +194,12 @@ class Lookup:
 
     def _varied(self) -> bool:
         """Whether entries of this URL exist under other keys, but none for the fields of this request."""
-        return self._read_path.telemetry.stores.removals.why(self._key) == "absent"
+        return self._read_path.process.telemetry.stores.removals.why(self._key) == "absent"
 
     def _why_missing(self, stale: StaleEntry | None) -> str:
         if stale is None:
             lagging = self._known and self._read_path.lookup.lagging(self._key, self._read_path.clock())
-            return "lagging" if lagging else self._read_path.telemetry.stores.removals.why(self._key)
+            return "lagging" if lagging else self._read_path.process.telemetry.stores.removals.why(self._key)
         return "expired" if self._read_path.clock() >= stale.response.fresh_until_ms else "request"
 
     def _use(self, found: Resident | None) -> Use:
@@ -218,7 +218,7 @@ class Lookup:
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
         self._awaited = flight
         self.waited += 1
-        self._read_path.telemetry.requests.wait_s.labels("process").observe(time.perf_counter() - begun_s)
+        self._read_path.process.telemetry.requests.wait_s.labels("process").observe(time.perf_counter() - begun_s)
         match landing:
             case Landing.STORED:
                 return Looked(event=Event.LEADER_STORED)
@@ -238,7 +238,7 @@ class Lookup:
             self.land(Landing.LEFT)
         if not await send_entry(self._context, resident, how=how, stale=not fresh, layer=self.layer):
             return None
-        requests = self._read_path.telemetry.requests
+        requests = self._read_path.process.telemetry.requests
         if self.waited:
             requests.followed(self._waited_for)
             self._context.plan.traffic.misses += 1
@@ -256,14 +256,14 @@ class Lookup:
             return hit(resident.response, left_ms // 1000)
         if self.waited:
             return b"fwd=uri-miss; collapsed"
-        if self.layer != "memory" and self._read_path.settings.observability.debug_header:
+        if self.layer != "memory" and self._read_path.process.settings.observability.debug_header:
             return hit(resident.response, max(0, left_ms) // 1000)
         return None
 
     def _renewal(self, resident: Resident, use: Use) -> Renewal | None:
         if use is Use.STALE_WHILE_REVALIDATE:
             return Renewal(key=self._key)
-        due = use is Use.FRESH and self._read_path.early.due(resident, self._read_path.clock())
+        due = use is Use.FRESH and self._read_path.lookup.early.due(resident, self._read_path.clock())
         return Renewal(key=self._key, early=resident.response) if due and self._context.repeatable else None
 
     async def _refuse(self) -> Looked:

@@ -20,7 +20,7 @@ from quaestor.store.memory import Resident
 def part_wanted(context: ExchangeContext) -> bool:
     """Whether a partial entry may answer a request, and its handler's answer may be stored as one."""
     return (
-        context.read_path.settings.store.partial_answers
+        context.read_path.process.settings.store.partial_answers
         and context.facts.partial
         and context.scope["method"] == "GET"
         and not context.credentials
@@ -118,7 +118,7 @@ def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
     """
     read_path = context.read_path
     if (
-        not read_path.settings.store.partial_answers
+        not read_path.process.settings.store.partial_answers
         or context.credentials
         or not context.repeatable
         or context.facts.has_body
@@ -128,6 +128,6 @@ def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
     if found is None or not shared_cache_rules.is_explicit(found.response):
         return None
     beginning = partial_answers.beginning(found.response)
-    if beginning is None or beginning[0].size > read_path.settings.store.max_body_bytes:
+    if beginning is None or beginning[0].size > read_path.process.settings.store.max_body_bytes:
         return None
     return BegunEntry(context=context, resident=found, instead_of_errors=False)

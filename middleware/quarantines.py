@@ -26,7 +26,7 @@ class Quarantines:
         self._probation = read_path.probation
         self._routes = routes
         self._releases: dict[Any, asyncio.TimerHandle] = {}
-        self._under_way = read_path.supervisor.errands("quarantines")
+        self._under_way = read_path.process.supervisor.errands("quarantines")
 
     async def stop(self) -> None:
         """End the releases and the work under way."""
@@ -51,8 +51,8 @@ class Quarantines:
             return  # another of its answers diverged before
         keys = self._begin(plan, differs)
         stored, again = answers
-        self._read_path.telemetry.verification.divergences.inc()
-        self._read_path.telemetry.failure(
+        self._read_path.process.telemetry.verification.divergences.inc()
+        self._read_path.process.telemetry.failure(
             "handler", "verification.diverged",
             f"{plan.route_name} answered otherwise ({', '.join(differs)}) though no write changed what it read",
             route=plan.route_name, differs=list(differs),
@@ -83,7 +83,7 @@ class Quarantines:
         if self._probation.barred(plan.route):
             return
         keys = self._begin(plan, ())
-        self._read_path.telemetry.failure(
+        self._read_path.process.telemetry.failure(
             "handler", "handler.writes",
             f"{plan.route_name} writes to the database: its answers are not cached, and its handler is not run again in the"
             " background",
@@ -135,5 +135,5 @@ class Quarantines:
                 if response is not None:
                     found += response.registrations[:1]
         except StoreError as error:
-            self._read_path.telemetry.failure("store", "read_path.lookup_failed", error)
+            self._read_path.process.telemetry.failure("store", "read_path.lookup_failed", error)
         return found

@@ -37,7 +37,7 @@ async def send_entry(
     # Caches outside may keep no answer to a body, and no stale answer that purges must find.
     leave = by_itself or not (facts.has_body or (stale and outgoing.purges))
     if leave and not by_itself and outgoing.purges and not policy.personal and target.url not in resident.urls:
-        leave = await read_path.admission.register_url(resident, target.url)
+        leave = await read_path.admission.announcement.register_url(resident, target.url)
         if not leave and not read_path.usability.servable(response):
             return False
     if leave and not by_itself and read_path.copies.over(resident):

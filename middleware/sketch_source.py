@@ -37,7 +37,7 @@ class SketchSource:
         self._until_ms = 0
         self._made_s = 0.0
         self._making: asyncio.Task[None] | None = None
-        self._errands = engine.read_path.supervisor.errands("sketch-snapshots")
+        self._errands = engine.read_path.process.supervisor.errands("sketch-snapshots")
         self.state = SketchState()
 
     async def current(self, now_ms: int) -> SketchSnapshot | None:

@@ -27,7 +27,7 @@ def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
             given = list(message.get("headers", ()))
             if scope["method"] not in unsafe_invalidation.SAFE:
                 fields = [(bytes(name).lower(), bytes(value)) for name, value in given]
-                if read_path.settings.lifetimes.explicit or any(
+                if read_path.process.settings.lifetimes.explicit or any(
                     name == b"cache-group-invalidation" for name, _ in fields
                 ):
                     await _outdate(read_path, scope, message["status"], fields)
@@ -44,7 +44,7 @@ async def _outdate(read_path: ReadPath, scope: Scope, status: int, fields: list[
     if asked is None or len(hosts) > 1:
         return
     what = unsafe_invalidation.outdated(scope["method"], status, fields, asked)
-    if not read_path.settings.lifetimes.explicit:
+    if not read_path.process.settings.lifetimes.explicit:
         what = replace(what, keys=())  # guarded entries die by their registrations
     if what:
         await read_path.explicit.outdate(what, url_origin=unsafe_invalidation.origin(asked.key))

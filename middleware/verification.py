@@ -111,11 +111,11 @@ class Verifications:
         self._app = app
         self._read_path = read_path
         self._probation = read_path.probation
-        self._samples = read_path.samples
+        self._samples = read_path.lookup.samples
         self._quarantines = quarantines
-        self._on = read_path.settings.verification.enabled and read_path.settings.grid.enabled
+        self._on = read_path.process.settings.verification.enabled and read_path.process.settings.grid.enabled
         self._trials = 0
-        self._under_way = read_path.supervisor.errands("verifications")
+        self._under_way = read_path.process.supervisor.errands("verifications")
 
     def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
         """Return the request in repeatable form if its answer is to be verified; None: no verification, or a personal answer.
@@ -209,11 +209,11 @@ class Verifications:
         try:
             finding, differs, again = await self.compared(sample)
         except Exception as error:
-            read_path.telemetry.failure("read-path", "verification.failed", error, kind=type(error).__name__)
+            read_path.process.telemetry.failure("read-path", "verification.failed", error, kind=type(error).__name__)
             finding, differs, again = Finding.FAILED, (), None
         more = again is not None and reads_more(sample.fingerprint, again.fingerprint)
         judged = self._probation.judge(sample.plan.probation, finding, differs, more=more)
-        read_path.telemetry.verification.verifications.labels(judged.value).inc()
+        read_path.process.telemetry.verification.verifications.labels(judged.value).inc()
         if judged is Finding.DIVERGED and again is not None:
             answers = (sample.fingerprint, again.fingerprint)
             await self._quarantines.diverged(sample.plan, sample.key, sample.registrations[0], differs, answers)
@@ -222,7 +222,7 @@ class Verifications:
         elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
             if finding is Finding.DIVERGED:
                 until_ms = read_path.clock() + _DOUBTED * self._probation.ttl_ms
-                read_path.missing_reads.doubt(sample.key, until_ms=until_ms)
+                read_path.admission.missing_reads.doubt(sample.key, until_ms=until_ms)
             await self._quarantines.forget([sample.registrations[0]], [sample.key])
         return judged
 
@@ -286,7 +286,7 @@ class Verifications:
 
         newest: the version that the comparing answer was read at.
         """
-        read_path, settings = self._read_path, self._read_path.settings
+        read_path, settings = self._read_path, self._read_path.process.settings
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + 1 + 2 * settings.grid.staleness_bound_ms / 1000
         proof_ms: int | None = None
@@ -320,7 +320,7 @@ class Verifications:
                 headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
             elif message["type"] == "http.response.body" and outcome is None:
                 body.extend(message.get("body", b""))
-                if len(body) > read_path.settings.store.max_body_bytes:
+                if len(body) > read_path.process.settings.store.max_body_bytes:
                     raise ValueError("an answer that is too large to be stored")
                 if not message.get("more_body", False):
                     outcome = recorder.outcome(read_path.clock())
@@ -328,7 +328,7 @@ class Verifications:
 
         try:
             async with asyncio.timeout(_LONGEST_RUN_S):
-                with recording(clock_window_ms=read_path.settings.lifetimes.clock_window_ms) as recorder:
+                with recording(clock_window_ms=read_path.process.settings.lifetimes.clock_window_ms) as recorder:
                     recorder.writes.on_attempt = on_write
                     await self._app(asked_alone(request.scope), only_request(), send)
         except Exception:  # the handler's; the next request for it will raise it again

@@ -191,7 +191,7 @@ class Quaestor:
         if self._life.runs:  # the application has started it before the middleware does
             return
         # Tests set the variable when the application is imported already.
-        self.read_path.seen_constants.searching = switched(self.settings, os.environ).lifetimes.clock_parts
+        self.read_path.run_capture.seen_constants.searching = switched(self.settings, os.environ).lifetimes.clock_parts
         self._report_ignored_variables()
         await self._life.start()
         mode = "shared" if self.redis is not None else "embedded"

@@ -13,6 +13,7 @@ from quaestor.clock import Clock
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, SharedInvalidation
 from quaestor.purge_ports import PurgeOutbox
+from quaestor.read_path.local_store import EntryStorage
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
@@ -50,6 +51,13 @@ class Storage:
     share: SharedInvalidation | None = None
     redis: SharedClient | None = None
     budget: RedisBudget | None = None
+
+    @property
+    def entries(self) -> EntryStorage:
+        """Storage of entries alone."""
+        return EntryStorage(
+            store=self.store, index=self.index, sketch=self.sketch, leases=self.leases, share=self.share
+        )
 
 
 def in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storage:

@@ -17,8 +17,9 @@ from quaestor.model import CapturedRead, Dependent, Operation, Query, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered, SketchState
-from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.local_store import EntryStorage, LocalStore
 from quaestor.read_path.service import ReadPath
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings, switched
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
@@ -221,15 +222,10 @@ class HandEngine:
         self.life: list[str] = []
         self.purged_again: list[Dependent] = []
         self.read_path = ReadPath(
-            registry=self.registry,
-            store=self.store,
-            index=self.index,
-            sketch=self.sketch,
-            estimator=self.estimator,
-            settings=self.settings,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            leases=leases,
+            self.registry,
+            EntryStorage(store=self.store, index=self.index, sketch=self.sketch, leases=leases),
+            self.estimator,
+            ProcessContext.of(self.settings, telemetry=self.telemetry, clock=self.clock),
         )
 
     def add_cdn(self, adapter: CdnAdapter) -> None:

@@ -120,7 +120,7 @@ class Endpoints:
             ],
             "doorkept": [
                 {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
-                for one in quaestor.read_path.doorkeeper.kept
+                for one in quaestor.read_path.admission.doorkeeper.kept
             ],
             "cdns": [
                 asdict(report)

@@ -59,32 +59,43 @@ def in_groups(answer: Answer, groups: Sequence[str]) -> Answer:
     return replace(answer, headers=[*answer.headers, (b"cache-groups", field)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryBounds:
+    """Bounds of an entry's use, in ms.
+
+    ttl_ms: the longest lifetime; the handler's own shortens it.
+    window_ms: time of stale use after that.
+    at_most_ms: the bound of a route on probation; None: its route has passed.
+    valid_until_ms: the end of any use, stale use too; None: it has no end.
+    copies_ms: longest use of copies outside, never longer than the entry's; None: there are none, or the Cache Sketch
+        does not know them.
+    """
+
+    ttl_ms: int
+    window_ms: int
+    at_most_ms: int | None = None
+    valid_until_ms: int | None = None
+    copies_ms: int | None = None
+
+
 def guarded_entry(
     answer: Answer,
     registered: Registered,
+    bounds: EntryBounds,
     *,
     key: str,
     resource: str,
     now_ms: int,
-    ttl_ms: int,
-    window_ms: int,
     cost_ms: int = 0,
-    valid_until_ms: int | None = None,
-    copies_ms: int | None = None,
     partition: str = "",
-    at_most_ms: int | None = None,
 ) -> CachedResponse | None:
     """Return an entry that registrations guard. None if the handler gives it no lifetime at all.
 
-    ttl_ms: the longest lifetime; the handler's own shortens it.
-    window_ms: how long it may be used stale after that.
     cost_ms: duration of the handler run.
-    valid_until_ms: hard end of its use, for stale use too.
-    copies_ms: lifetime of copies outside, never longer than the entry's; None: there are no copies, or the Cache Sketch does
-        not hold them.
     partition: of the sketch.
-    at_most_ms: the bound of a route on probation; None: its route has passed.
     """
+    ttl_ms, window_ms, at_most_ms = bounds.ttl_ms, bounds.window_ms, bounds.at_most_ms
+    valid_until_ms, copies_ms = bounds.valid_until_ms, bounds.copies_ms
     if at_most_ms is not None:
         ttl_ms = min(ttl_ms, at_most_ms)
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)

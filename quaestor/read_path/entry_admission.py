@@ -6,129 +6,84 @@ and one failure is counted.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from quaestor.cache_sketch.fill import LifetimeFactors
 from quaestor.cache_sketch.partitions import Partitioning
 from quaestor.capture import Outcome
-from quaestor.clock import Clock
-from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
-from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
+from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, StoreError
+from quaestor.model import CapturedRead, Reason, Uncacheable, Version
 from quaestor.observability.hooks import AnswerKept
-from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import RoutePolicy
-from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
+from quaestor.ports import LifetimeEstimator, QueryRegistry, Registered
 from quaestor.read_path import (
     asked_fields,
     explaining,
     freshness,
     partial_answers,
-    refresh,
     reuse,
     shared_cache_rules,
-    vary,
 )
+from quaestor.read_path.answer_keys import AnswerKeys
 from quaestor.read_path.answered import AnsweredRequest, ObservedRun
-from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
-from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.declared_dependencies import declared_reads, waived
+from quaestor.read_path.doorkeeper import Doorkeeper
 from quaestor.read_path.entries import (
     COPY_SLACK_MS,
     Answer,
+    EntryBounds,
     Verdict,
-    dependent,
     guarded_entry,
     in_groups,
     kept_until_ms,
-    sketch_name,
 )
-from quaestor.read_path.entry_publication import EntryPublication
+from quaestor.read_path.entry_announcement import EntryAnnouncement
 from quaestor.read_path.explicit_entries import ExplicitEntries
-from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
-from quaestor.read_path.partial_answers import Part
-from quaestor.read_path.usability import Usability
-from quaestor.read_path.variant_key import covered
-from quaestor.read_path.vary import Variants
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.store.memory import Resident, first_copies_until_ms
 from quaestor.ttl.query_classes import kind_of_result
 
 _UNKNOWN = frozenset({Uncacheable.NO_READS, Uncacheable.UNCAPTURED})
 """Reasons that leave the decision to the origin's fields: the shown records are unknown."""
-MAX_URLS = 16
-"""Spellings of one entry's URL that may go out as keepable copies: each one has to be purged."""
 
 
 class EntryAdmission:
-    """Makes entries of answers; one per read path. Use from one event loop at a time."""
+    """Makes entries of answers; one per read path. Use from one event loop at a time.
+
+    announcement: reports entries to index and sketch.
+    publication: stores entries after their handler has ended.
+    doorkeeper: decides which first answers are not stored.
+    factors: of the lifetimes of copies, by sketch partition.
+    """
 
     def __init__(
         self,
-        *,
         registry: QueryRegistry,
-        store: LocalStore,
-        index: DependencyIndex,
-        sketch: CacheSketch,
         estimator: LifetimeEstimator,
-        usability: Usability,
-        coalescing: RequestCoalescing,
-        variants: Variants,
+        process: ProcessContext,
+        *,
+        keys: AnswerKeys,
+        announcement: EntryAnnouncement,
         explicit: ExplicitEntries,
-        early: refresh.EarlyRefresh,
         missing_reads: MissingReads,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
+        partitioning: Partitioning,
     ) -> None:
-        self.clock = clock
-        self._registry = registry
-        self._store = store
-        self._index = index
-        self._sketch = sketch
-        self._estimator = estimator
-        self._usability = usability
-        self._coalescing = coalescing
-        self._variants = variants
-        self._explicit = explicit
-        self._early = early
-        self._missing_reads = missing_reads
-        self._settings = settings
-        self._telemetry = telemetry
+        self.clock = process.clock
+        self.announcement = announcement
+        self.publication = announcement.publication
+        self.missing_reads = missing_reads
+        self.doorkeeper = Doorkeeper(least_share=process.settings.store.doorkeeper_share)
         self.factors = LifetimeFactors()
-        self._partitioning = Partitioning(settings.sketch.sketch_partitions, epoch=sketch.epoch)
-        self.publication = EntryPublication(
-            registry=registry, store=store, usability=usability, coalescing=coalescing, explicit=explicit,
-            telemetry=telemetry, clock=clock,
-        )  # fmt: skip
-
-    def keep_in_memory(self, response: CachedResponse) -> Resident | None:
-        """Keep a guarded entry in this process's memory alone; None if it has died meanwhile. No I/O."""
-        resident = self._store.keep(response)
-        if self._usability.servable(response):
-            return resident
-        self._store.drop(response.key)
-        return None
-
-    async def register_url(self, resident: Resident, url: str) -> bool:
-        """Allow copies of this entry under this URL, by adding the URL to the dependency index first.
-
-        False: copies must be forbidden, or the entry has died meanwhile (look it up again).
-        """
-        response, urls = resident.response, (url,)
-        if len(resident.urls) >= MAX_URLS:
-            return False
-        try:
-            await self._index.add(dependent(response, urls))
-        except StoreError as error:
-            self._telemetry.failure("store", "read_path.index_failed", error)
-            return False
-        resident.note_urls(urls)
-        return self._usability.servable(response)
+        self._registry = registry
+        self._estimator = estimator
+        self._keys = keys
+        self._explicit = explicit
+        self._settings = process.settings
+        self._telemetry = process.telemetry
+        self._partitioning = partitioning
 
     async def admit(
         self, answer: Answer, request: AnsweredRequest, run: ObservedRun, *, at_most_ms: int | None = None
@@ -142,7 +97,7 @@ class EntryAdmission:
         """
         policy, outcome = request.policy, run.outcome
         answer = in_groups(answer, policy.groups)
-        ignored = self._variants.ignored
+        ignored = self._keys.ignored
         barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
         # Without a grid no entry is guarded, so a declaration cannot override a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
@@ -162,15 +117,15 @@ class EntryAdmission:
             return Verdict(
                 event=Event.UNGUARDED, reasons=("partial",)
             )  # an entity tag computed here would describe the part, not the whole
-        key, answer = self._keyed(answer, request, deciding)
-        if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
+        key, answer = self._keys.of(answer, request, deciding)
+        if key is None or self.publication.backs_off(key):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.lifetimes.ttl_max_ms)
         registered = await self._register(self._reads(request, run), since=run.since, window_ms=window_ms)
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
-        if missing := self._missing_reads.missing(key, registered, now_ms):
+        if missing := self.missing_reads.missing(key, registered, now_ms):
             self._registry.lease(registered.ids, until_ms=0)
             detail = (
                 f"an earlier run read {', '.join(missing)}, written since; this one did not: it may hold an older memo"
@@ -187,21 +142,22 @@ class EntryAdmission:
         estimated_ms = self._estimated_ms(registered, kind, now_ms) if request.leave else None
         response = guarded_entry(
             answer, registered,
-            key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
-            ttl_ms=ttl_ms, window_ms=window_ms, at_most_ms=at_most_ms,
-            valid_until_ms=outcome.valid_until_ms,
-            copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
-            partition=partition,
+            EntryBounds(
+                ttl_ms=ttl_ms, window_ms=window_ms, at_most_ms=at_most_ms, valid_until_ms=outcome.valid_until_ms,
+                copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
+            ),
+            key=key, resource=request.target.resource, partition=partition,
+            now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         if answer.part is not None:
-            response = self._with_other_parts(response, answer.part)
+            response = self.publication.with_other_parts(response, answer.part)
         until_ms = kept_until_ms(response) + 2 * COPY_SLACK_MS
         self._registry.lease(registered.ids, until_ms=until_ms, cost_ms=response.cost_ms)
         with self._telemetry.tracing.span("quaestor.index"):
-            verdict = await self._announce(response, request.target.url, leave=request.leave)
+            verdict = await self.announcement.announce(response, request.target.url, leave=request.leave)
         if verdict.resident is not None:
             self._note_kept(verdict.resident, outcome, registered, kind, estimated_ms)
         return verdict
@@ -253,7 +209,7 @@ class EntryAdmission:
     ) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
-        self._missing_reads.note(response.key, registered)
+        self.missing_reads.note(response.key, registered)
         if self._settings.observability.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         now_ms = response.stored_at_ms
@@ -270,46 +226,6 @@ class EntryAdmission:
                 depends=partial(explaining.depends, () if registered.queries else outcome.reads, registered),
             )  # fmt: skip
             self._telemetry.hooks.kept.tell(kept)
-
-    def _keyed(
-        self, answer: Answer, request: AnsweredRequest, deciding: tuple[bytes, ...]
-    ) -> tuple[str | None, Answer]:
-        """Return the key of an answer, None if it has none, and the answer with the deciding fields in its `Vary`.
-
-        deciding: the fields that its handler looked up.
-        """
-        policy, target = request.policy, request.target
-        named = vary.names(answer.headers, covered=covered(policy))
-        if named is None:
-            return None, answer
-        variants = self._variants
-        by = variants.learn(target.key, (*named, *deciding))
-        if by is None and deciding:
-            deciding = (asked_fields.whole(policy),)
-            by = variants.learn(target.key, (*named, *deciding))
-        if by is None:
-            return None, answer
-        key = vary.variant_key(
-            target.key, by, request.headers, ignored=variants.ignored, normalised=variants.normalised
-        )
-        if key != target.key and self._store.resident(target.key) is not None:
-            # This entry was stored before any further deciding field was known.
-            self._store.drop(target.key, "outdated")
-        if answer.part is not None:
-            key = None if key is None else partial_answers.key_of_parts(key)
-        further = [name for name in deciding if name not in named]
-        if not further:
-            return key, answer
-        if not WHOLES.isdisjoint(further):
-            further = [EVERYTHING]
-        return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
-
-    def _with_other_parts(self, response: CachedResponse, part: Part) -> CachedResponse:
-        """Return the part combined with the parts that are stored."""
-        resident = self._store.resident(response.key)
-        if resident is not None and not self._usability.servable(resident.response):
-            self._store.drop(response.key, "invalidated")
-        return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.store.max_body_bytes)
 
     def _estimated_ms(self, registered: Registered, kind: str, now_ms: int) -> int:
         """Return how long copies outside will probably stay valid: no write can reach them."""
@@ -344,13 +260,12 @@ class EntryAdmission:
             refused = barred[0]
         key: str | None = None
         if refused is None:
-            key, answer = self._keyed(answer, request, deciding)
+            key, answer = self._keys.of(answer, request, deciding)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))
         try:
             resident = await self._explicit.keep(
-                answer.status, answer.headers, answer.body,
-                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy, part=answer.part,
+                answer, key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy
             )  # fmt: skip
         except StoreError as error:
             self._telemetry.failure("store", "read_path.store_failed", error)
@@ -360,31 +275,3 @@ class EntryAdmission:
             reasons = ("died", Uncacheable.NO_READS.value)
             return Verdict(event=Event.DIED, reasons=reasons, detail="outdated while it was being fetched")
         return Verdict(event=Event.KEPT, resident=resident)
-
-    async def _announce(self, response: CachedResponse, url: str, *, leave: bool) -> Verdict:
-        """Add an entry to index and sketch before it enters the store, from where it is served at once."""
-        urls = (url,)
-        try:
-            if leave:
-                until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
-                one, name = dependent(response, urls), sketch_name(response)
-                if self._coalescing.leases is None:
-                    # In this process's memory neither call waits, and tasks would be most of the work.
-                    await self._index.add(one)
-                    await self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
-                else:
-                    reported = self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
-                    await asyncio.gather(self._index.add(one), reported)
-            else:
-                await self._index.add(dependent(response, ()))
-        except (StoreError, SketchError) as error:
-            part = "sketch" if isinstance(error, SketchError) else "store"
-            self._telemetry.failure(part, f"read_path.{part}_failed", error)
-            await self.publication.undo(response, acknowledged=False)
-            return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
-        if not self._usability.servable(response):
-            await self.publication.undo(response, acknowledged=True)
-            return Verdict(event=Event.DIED, reasons=("died",), detail="invalidated while it was being stored")
-        resident = Resident(response)
-        resident.note_urls(urls)
-        return Verdict(event=Event.KEPT, resident=self._early.settle(resident))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import RoutePolicy
 from quaestor.ports import QueryRegistry
 from quaestor.read_path import refresh
@@ -16,6 +14,8 @@ from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.reuse import Use
 from quaestor.read_path.usability import Usability
+from quaestor.read_path.verification_samples import Samples
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.store.memory import MemoryStore, Resident
 
 MOST_SERVED = 10_000
@@ -34,17 +34,19 @@ class EntryLookup:
         coalescing: RequestCoalescing,
         explicit: ExplicitEntries,
         early: refresh.EarlyRefresh,
-        telemetry: Telemetry,
-        clock: Clock,
+        process: ProcessContext,
     ) -> None:
-        self.clock = clock
+        self.clock = process.clock
+        self.early = early
+        self.samples = Samples(
+            share=process.settings.verification.verify_share, per_second=process.settings.verification.verify_per_second
+        )
         self._registry = registry
         self._store = store
         self._usability = usability
         self._coalescing = coalescing
         self._explicit = explicit
-        self._early = early
-        self._telemetry = telemetry
+        self._telemetry = process.telemetry
         self._memory_only = type(store) is MemoryStore
         self._served: list[Resident] = []
         self.served_to: list[Callable[[Sequence[tuple[tuple[str, ...], int]]], None]] = []
@@ -109,8 +111,8 @@ class EntryLookup:
                 # Reading the entry has put it into memory.
                 self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
                 return None
-            return self._early.settle(self._store.resident(key) or Resident(response))
-        return self._early.settle(self._store.keep(response))
+            return self.early.settle(self._store.resident(key) or Resident(response))
+        return self.early.settle(self._store.keep(response))
 
     async def _from_store(self, key: str, flight: Flight | None, policy: RoutePolicy | None) -> CachedResponse | None:
         """Return the shared store's entry; for the leader of a flight with leases, only an acceptable one."""

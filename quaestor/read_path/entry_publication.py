@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 
-from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import QueryRegistry
-from quaestor.read_path import shared_cache_rules
+from quaestor.read_path import partial_answers, shared_cache_rules
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.entries import kept_until_ms
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.usability import Usability
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.store.memory import Resident
 
 
@@ -24,16 +24,16 @@ class EntryPublication:
 
     def __init__(
         self,
-        *,
         registry: QueryRegistry,
         store: LocalStore,
         usability: Usability,
         coalescing: RequestCoalescing,
         explicit: ExplicitEntries,
-        telemetry: Telemetry,
-        clock: Clock,
+        process: ProcessContext,
     ) -> None:
-        self._clock = clock
+        telemetry = process.telemetry
+        self._clock = process.clock
+        self._most_bytes = process.settings.store.max_body_bytes
         self._registry = registry
         self._store = store
         self._usability = usability
@@ -41,6 +41,25 @@ class EntryPublication:
         self._explicit = explicit
         self._telemetry = telemetry
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
+
+    def keep_in_memory(self, response: CachedResponse) -> Resident | None:
+        """Keep a guarded entry in this process's memory alone; None if it has died meanwhile. No I/O."""
+        resident = self._store.keep(response)
+        if self._usability.servable(response):
+            return resident
+        self._store.drop(response.key)
+        return None
+
+    def backs_off(self, key: str) -> bool:
+        """Whether no answer to this key is stored for a while, because the store failed."""
+        return self._coalescing.store_backs_off(key, now_ms=self._clock())
+
+    def with_other_parts(self, response: CachedResponse, part: Part) -> CachedResponse:
+        """Return the part combined with the parts that are stored."""
+        resident = self._store.resident(response.key)
+        if resident is not None and not self._usability.servable(resident.response):
+            self._store.drop(response.key, "invalidated")
+        return partial_answers.combined_in(self._store, response, part, most_bytes=self._most_bytes)
 
     async def publish(self, resident: Resident, *, asked_ms: int) -> Resident | None:
         """Store an entry of admit(). None: it must not be served, and no servable copy of it is stored."""

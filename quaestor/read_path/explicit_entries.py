@@ -10,9 +10,9 @@ from quaestor.model import CachedResponse
 from quaestor.observability.event_log import EventLog
 from quaestor.policy import RoutePolicy
 from quaestor.read_path import partial_answers, shared_cache_rules, unsafe_invalidation
+from quaestor.read_path.entries import Answer
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.outdated_labels import OutdatedLabels, labels
-from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.reuse import windows
 from quaestor.read_path.unsafe_invalidation import Outdated
 from quaestor.store.memory import Resident
@@ -49,30 +49,27 @@ class ExplicitEntries:
 
     async def keep(
         self,
-        status: int,
-        headers: Sequence[tuple[bytes, bytes]],
-        body: bytes,
+        answer: Answer,
         *,
         key: str,
         resource: str,
         asked_ms: int,
         policy: RoutePolicy,
-        part: Part | None = None,
     ) -> Resident | None:
         """Store an answer that shared_cache_rules.refusal() allows. None: it was outdated meanwhile.
 
-        part: the body is this part of the whole; `key` is the partial entry's.
+        key: of the partial entry, if the answer is a part.
 
         Raises StoreError.
         """
         now_ms = self._clock()
         response = shared_cache_rules.entry(
-            status, tuple(headers), body,
+            answer,
             key=key, resource=resource, asked_ms=asked_ms, answered_ms=now_ms,
-            at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms, heuristic=self._heuristic,
+            at_most_ms=policy.ttl_ms, stale_ms=windows(answer.headers, policy).longest_ms, heuristic=self._heuristic,
         )  # fmt: skip
-        if part is not None:
-            response = partial_answers.combined_in(self._store, response, part, most_bytes=self._partial_bytes)
+        if answer.part is not None:
+            response = partial_answers.combined_in(self._store, response, answer.part, most_bytes=self._partial_bytes)
             key = response.key
         await self._store.put(response, ttl_ms=response.stale_until_ms - now_ms)
         if not self.accept(response):

@@ -1,11 +1,12 @@
-"""The store as the read path needs it: part of it lies in this process's memory."""
+"""Storage of entries: a store with a part in this process's memory, and the parts that know of each entry beside it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from quaestor.model import CachedResponse
-from quaestor.ports import ResponseStore
+from quaestor.ports import CacheSketch, DependencyIndex, Leases, ResponseStore, SharedInvalidation
 from quaestor.store.memory import Resident
 
 
@@ -26,3 +27,20 @@ class LocalStore(ResponseStore, Protocol):
 
         why: one of `observability.vocabularies.LEFT`.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryStorage:
+    """Storage of entries.
+
+    index: dependency index, which knows the registrations of each entry.
+    sketch: Cache Sketch, which knows the entries that clients may hold.
+    leases: decides which of several processes fetches an entry; None: this process is alone.
+    share: claims, updates the sketch and evicts in one operation; None: one after the other.
+    """
+
+    store: LocalStore
+    index: DependencyIndex
+    sketch: CacheSketch
+    leases: Leases | None = None
+    share: SharedInvalidation | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from quaestor.model import CachedResponse
 from quaestor.read_path import structured, validation
+from quaestor.read_path.entries import Answer
 from quaestor.read_path.freshness import Headers, cache_control, delta_s, http_date_s, values
 
 UNDERSTOOD = frozenset({200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501})
@@ -202,9 +203,7 @@ KEPT_MS = (60_000, 86_400_000)
 
 
 def entry(
-    status: int,
-    headers: tuple[tuple[bytes, bytes], ...],
-    body: bytes,
+    answer: Answer,
     *,
     key: str,
     resource: str,
@@ -221,6 +220,7 @@ def entry(
     stale_ms: how long it may be used stale.
     heuristic: see heuristic_lifetime_s().
     """
+    status, headers = answer.status, tuple(answer.headers)
     said_s = lifetime_s(headers, now_s=answered_ms / 1000)
     if said_s is None:
         said_s = heuristic_lifetime_s(status, headers, fraction=heuristic, now_s=answered_ms / 1000)
@@ -237,8 +237,8 @@ def entry(
         key=key,
         status=status,
         headers=headers,
-        body=body,
-        etag=given[0] if len(given) == 1 else validation.strong_etag(body),
+        body=answer.body,
+        etag=given[0] if len(given) == 1 else validation.strong_etag(answer.body),
         stored_at_ms=stored_at_ms,
         fresh_until_ms=fresh_until_ms,
         registrations=(),

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quaestor.capture import ConstantsOfRun, Outcome, not_recording, recording
+from quaestor.capture import ConstantsOfRun, Outcome, not_recording
 from quaestor.capture.seen_constants import AskedText
 from quaestor.errors import UncertainMatchError
 from quaestor.invalidation.registry.validity import TOMBSTONE_MS
@@ -223,10 +223,12 @@ class AssembledLists:
         asked: see Wanted; None: it asks by ids that the database gave, and these follow no clock.
         """
         read_path = self._engine.read_path
-        window_ms, begun_ms = read_path.settings.lifetimes.clock_window_ms, read_path.clock()
-        with not_recording(), recording(clock_window_ms=window_ms, capture=read_path.capture) as recorder:
+        begun_ms = read_path.clock()
+        with not_recording(), read_path.run_capture.recording() as recorder:
             raws = await read
-            constants = ConstantsOfRun(read_path.seen_constants, ("list", collection), AskedText(asked or ""))
+            constants = ConstantsOfRun(
+                read_path.run_capture.seen_constants, ("list", collection), AskedText(asked or "")
+            )
             outcome = recorder.outcome(
                 read_path.clock(),
                 started_ms=begun_ms,
@@ -260,7 +262,7 @@ class AssembledLists:
         reusable = all(part.registrations for part in parts) and self._live(assembly, assembly.checked_ms)
         known = replace(known, parts=tuple(parts), assembly=assembly if reusable else None)
         if len(assembly.body) <= self._engine.settings.store.max_body_bytes:
-            resident = self._engine.read_path.admission.keep_in_memory(
+            resident = self._engine.read_path.admission.publication.keep_in_memory(
                 entry(
                     wanted.name, assembly.body, assembly.etag, known.registrations, known.fresh_until_ms, self._engine
                 )

@@ -75,7 +75,7 @@ class MaintainedLists:
     def __init__(self, engine: MaintainingEngine) -> None:
         self.engine = engine
         self._followed: dict[str, _Followed] = {}
-        self._errands = engine.read_path.supervisor.errands("maintained-lists")
+        self._errands = engine.read_path.process.supervisor.errands("maintained-lists")
 
     def __len__(self) -> int:
         return len(self._followed)

@@ -134,7 +134,7 @@ class RecordCache:
 
     def _hold(self, name: str, part: Part, guard: Registered) -> Part:
         part = replace(part, registrations=guard.ids, fresh_until_ms=self.fresh_until_ms())
-        resident = self._engine.read_path.admission.keep_in_memory(
+        resident = self._engine.read_path.admission.publication.keep_in_memory(
             entry(name, part.json, record_etag(part.raw), guard.ids, part.fresh_until_ms, self._engine, beside=part.raw)
         )
         if resident is not None:

@@ -108,17 +108,14 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
     alone = settings.redis_url is None and not settings.grid.enabled
+    announce = None if alone else broadcast.announce
     read_path = ReadPath(
-        registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
-        settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases, supervisor=supervisor,
-        announce=None if alone else broadcast.announce, own_writes=own_writes, capture=capture,
-    )  # fmt: skip
+        registry, storage.entries, estimator, process, announce=announce, capture=capture, own_writes=own_writes
+    )
+    forget = LocalEviction(read_path, memory.drop_guarded).evict
     effects = Effects(
-        registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
-        forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share, progress=progress,
-        announce=None if alone else broadcast.announce, settings=settings, telemetry=telemetry, clock=clock,
-        supervisor=supervisor,
-    )  # fmt: skip
+        registry, storage.entries, estimator, process, forget=forget, progress=progress, announce=announce
+    )
     rechecking = None
     if isinstance(registry, Registry) and settings.grid.recheck != "off":
         rechecking = Rechecking(

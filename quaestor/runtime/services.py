@@ -88,7 +88,7 @@ async def housekeeping(parts: Parts) -> Stop:
             parts.registry.housekeep(served)
             if isinstance(parts.estimator, TraceRecorder):
                 parts.estimator.served(served, now_ms=parts.clock())
-            for verify in parts.read_path.samples.choose(served):
+            for verify in parts.read_path.lookup.samples.choose(served):
                 verify()
             parts.telemetry.requests.count_hits()
 

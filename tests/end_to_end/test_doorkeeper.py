@@ -146,7 +146,7 @@ async def test_answers_that_cannot_be_stored_say_why() -> None:
 
 async def test_status_says_which_routes_are_stored_at_the_second_request() -> None:
     site = await crawled(used=2)
-    [kept] = site.engine.read_path.doorkeeper.kept
+    [kept] = site.engine.read_path.admission.doorkeeper.kept
     assert kept.share == pytest.approx(2 / LEAST_ENTRIES, rel=0.1)
     said = {
         "serving": True, "lagging": [], "mode": "embedded", "deployment": "default", "grid": None, "registered_urls": 0,

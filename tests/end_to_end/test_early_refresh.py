@@ -35,7 +35,7 @@ async def hot(world: World) -> World:
     world.handle = slow
     world.gate.set()
     for worker in world.workers:
-        worker.engine.read_path.early.uniform = lambda: 0.5
+        worker.engine.read_path.lookup.early.uniform = lambda: 0.5
     for worker in world.workers:
         assert await worker.get() == "run 1"
     world.gate.clear()

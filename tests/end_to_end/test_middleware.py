@@ -92,7 +92,7 @@ async def test_a_registration_that_dies_while_the_answer_is_stored_takes_the_ans
             await super().add(dependent)
             site.engine.registry.kill(*dependent.registrations)
 
-    site.engine.read_path.admission._index = Deadly()
+    site.engine.read_path.admission.announcement._index = Deadly()
     answer = await site.get()
     assert answer.headers["cache-control"] == "no-store"
     assert "etag" not in answer.headers

@@ -34,7 +34,7 @@ def site_with_sketch(**settings: object) -> Site:
     site = Site(page, **settings)
     sketch = MemoryCacheSketch()
     site.engine.sketch = sketch  # type: ignore[assignment]
-    site.engine.read_path.copies._sketch = site.engine.read_path.admission._sketch = sketch
+    site.engine.read_path.copies._sketch = site.engine.read_path.admission.announcement._sketch = sketch
     return site
 
 

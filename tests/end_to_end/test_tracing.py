@@ -21,6 +21,8 @@ from quaestor.invalidation.effects.effects import Effects
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Cell, Dependent, Invalidated, MatchType
 from quaestor.observability.tracing import trace_id_of, version_text
+from quaestor.read_path.local_store import EntryStorage
+from quaestor.runtime.supervision.process_context import ProcessContext
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.support import eventually
 
@@ -148,9 +150,12 @@ async def test_the_effects_of_a_write_are_spans_that_name_its_version(spans: InM
         def resume(self) -> None: ...
 
     effects = Effects(
-        registrations=Registrations(), store=engine.store, forget=lambda names: [], index=engine.index, sketch=engine.sketch,
-        estimator=engine.estimator, settings=engine.settings, telemetry=engine.telemetry, clock=engine.clock,
-    )  # fmt: skip
+        Registrations(),
+        EntryStorage(store=engine.store, index=engine.index, sketch=engine.sketch),
+        engine.estimator,
+        ProcessContext.of(engine.settings, telemetry=engine.telemetry, clock=engine.clock),
+        forget=lambda names: [],
+    )
     effects.cdn.append(cdn)
     await effects.start()
     await engine.sketch.report_read("/a", expires_at_ms=engine.clock() + 10_000, now_ms=engine.clock())

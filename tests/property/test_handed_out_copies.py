@@ -97,7 +97,7 @@ class HandedOut(RuleBasedStateMachine):
         self.site.engine.estimator.ttl_ms = 7_600
         self.site.engine.sketch = self.sketch  # type: ignore[assignment]
         read_path = self.site.engine.read_path
-        read_path.copies._sketch = read_path.admission._sketch = self.sketch
+        read_path.copies._sketch = read_path.admission.announcement._sketch = self.sketch
         read_path.admission._partitioning = Partitioning(DECLARED, epoch=self.sketch.epoch)
         self.tick(0)
 

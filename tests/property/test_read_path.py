@@ -141,7 +141,7 @@ class Process:
         store: Any = TwoLevelStore(MemoryStore(budget_bytes=10**6), StagedStore(world))
         index: Any = StagedIndex(world)
         self.engine = HandEngine(store=store, index=index, registry=world.registry, clock=world.clock)
-        self.engine.read_path.admission._sketch = StagedSketch(world)
+        self.engine.read_path.admission.announcement._sketch = StagedSketch(world)
 
         async def page(scope: Any, receive: Any, send: Any) -> None:
             version = world.version[scope["path"]]

@@ -20,6 +20,8 @@ from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchTy
 from quaestor.observability.hooks import InvalidationDone
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import ClaimedDependent, Guarded, SharedInvalidation
+from quaestor.read_path.local_store import EntryStorage
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
@@ -96,17 +98,13 @@ class World:
         self.registrations = Registrations()
         self.telemetry = Telemetry()
         self.estimator = TtlEstimator(ttl_min_ms=1_000, ttl_max_ms=60_000)
+        shared = None if share is None else share(self)
         self.effects = Effects(
-            registrations=self.registrations,
-            store=self.store,
+            self.registrations,
+            EntryStorage(store=self.store, index=self.index, sketch=self.sketch, share=shared),
+            self.estimator,
+            ProcessContext.of(Settings(repurge_after_ms=1), telemetry=self.telemetry, clock=lambda: self.now_ms),
             forget=self.store.drop_guarded,
-            index=self.index,
-            sketch=self.sketch,
-            estimator=self.estimator,
-            settings=Settings(repurge_after_ms=1),
-            telemetry=self.telemetry,
-            clock=lambda: self.now_ms,
-            share=None if share is None else share(self),
         )
         self.cdn = Cdn(self)
         self.effects.cdn.append(self.cdn)

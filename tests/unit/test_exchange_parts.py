@@ -48,7 +48,7 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
     verifications = Verifications(nothing, engine.read_path, quarantines)
     return ExchangeContext(
         app=nothing, read_path=engine.read_path, outgoing=HeaderPolicy(engine.settings, ()), routes=routes,
-        refreshes=Refreshes(engine.telemetry, engine.read_path.supervisor),
+        refreshes=Refreshes(engine.telemetry, engine.read_path.process.supervisor),
         verifications=verifications, quarantines=quarantines, scope=scope,
         receive=nothing, send=nothing, facts=facts, target=plan.target, plan=plan,
     )  # fmt: skip

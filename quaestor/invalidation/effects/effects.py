@@ -22,31 +22,25 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from quaestor.clock import Clock
 from quaestor.errors import EventLayerError, SketchError, StoreError
 from quaestor.invalidation.effects.cause import Cause, precision_of
+from quaestor.invalidation.effects.effects_finishing import EffectsFinishing
 from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.effects.purging import Purging
-from quaestor.invalidation.effects.settling import Settling
 from quaestor.invalidation.effects.until_done import RETRY_S, until_done
 from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType
-from quaestor.observability.hooks import InvalidationDone
-from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import tell, versions_text
 from quaestor.ports import (
-    CacheSketch,
     CdnAdapter,
-    DependencyIndex,
     Guarded,
     LifetimeEstimator,
-    ResponseStore,
-    SharedInvalidation,
 )
 from quaestor.read_path.entries import COPY_SLACK_MS
-from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
-from quaestor.settings import Settings
+from quaestor.read_path.local_store import EntryStorage
+from quaestor.runtime.supervision.process_context import ProcessContext
+from quaestor.runtime.supervision.supervisor import KeptTask
 from quaestor.store.invalidation_steps import StepByStep
 from quaestor.tasks import Rests
 
@@ -83,52 +77,47 @@ class Effects:
     notify() and reset() may be called from any thread. `telemetry.hooks` notifies observers.
 
     forget: drops entries of dead registrations, of any process, from this process's memory, and returns them.
-    share: claims, updates the sketch and evicts in one operation; by default in three.
-    cdn: CDNs to purge.
+    finishing: of claimed entries.
     progress: how many of the notified invalidations are done.
     announce: reports dead registrations to every process; None: there is no other process.
-    purging: purges of these CDNs.
     """
 
     def __init__(
         self,
-        *,
         registrations: Registrations,
-        store: ResponseStore,
-        forget: Callable[[Sequence[str]], Sequence[Guarded]],
-        index: DependencyIndex,
-        sketch: CacheSketch,
+        storage: EntryStorage,
         estimator: LifetimeEstimator,
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock,
-        share: SharedInvalidation | None = None,
+        process: ProcessContext,
+        *,
+        forget: Callable[[Sequence[str]], Sequence[Guarded]],
         progress: EffectsProgress | None = None,
         announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
-        supervisor: Supervisor | None = None,
     ) -> None:
-        self._supervisor = supervisor or Supervisor(telemetry)
-        self._share = share or StepByStep(index=index, sketch=sketch, store=store)
+        self._process = process
+        self._storage = storage
+        self._share = storage.share or StepByStep(index=storage.index, sketch=storage.sketch, store=storage.store)
         self._registrations = registrations
-        self._store = store
         self._forget = forget
-        self._index = index
-        self._sketch = sketch
         self._estimator = estimator
-        self._settings = settings
-        self._telemetry = telemetry
-        self._clock = clock
-        self.cdn: list[CdnAdapter] = []
-        self.purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
+        self._errands = process.supervisor.errands("effects")
+        self.finishing = EffectsFinishing(storage, self._errands, process)
         self.progress = progress or EffectsProgress()
-        self._settling = Settling(index, telemetry, self._supervisor)
         self._waiting: dict[str, Cause] = {}
         self._draining = False
         self._rests = Rests(_LONGEST_REST_S)
         self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._errands = self._supervisor.errands("effects")
         self._kept: set[KeptTask] = set()
+
+    @property
+    def cdn(self) -> list[CdnAdapter]:
+        """CDNs to purge."""
+        return self.finishing.cdn
+
+    @property
+    def purging(self) -> Purging:
+        """Purging of the CDNs."""
+        return self.finishing.purging
 
     async def start(self) -> None:
         """Begin. Invalidations notified before the start are left to other processes."""
@@ -145,11 +134,11 @@ class Effects:
             await kept.aclose()
         self._kept.clear()
         await self._errands.aclose()
-        await self._settling.stop()
+        await self.finishing.stop()
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
         """Act on these invalidations; called by the registry's reading thread after it has marked them dead."""
-        refused_at_ms = self._clock()
+        refused_at_ms = self._process.clock()
         self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
 
     def reset(self, why: str, *, earlier: bool = False) -> None:
@@ -181,18 +170,20 @@ class Effects:
     def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run work until it returns, whatever it raises."""
         self._kept = {kept for kept in self._kept if not kept.done}
-        self._kept.add(self._supervisor.keep(name, work))
+        self._kept.add(self._process.supervisor.keep(name, work))
 
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         own: dict[str, Cause] = {}
         foreign: dict[str, Cause] = {}
         for one in invalidated:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so the estimator learns no lifetime
-                self._telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
+                self._process.telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
                 cause = Cause(None, refused_at_ms, "withdrawn")
             else:
-                count = self._telemetry.invalidations.invalidations.labels(one.match_type.value, precision_of(one))
+                count = self._process.telemetry.invalidations.invalidations.labels(
+                    one.match_type.value, precision_of(one)
+                )
                 count.inc(len(one.registration_ids))
                 self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
                 cause = Cause(one.written_at_ms, refused_at_ms, precision_of(one), one.version)
@@ -209,7 +200,7 @@ class Effects:
         """Drop the entries of these causes from this process's memory; return them by registration."""
         found = [(i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes]
         for i, entry in found:
-            self._telemetry.stores.removals.judged(entry.key, causes[i].precision)
+            self._process.telemetry.stores.removals.judged(entry.key, causes[i].precision)
         return found
 
     def _work_off(self, causes: Mapping[str, Cause]) -> None:
@@ -227,15 +218,15 @@ class Effects:
         while True:
             await asyncio.sleep(1.0)
             try:
-                now_ms = self._clock()
-                await self._sketch.report_write((), now_ms=now_ms)
-                orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
+                now_ms = self._process.clock()
+                await self._storage.sketch.report_write((), now_ms=now_ms)
+                orphans = await self._storage.index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
             except (StoreError, SketchError) as error:
                 part = "sketch" if isinstance(error, SketchError) else "store"
-                self._telemetry.failure(part, "effects.reclaim_failed", error)
+                self._process.telemetry.failure(part, "effects.reclaim_failed", error)
                 continue
             if orphans:
-                self._telemetry.event("effects.reclaimed", dependents=len(orphans))
+                self._process.telemetry.event("effects.reclaimed", dependents=len(orphans))
                 self._spawn(self._take_over(orphans))
 
     async def _drain(self) -> None:
@@ -256,7 +247,7 @@ class Effects:
             try:
                 await self._invalidate(causes)
             except Exception as error:  # the next batch runs at once; the claim is taken over later
-                self._supervisor.service("invalidations").errand_failed(error)
+                self._process.supervisor.service("invalidations").errand_failed(error)
             finally:
                 self.progress.claimed(len(causes))
                 self._rests.worked(begun_s)
@@ -266,22 +257,22 @@ class Effects:
     async def _invalidate(self, causes: Mapping[str, Cause]) -> None:
         """Claim, update the sketch and evict. The other effects run in their own task, because a CDN may be slow."""
         ids = list(causes)
-        with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
+        with self._process.telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
             if span is not None:
                 tell(span, versions=versions_text(cause.version for cause in causes.values()))
             await self._claim_and_evict(ids, causes)
 
     async def _claim_and_evict(self, ids: Sequence[str], causes: Mapping[str, Cause]) -> None:
         entries = list({id(entry): entry for cause in causes.values() for entry in cause.entries}.values())
-        with self._telemetry.tracing.span("quaestor.claim", entries=len(entries)):
+        with self._process.telemetry.tracing.span("quaestor.claim", entries=len(entries)):
             claimed = await until_done(
-                self._telemetry,
+                self._process.telemetry,
                 "store",
-                lambda: self._share.claim_and_evict(ids, entries, now_ms=self._clock()),
+                lambda: self._share.claim_and_evict(ids, entries, now_ms=self._process.clock()),
                 meanwhile=lambda: self._registrations.keep_dead(ids),
             )
         if claimed:
-            self._telemetry.invalidations.evicted.inc(len(claimed))
+            self._process.telemetry.invalidations.evicted.inc(len(claimed))
             self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)])
             # The other queries of these entries guard nothing any more, unless other entries rely on them.
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
@@ -289,7 +280,7 @@ class Effects:
             outside = [one.dependent for one in claimed if one.outside_ms > 0]
             dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
             try:
-                self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
+                self._spawn(self.finishing.finish(dependents, left, outside, causes, self._process.clock(), gone))
             except BaseException:
                 gone()  # the effects are not finished here: their claims are taken over later
                 raise
@@ -309,109 +300,28 @@ class Effects:
             try:
                 return await announce(names)
             except EventLayerError as error:
-                self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
+                self._process.telemetry.failure("event-layer", "effects.verdict_not_told", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """Finish the effects of a claimant that died: the entries are claimed, and perhaps no other effect was done."""
         lifetimes_ms = await until_done(
-            self._telemetry,
+            self._process.telemetry,
             "sketch",
-            lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock()),
+            lambda: self._storage.sketch.report_write([d.resource for d in orphans], now_ms=self._process.clock()),
         )
-        self._telemetry.invalidations.evicted.inc(len(orphans))
+        self._process.telemetry.invalidations.evicted.inc(len(orphans))
         self._tell_taken_over([i for one in orphans for i in one.registrations])
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
-        await self._finish(orphans, orphans, outside, {}, self._clock())
-
-    async def _finish(
-        self,
-        dependents: Sequence[Dependent],
-        left: Sequence[Dependent],
-        outside: Sequence[Dependent],
-        causes: Mapping[str, Cause],
-        evicted_at_ms: int,
-        gone: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Evict, purge and settle claimed entries.
-
-        left: entries that a store may still hold.
-        outside: entries with copies in a CDN.
-        gone: called when the entries are evicted and purged, or when the attempt ends.
-        """
-        purged_at_ms = None
-        try:
-            eviction = self._spawn(self._evict(left)) if left else None
-            purged = await self.purging.put(outside)
-            if self.purging.remembers:  # the outbox remembers the purges, so no process needs the claims
-                self._settle(dependents, eviction)
-            if purged is not None:
-                await purged()
-                purged_at_ms = self._clock()
-            if eviction is not None:
-                evicted_at_ms = await eviction
-        finally:
-            gone()
-        self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
-        if self.purging.remembers:
-            return
-        if purged is not None:
-            # An answer that left before the invalidation may reach the CDN after the purge. Each tag belongs to one registration,
-            # so this second purge cannot hit the copy that replaced it. The outbox repeats its purges by itself.
-            await asyncio.sleep(self._settings.cdn.repurge_after_ms / 1000)
-            again = await self.purging.put(outside)
-            if again is not None:
-                await again()
-        self._settling.later(dependents)
-
-    def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None) -> None:
-        """Settle these claims once their entries are evicted."""
-
-        def evicted(task: asyncio.Task[int]) -> None:
-            if not task.cancelled() and task.exception() is None:
-                self._settling.later(dependents)
-
-        if eviction is None:
-            self._settling.later(dependents)
-        else:
-            eviction.add_done_callback(evicted)
-
-    async def _evict(self, dependents: Sequence[Dependent]) -> int:
-        with self._telemetry.tracing.span("quaestor.evict", entries=len(dependents)):
-            await until_done(self._telemetry, "store", lambda: self._store.evict(dependents))
-        return self._clock()
-
-    def _observe(
-        self,
-        dependents: Sequence[Dependent],
-        causes: Mapping[str, Cause],
-        evicted_at_ms: int,
-        purged_at_ms: int | None,
-    ) -> None:
-        for dependent in dependents:
-            known = (causes[i] for i in dependent.registrations if i in causes)
-            cause = next((cause for cause in known if cause.written_at_ms is not None), None)
-            if cause is None or cause.written_at_ms is None:
-                continue  # withdrawn without a write, or a claim taken over, whose cause is unknown
-            written_at_ms = cause.written_at_ms
-            self._telemetry.invalidations.latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
-            if purged_at_ms is not None:
-                self._telemetry.invalidations.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
-            done = InvalidationDone(
-                keys=(dependent.key,),
-                written_at_ms=written_at_ms,
-                refused_at_ms=cause.refused_at_ms,
-                evicted_at_ms=evicted_at_ms,
-                purged_at_ms=purged_at_ms,
-                exact=cause.precision == "exact",
-            )
-            self._telemetry.hooks.invalidations.tell(done)
+        await self.finishing.finish(orphans, orphans, outside, {}, self._process.clock())
 
     async def _start_over(self, why: str, *, earlier: bool) -> None:
         """Clear the stores, let every client revalidate, and purge all CDNs with tags, after a reset."""
-        self._telemetry.event("effects.reset", why=why)
-        await until_done(self._telemetry, "store", self._store.clear)
-        until_ms = self._clock() + self._settings.lifetimes.ttl_max_ms + COPY_SLACK_MS
-        await until_done(self._telemetry, "sketch", lambda: self._sketch.saturate(until_ms, earlier=earlier))
+        self._process.telemetry.event("effects.reset", why=why)
+        await until_done(self._process.telemetry, "store", self._storage.store.clear)
+        until_ms = self._process.clock() + self._process.settings.lifetimes.ttl_max_ms + COPY_SLACK_MS
+        await until_done(
+            self._process.telemetry, "sketch", lambda: self._storage.sketch.saturate(until_ms, earlier=earlier)
+        )
         self._registrations.resume()
-        await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
+        await self.purging.purge_tag(everything_tag(self._process.settings.scope), until_ms=until_ms)
