@@ -48,7 +48,7 @@ class QueryGroups:
         self._limits = limits
         self._clock = clock
         self._groups: dict[tuple[bytes, DeliveryMode], asyncio.Future[QueryGroup]] = {}
-        self._errands = engine.read_path.supervisor.errands("live-queries")
+        self._errands = engine.read_path.process.supervisor.errands("live-queries")
 
     def __len__(self) -> int:
         return len(self._groups)
