@@ -8,7 +8,7 @@ holds them in cluster-time order. If the stream cannot resume at the position (o
 pipeline gets a GAP. Its version is that of the fresh start.
 
 **Versions.** A fresh start begins at the majority commit point M that the primary reports. A majority-committed history has no
-holes. Every write up to M is therefore visible to any later read on the primary, and every write after M will be delivered:
+holes. Every write up to M is therefore visible to any later read on the primary, and every write after M will be delivered.
 M is the first watermark. From then on the watermark is the version of the newest delivered event. An empty getMore may raise
 it to M. For that, the getMore must have begun after the primary reported M, and the server must have scanned the history
 that far. The database's time goes on without writes, and reads are dated by it.
@@ -29,7 +29,7 @@ most an election timeout (10 s by default).
 
 **Elections.** A primary shows writes that its successor may never have had, and no event reports their loss. A crashed primary
 forgets writes that it had not written down. Each election is therefore a gap. The version of a gap is the newest that the
-primary has. It lies above everything delivered before, wherever ingest goes on. Results read before the gap die, even those
+primary has: above everything delivered before, wherever ingest goes on. Results read before the gap die, even those
 registered later. The stream is then read from the member that answers the probes, and goes on unbroken. The version is kept
 with the position. A cell whose checkpoint lies below it may have missed the gap, so an ingest that starts from there repeats
 the gap.

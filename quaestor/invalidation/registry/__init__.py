@@ -1,1 +1,1 @@
-"""The app's side of the grid: registrations of what was read, and their validity."""
+"""The app's side of the grid: registrations of the queries that responses read, and their validity."""

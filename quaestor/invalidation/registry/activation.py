@@ -1,4 +1,4 @@
-"""Activation of a miss's registrations: sent to the grid, answered in the notification thread, awaited on the event loop."""
+"""Activation of a miss's registrations: sent to the grid, confirmed in the notification thread, awaited on the event loop."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 class Activation:
     """Registrations of one response, waiting for the cells of their query partitions.
 
-    loop: where it is awaited.
-    done: the summed write rate of the members.
+    loop: event loop of the waiting miss.
+    done: result: the summed write rate of the members.
     missing: registration ids and cells that have not answered.
     rate_hz: sum of the write rates so far.
     """
@@ -33,7 +33,7 @@ class Activation:
     rate_hz: float = 0.0
 
     def observe(self, activated: Activated) -> None:
-        """Note that one cell has answered; the last one releases the miss."""
+        """Note the answer of one cell; the last answer releases the miss."""
         self.rate_hz += activated.write_rate_hz
         self.missing.discard((activated.registration_id, activated.cell))
         if not self.missing:
@@ -41,11 +41,11 @@ class Activation:
 
     def finish(self, error: Exception | None = None) -> None:
         """Release the miss, with an error if it failed. From any thread; the first call counts."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no miss waits any more
             self.loop.call_soon_threadsafe(self._conclude, error)
 
     def expire(self, deadline_ms: int) -> None:
-        """Fail the miss, because the deadline is over. On the event loop."""
+        """Fail the miss because its deadline has passed. On the event loop."""
         self._conclude(RegistrationRefusedError(f"not activated within {deadline_ms} ms by {len(self.missing)} cells"))
 
     def _conclude(self, error: Exception | None) -> None:
@@ -58,9 +58,9 @@ class Activation:
 
 
 class Activations:
-    """Activations under way in this process. activate() runs on the event loop; what it waits for comes from any thread.
+    """Activations under way in this process. activate() runs on the event loop; the answers may come from any thread.
 
-    pending: by registration id.
+    pending: activations by registration id.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Activations:
     async def activate(
         self, registrations: Sequence[Registration], shape: GridShape, *, renewed: bool = False
     ) -> float:
-        """Send these and wait for every cell of every query partition concerned; returns the summed write rate of the members.
+        """Send these registrations and wait for every cell of their query partitions. Return the members' summed write rate.
 
-        renewed: they are further rounds of registrations that are known.
+        renewed: the registrations are further rounds of known ones.
 
-        Raises RegistrationRefusedError if a cell refuses or does not answer by the deadline; then they are cancelled.
+        Raises RegistrationRefusedError if a cell refuses or misses the deadline; then they are cancelled.
         """
         partitions = {r.id: query_partition(r.query_id, shape.query_partitions) for r in registrations}
         activation = self._open(registrations, partitions, shape)
@@ -116,12 +116,12 @@ class Activations:
             activation.observe(activated)
 
     def refuse(self, registration_id: str, why: str) -> None:
-        """Fail the response that waits for this one: it is not activated, or died meanwhile."""
+        """Fail the response that waits for this registration: it was refused, or died meanwhile."""
         if (activation := self.pending.get(registration_id)) is not None:
             activation.finish(RegistrationRefusedError(why))
 
     def refuse_all(self, why: str) -> None:
-        """Fail whatever waits now."""
+        """Fail every waiting response."""
         for activation in list(self.pending.values()):
             activation.finish(RegistrationRefusedError(why))
 

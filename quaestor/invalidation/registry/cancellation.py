@@ -1,4 +1,4 @@
-"""Cancellation of registrations that nothing relies on any more: forgotten by this process, and by the grid."""
+"""Cancellation of registrations that no response relies on: this process and the grid forget them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from quaestor.settings import Settings
 
 
 class Cancellations:
-    """Sender of cancellations to the query partitions concerned, a moment later: nobody waits for them. May be used from several
-    threads."""
+    """Sender of cancellations to their query partitions, with a short delay, because no caller waits.
+
+    Safe from several threads.
+    """
 
     def __init__(self, registrations: ProcessRegistrations, settings: Settings) -> None:
         self._shared = registrations.shared
@@ -22,15 +24,15 @@ class Cancellations:
         self._settings = settings
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Cancel what one response relied on, but for those that others rely on too. Unknown or finished ones are ignored."""
+        """Cancel the registrations of one response, except those shared with others. Unknown or finished ones are ignored."""
         self._send(self._shared.remove(registration_ids, unshared=True))
 
     def cancel_expired(self, *, now_ms: int) -> None:
-        """Cancel those that no copy needs any more."""
+        """Cancel the registrations that no copy needs any more."""
         self._send(self._shared.remove(self._shared.expired(now_ms)))
 
     def cancel_rounds(self, query_id: str, registration_ids: Sequence[str]) -> None:
-        """Cancel these in the very round that is named: another one takes their place, or none."""
+        """Cancel exactly the named rounds: another round takes their place, or none."""
         self._send({query_id: registration_ids})
 
     def _send(self, by_query: Mapping[str, Sequence[str]]) -> None:

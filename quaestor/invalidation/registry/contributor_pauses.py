@@ -1,8 +1,8 @@
 """Pauses between a registration and the reading of its contributors, by query.
 
-After a pause the answer has been sent, and a registration that dies at once costs no read. But a registration may die during its
-pause, and the next result of the query may be the same. Then it died for nothing, which contributors prevent. From then on
-the contributors of that query are read without a pause.
+After a pause the answer has been sent, and a registration that dies at once costs no read. But a registration may die during
+its pause, and the next result of the query may be the same. The registration then died for nothing; contributors would have
+saved it. From then on the contributors of that query are read without a pause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_QUERIES: Final = 10_000
 
 
 class ContributorPauses:
-    """Pauses of one process. O(1) a call, O(members) for a result that shows them. `of` from one thread, `read` from another."""
+    """Pauses of one process. O(1) a call; O(members) for a result with members. `of` from one thread, `read` from another."""
 
     def __init__(self) -> None:
         self._unread: dict[str, Hashable] = {}
@@ -50,7 +50,7 @@ def _result(registration: Registration) -> Hashable:
 
 
 def _keep(known: dict[str, Any], query_id: str, value: Any) -> None:
-    """Remember a value of a query, and forget the query that was named longest ago if there are too many."""
+    """Remember a value of a query; if there are too many, forget the query named longest ago."""
     known.pop(query_id, None)
     known[query_id] = value
     if len(known) > _MOST_QUERIES:

@@ -1,7 +1,7 @@
-"""Reading of the records that contribute to registered results, in the background: no answer waits for it.
+"""Reading of the contributors of registered results, in the background: no answer waits for it.
 
-Soon after a registration its contributors are read from one snapshot, and sent to the cells under the same id. Whatever fails
-leaves the registration as it is: guarded, by what the images of each write tell.
+Soon after a registration its contributors are read from one snapshot, and sent to the cells under the same id. After any
+failure the registration stays as it is: the images of each write guard it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 
 _MOST_WAITING: Final = 1_000
 _LARGEST: Final = 256 * 1024
-"""Bytes of a registration with its contributors that is sent."""
+"""Largest size of a registration sent with its contributors, in bytes."""
 
 
 def with_contributors(registration: Registration, snapshots: Snapshots, *, most: int) -> Registration | None:
-    """The registration with its contributors, read now; None if there are none to be known. Blocking.
+    """Read the contributors of a registration; return it with them, or None if they cannot be known. Blocking.
 
-    most: so many at most.
+    most: largest number of contributors.
 
     Raises DatabaseError, QueryError.
     """
@@ -52,7 +52,7 @@ def with_contributors(registration: Registration, snapshots: Snapshots, *, most:
 
 
 class ContributorReads:
-    """Reader of contributors of one app process. `want` from the event loop; `run` is the body of a thread."""
+    """Reader of contributors in one app process. `want` from the event loop; `run` is the body of a thread."""
 
     def __init__(self, registrations: ProcessRegistrations, process: ProcessContext) -> None:
         self._validity = registrations.validity
@@ -67,9 +67,9 @@ class ContributorReads:
         self._pauses = ContributorPauses()
 
     def want(self, registrations: Sequence[Registration], *, renewed: bool = False) -> None:
-        """Read the contributors of these soon. When too many wait, it is not done.
+        """Read the contributors of these registrations soon; skip them if too many registrations wait.
 
-        renewed: their results were read again after a write, and were the same.
+        renewed: the results were read again after a write, and were the same.
         """
         for registration in registrations if self._most else ():
             plan = plan_of(registration.query)
@@ -79,13 +79,13 @@ class ContributorReads:
                     return
 
     def run(self, snapshots: Snapshots, stop: threading.Event) -> None:
-        """Read what is wanted, until `stop` is set. One at a time, so the database has no more than that to do for it."""
+        """Read the wanted contributors until `stop` is set. One registration at a time limits the load on the database."""
         while (registration := self._waiting.take(stop)) is not None:
             if self._needed(registration):
                 self._read(registration, snapshots)
 
     def end(self) -> None:
-        """Wake the thread, after `stop` was set: it may wait for a registration."""
+        """Wake the thread after `stop` was set: it may be waiting for a registration."""
         self._waiting.wake()
 
     def _needed(self, registration: Registration) -> bool:
@@ -98,7 +98,7 @@ class ContributorReads:
         except DatabaseError as error:
             self._telemetry.failure("mongodb", "registry.contributors_unread", error)
             return
-        except QueryError:  # too many of them, a capped collection: as it is
+        except QueryError:  # too many contributors, a capped collection: the registration stays as it is
             return
         shape = self._view.shape
         if payload is None or shape is None or len(payload) > _LARGEST or not self._needed(registration):

@@ -1,4 +1,4 @@
-"""Registrations that wait for a moment, the earliest first."""
+"""Registrations that wait for their due time, the earliest first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quaestor.clock import Clock
 from quaestor.model import Registration
 
 _LONGEST_WAIT_MS: Final = 1_000
-"""A clock that was set back must not make anybody wait for it."""
+"""Longest single wait: a clock that was set back must not delay a registration."""
 
 
 class DueRegistrations:
-    """Registrations by the time at which they are due. Thread-safe.
+    """Registrations by their due time. Thread-safe.
 
-    most: number that may wait.
+    most: largest number of waiting registrations.
     """
 
     def __init__(self, clock: Clock, *, most: int) -> None:
@@ -28,7 +28,7 @@ class DueRegistrations:
         self._changed = threading.Condition()
 
     def put(self, registration: Registration, *, due_ms: int) -> bool:
-        """Let a registration wait. Returns False if too many wait already. O(log n)."""
+        """Let a registration wait. Return False if too many wait already. O(log n)."""
         with self._changed:
             if len(self._heap) >= self._most:
                 return False
@@ -37,7 +37,7 @@ class DueRegistrations:
             return True
 
     def take(self, stop: threading.Event) -> Registration | None:
-        """Wait for the next registration that is due; None after `stop` was set and `wake` was called."""
+        """Wait for the next due registration; return None after `stop` was set and `wake` was called."""
         with self._changed:
             while not stop.is_set():
                 wait_ms = self._heap[0][0] - self._clock() if self._heap else None
@@ -47,6 +47,6 @@ class DueRegistrations:
         return None
 
     def wake(self) -> None:
-        """Make the waiting thread look at its `stop`."""
+        """Make the waiting thread check its `stop`."""
         with self._changed:
             self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""Freshness of the query partitions, as their cells' heartbeats prove it: each by itself, so that one that lags stops its own
-queries and nobody else's.
+"""Freshness of the query partitions, as their cells' heartbeats prove it: a lagging partition stops only its own queries.
 
-A registration is guarded by the cells of its query partition alone, so it may be served while each of these is fresh; how other
-partitions are does not matter. A write partition that lags concerns a cell of every query partition, and stops everything.
+Only the cells of its query partition guard a registration. An answer may therefore be served while each of its query
+partitions is fresh; the state of other partitions does not matter. A lagging write partition concerns a cell of every query
+partition, and stops all queries.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from quaestor.invalidation.registry.registration_ids import partition_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """The moments until which what each query partition guards may be served, as known at one moment.
+    """Times until which each query partition's answers may be served, as known at one moment.
 
-    Replaced as a whole, so that a reader on another thread sees one moment and no mixture.
+    Replaced as a whole, so that a reader on another thread never sees a mixture of two moments.
 
-    until_ms: by query partition; () while nothing is known of the grid.
-    all_until_ms: the first of these, 0 if there are none.
-    any_until_ms: the last of these, 0 if there are none.
+    until_ms: by query partition; () while the grid is unknown.
+    all_until_ms: the first of these times, 0 if there are none.
+    any_until_ms: the last of these times, 0 if there are none.
     """
 
     until_ms: tuple[int, ...] = ()
@@ -30,13 +30,13 @@ class Freshness:
 
     @classmethod
     def of(cls, partitions_ms: Sequence[int], *, bound_ms: int, now_ms: int) -> Freshness:
-        """Freshness that the heartbeats heard so far prove.
+        """Return the freshness that the heartbeats received so far prove.
 
-        Nothing is proved of a moment that is still to come: a clock that is ahead by more than the bound proves nothing, and none
-        prolongs what it proves.
+        A heartbeat never proves a future moment. A clock that is ahead by more than the bound proves nothing, and no clock
+        prolongs its proof.
 
-        partitions_ms: what GridView.partitions_ms tells.
-        bound_ms: how stale an answer may be.
+        partitions_ms: result of GridView.partitions_ms.
+        bound_ms: largest staleness of an answer.
         """
         latest_ms = now_ms + bound_ms
         until_ms = tuple(
@@ -45,7 +45,7 @@ class Freshness:
         return cls(until_ms=until_ms, all_until_ms=min(until_ms, default=0), any_until_ms=max(until_ms, default=0))
 
     def is_fresh(self, registration_ids: Iterable[str], *, now_ms: int) -> bool:
-        """Whether every query partition that these need is fresh; of an id that does not tell its own, whether all are."""
+        """Whether all query partitions of these ids are fresh; an id without its partition needs every partition fresh."""
         if now_ms <= self.all_until_ms:
             return True
         if now_ms > self.any_until_ms:
@@ -58,5 +58,5 @@ class Freshness:
         return True
 
     def lagging(self, *, now_ms: int) -> list[int]:
-        """The query partitions that are not fresh."""
+        """Return the query partitions that are not fresh."""
         return [partition for partition, until_ms in enumerate(self.until_ms) if now_ms > until_ms]

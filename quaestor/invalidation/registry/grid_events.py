@@ -1,6 +1,6 @@
-"""Events of the grid for the other parts of an app process: published by the registry, heard by whoever has subscribed.
+"""Events of the grid for the other parts of an app process: the registry publishes, subscribed listeners receive.
 
-Made before all of them, so that neither the publisher nor a listener needs to know the other.
+The events are created before all parts, so that neither publisher nor listener needs to know the other.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Event = TypeVar("Event")
 
 
 class Subject(Generic[Event]):
-    """One kind of event and its listeners. Calling it tells them, in the order in which they subscribed.
+    """One kind of event and its listeners. A call notifies them in the order of their subscription.
 
-    What a listener raises goes to the publisher; those after it are not told then.
+    An exception of a listener reaches the publisher, and the later listeners are then not notified.
     """
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Event], None]] = []
 
     def subscribe(self, listener: Callable[[Event], None]) -> None:
-        """Tell this one too from now on, in the publisher's thread."""
+        """Notify this listener too from now on, in the publisher's thread."""
         self._listeners.append(listener)
 
     def __call__(self, event: Event) -> None:
@@ -38,12 +38,12 @@ def _nothing(shape: GridShape) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """Consequences of notifications for the other parts of a process, all of them called in the thread that reads notifications.
+    """Consequences of notifications for the other parts of a process, all called in the thread that reads notifications.
 
-    invalidated: called with every batch of `Invalidated`, after they were marked dead.
-    reset: called when no stored answer can be trusted any more: the event layer lost its data, notifications were missed,
-        the grid was re-partitioned. Nothing is served until the registry resumes.
-    succeeded: called when another generation of the grid is relied on. It may raise EventLayerError, which is a reset.
+    invalidated: called with every batch of `Invalidated`, after its registrations were marked dead.
+    reset: called when no stored answer can be trusted: the event layer lost its data, notifications were missed, or the grid
+        was re-partitioned. Nothing is served until the registry resumes.
+    succeeded: called when another generation of the grid is in use; may raise EventLayerError, which causes a reset.
     """
 
     invalidated: Callable[[Sequence[Invalidated]], None]
@@ -55,9 +55,9 @@ class Consequences:
 class GridEvents:
     """Kinds of events. Listeners are called in the thread that reads notifications, and must not block.
 
-    invalidated: a batch of registrations, which are marked dead already.
-    reset: nothing that is stored can be trusted any more, and why. From any thread.
-    succeeded: another generation of the grid is relied on. Listeners may raise EventLayerError.
+    invalidated: a batch of registrations, already marked dead.
+    reset: no stored answer can be trusted any more, and the reason. From any thread.
+    succeeded: another generation of the grid is in use. Listeners may raise EventLayerError.
     """
 
     invalidated: Subject[Sequence[Invalidated]] = field(default_factory=Subject)

@@ -1,4 +1,4 @@
-"""View of the grid that its heartbeats give: its shape, and how far every cell has got."""
+"""View of the grid from its heartbeats: its shape, and the progress of every cell."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ _UNHEARD: Final = -1
 
 
 class Change(Enum):
-    """Change of the grid that a heartbeat tells."""
+    """Change of the grid that a heartbeat reports."""
 
     NOTHING = auto()
     SUCCEEDED = auto()
-    """Every cell of a later generation has proved a moment: it guards whatever the one before it did."""
+    """Every cell of a later generation has proved a moment: that generation guards all registrations of the former one."""
     RESHAPED = auto()
-    """The same generation has another shape: nobody knows what is guarded."""
+    """The same generation has another shape: which registrations are guarded is unknown."""
 
 
 class GridView:
-    """Shape and progress of the grid that is relied on. Heartbeats of earlier generations are ignored.
+    """Shape and progress of the grid in use. Heartbeats of earlier generations are ignored.
 
-    One thread observes; others may look.
+    One thread observes; others may read.
 
-    shape: of the generation that is relied on; None before the first heartbeat.
+    shape: shape of the generation in use; None before the first heartbeat.
     """
 
     def __init__(self) -> None:
         self.shape: GridShape | None = None
         self._fresh_as_of_ms: list[list[int]] = []
-        """By query partition, by write partition."""
+        """Time up to which each cell is fresh: by query partition, by write partition."""
         self._slowest_ms: list[int] = []
-        """By query partition: the least of these."""
+        """By query partition: the earliest of its cells' times."""
         self._matched: list[list[Version]] = []
-        """By query partition, by write partition."""
+        """Version up to which each cell has matched: by query partition, by write partition."""
         self._unheard = 0
         self._successor: GridView | None = None
 
     def reset(self) -> None:
-        """Forget all that was heard: the grid has to prove itself anew."""
+        """Forget all heartbeats: the grid must prove itself anew."""
         self.shape = self._successor = None
         self._fresh_as_of_ms, self._slowest_ms, self._matched, self._unheard = [], [], [], 0
 
@@ -60,14 +60,14 @@ class GridView:
         return Change.RESHAPED if reshaped else Change.NOTHING
 
     def oldest_ms(self) -> int:
-        """The time up to which every cell has processed all writes; 0 while a cell has not been heard of."""
+        """Return the time up to which every cell has processed all writes; 0 while a cell is unheard."""
         return min(self.partitions_ms(), default=0)
 
     def partitions_ms(self) -> tuple[int, ...]:
-        """The same for each query partition by itself; 0 while one of its cells has not been heard of.
+        """Return the same time for each query partition; 0 while one of its cells is unheard.
 
-        Of a generation that has followed another: 0 while any cell has not. Processes that have not heard of all its cells
-        rely on the one before it, and would not notice if a cell of this one fell silent.
+        Of a generation that followed another: 0 while any cell is unheard. Processes that have not heard all its cells still
+        rely on the former generation, and would not notice a silent cell of the new one.
         """
         shape = self.shape
         if shape is None:
@@ -77,7 +77,7 @@ class GridView:
         return tuple(max(0, fresh_ms) for fresh_ms in self._slowest_ms)
 
     def matched(self) -> Version:
-        """The version up to which every cell has matched all writes; 0 while one has not said. O(cells)."""
+        """Return the version up to which every cell has matched all writes; 0 while a cell has not reported one. O(cells)."""
         return min(map(min, self._matched), default=0)
 
     def _begin(self, shape: GridShape) -> None:
@@ -89,8 +89,8 @@ class GridView:
 
     def _note(self, beat: Heartbeat) -> None:
         if not beat.fresh_as_of_ms:
-            # It runs, and has matched nothing up to any known moment yet. A generation all of whose cells do no more than that
-            # would take over from one that is fresh.
+            # The cell runs, but has not matched up to any known moment yet. Otherwise a generation of such cells would take
+            # over from a fresh one.
             return
         query_partition, write_partition = beat.cell.query_partition, beat.cell.write_partition
         cells_ms = self._fresh_as_of_ms[query_partition]

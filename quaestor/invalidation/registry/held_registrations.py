@@ -1,8 +1,9 @@
-"""Held registrations: a write may have changed their results, and their queries are run again before anything is evicted.
+"""Held registrations: a write may have changed their results, so their queries run again before their entries are evicted.
 
-While one is held nothing that relies on it is served: it is marked dead, and the mark is taken from it if its owner, the process
-that registered it, says in time that it was renewed. Every process decides by the same notifications in the same order. What is
-not renewed in time is dead for good, in each process by its own clock: so the death of an owner is the death of what it held.
+No entry that relies on a held registration is served. The registration is marked dead; the mark is removed if its owner, the
+process that registered it, reports the renewal in time. Every process decides by the same notifications in the same order. A
+registration that is not renewed in time is dead for good, in each process by its own clock. The death of an owner therefore
+ends its held registrations.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from quaestor.invalidation.registry.validity import Validity
 from quaestor.model import Cell, Invalidated, MatchType, Renewed
 
 _MOST_ROUNDS: Final = 50_000
-"""Renewed registrations whose round is remembered; of others a late word of an earlier round counts as one more change."""
+"""Renewed registrations whose round is remembered. For others, a late report of an earlier round counts as a further change."""
 
 
 class Rechecker(Protocol):
-    """A part that runs the queries of this process's own held registrations again. Called in the reading thread; never waits."""
+    """Runner of the queries of this process's own held registrations. Called in the reading thread; never waits."""
 
     @property
     def waiting(self) -> int:
-        """Queries that wait to be run again, or are."""
+        """Number of queries that wait to run again, or run."""
 
     def held(self, name: str, told: Invalidated) -> None:
-        """Recheck this one; called whenever there is one more change."""
+        """Recheck this registration; called for each further change."""
 
     def given_up(self, told: Invalidated) -> None:
-        """Tell the other processes that these are not rechecked: they wait for a word."""
+        """Report to the other processes that these registrations are not rechecked, so that they stop waiting."""
 
     def settled(self, name: str, *, renewed: bool) -> None:
-        """Note that this one is held no longer."""
+        """Note that this registration is held no longer."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """One held registration.
+    """Hold of one registration.
 
-    cause: the first word of a change.
-    until_ms: it is dead for good then.
-    fired: the latest round of which a change was told.
+    cause: the first reported change.
+    until_ms: time from which the registration is dead for good.
+    fired: latest round with a reported change.
     """
 
     cause: Invalidated
@@ -55,13 +56,14 @@ class _Hold:
 
 
 class HeldRegistrations:
-    """Held registrations of all processes, as one of them knows them. take(), renew(), over() and clear() are called in the
-    thread that reads notifications; the rest from anywhere.
+    """Held registrations of all processes, in the view of one process.
 
-    origin: of this process.
-    limit_ms: after which one that was not renewed is dead for good; well above the time in which its owner gives up.
-    wanted: whether one of this process's own is worth it now, by its name and its query's id. Asked in the reading thread.
-    rechecker: None: there is none, so none of this process's own is held.
+    take(), renew(), over() and clear() are called in the thread that reads notifications; the rest from any thread.
+
+    origin: origin of this process.
+    limit_ms: time after which a registration without renewal is dead for good; well above the time in which its owner gives up.
+    wanted: whether a recheck of an own registration pays now, by its name and its query's id. Called in the reading thread.
+    rechecker: None: there is none, so no own registration is held.
     """
 
     def __init__(
@@ -87,28 +89,30 @@ class HeldRegistrations:
 
     @property
     def names(self) -> Container[str]:
-        """Those that are held, as they come and go."""
+        """Names of the held registrations, always up to date."""
         return self._held.keys()
 
     def any_held(self, registration_ids: Iterable[str]) -> bool:
-        """Whether one of these is held at this moment."""
+        """Whether one of these registrations is held at this moment."""
         return bool(self._held) and not self._held.keys().isdisjoint(registration_ids)
 
     def rounds(self, registration_ids: Iterable[str]) -> int:
-        """A number that grows whenever one of these is renewed."""
+        """Return a number that grows whenever one of these registrations is renewed."""
         return sum(self._rounds.get(registration_id, 0) for registration_id in registration_ids)
 
     def take(self, told: Invalidated) -> Invalidated | None:
-        """Take in a change, and hold what can be held; returns the rest, by the names that apps know, None if there is none.
-        What is held, and what is returned, is marked dead."""
+        """Take in a change, and hold the registrations that can be held; return the others, by the names that apps know, or None.
+
+        Held and returned registrations are marked dead.
+        """
         dead: list[str] = []
         for registration_id in told.registration_ids:
             number = round_of(registration_id) if isinstance(told.source, Cell) else None
             name = registration_id if number is None else in_round(registration_id, 0)
             if number is not None and number < self._rounds.get(name, 0):
-                continue  # the round after it was activated in every cell, and has seen this write
+                continue  # the later round was activated in every cell, and has seen this write
             if number is None and round_of(name) is not None and self._dead_for_good(name):
-                continue  # our own word of it, or another's
+                continue  # a report of a death by this process, or by another
             if number is None or not self._hold(name, number, told):
                 dead.append(name)
         self._validity.kill(dead, now_ms=self._clock())
@@ -131,7 +135,7 @@ class HeldRegistrations:
         if hold is not None:
             hold.fired = max(hold.fired, number)
         else:
-            # First known as held, then as dead: whoever finds it dead learns why.
+            # Known as held first, and as dead afterwards: a reader that finds it dead then also finds the reason.
             self._held[name] = _Hold(told, self._clock() + self._limit_ms, number)
             self._validity.kill([name], now_ms=self._clock())
         if own and self.rechecker is not None:
@@ -139,7 +143,7 @@ class HeldRegistrations:
         return True
 
     def renew(self, told: Renewed) -> None:
-        """Take in a renewal. One that a later change has overtaken counts for nothing."""
+        """Take in a renewal. A renewal that a later change has overtaken is ignored."""
         number, name = round_of(told.registration_id), in_round(told.registration_id, 0)
         hold = self._held.get(name)
         if number is None or hold is None or hold.fired >= number:
@@ -152,11 +156,11 @@ class HeldRegistrations:
         self._end([name], renewed=True)
 
     def over(self) -> list[Invalidated]:
-        """Those of which nobody has said anything in time: dead for good."""
+        """Return the held registrations without a verdict in time: they are dead for good."""
         if not self._held:
             return []
         now_ms = self._clock()
-        # A clock that was set back must not hold anything for longer.
+        # A clock that was set back must not prolong a hold.
         names = [name for name, hold in self._held.items() if not now_ms < hold.until_ms <= now_ms + self._limit_ms]
         causes = [replace(self._held[name].cause, registration_ids=(name,)) for name in names]
         self._validity.keep_dead(names, now_ms=now_ms)
@@ -164,7 +168,7 @@ class HeldRegistrations:
         return causes
 
     def clear(self) -> None:
-        """Hold none any more: all of them are dead for good."""
+        """End every hold: all held registrations are dead for good."""
         self._end(list(self._held), renewed=False)
 
     def _end(self, names: Sequence[str], *, renewed: bool) -> None:
@@ -182,7 +186,7 @@ class HeldRegistrations:
                 self._settled.append((name, renewed))
 
     def tell(self) -> None:
-        """Tell the rechecker which are held no longer, when what follows from that has begun."""
+        """Report to the rechecker which registrations are held no longer, after their consequences have begun."""
         settled, self._settled = self._settled, []
         rechecker = self.rechecker
         if rechecker is not None:
@@ -190,7 +194,7 @@ class HeldRegistrations:
                 rechecker.settled(name, renewed=renewed)
 
     async def settled(self, registration_ids: Sequence[str], *, within_s: float) -> None:
-        """Returns when none of these is held any more, or when the time is over. On an event loop."""
+        """Return when none of these is held any more, or when the time is over. On an event loop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 for registration_id in registration_ids:

@@ -1,4 +1,4 @@
-"""Renewal of held registrations: their queries run again, and the same result activates one more round of each."""
+"""Renewal of held registrations: their queries run again, and the same result activates a further round of each."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class HeldRenewal:
         self._held.rechecker = rechecker
 
     def renewable(self, name: str) -> Registration | None:
-        """Return the registration behind a held name; None if it is held no longer, or nothing needs it any more."""
+        """Return the registration behind a held name; None if it is held or needed no longer."""
         return self._shared.renewable(name) if self._held.any_held((name,)) else None
 
     async def renew(self, names: Sequence[str], *, since: Version, read_at: Version) -> list[Registration]:
-        """Activate one more round of registrations whose results are the same again; return those that still matter.
+        """Activate a further round of registrations whose results stayed the same; return those still current.
 
         Raises RegistrationRefusedError; then none of them is active.
         """
@@ -66,7 +66,7 @@ class HeldRenewal:
         self._rule.rechecked(query_id, kept=kept, query_ms=query_ms)
 
     def _wanted(self, name: str, query_id: str) -> bool:
-        """Whether to recheck a held registration of this process. A registration in the making is not rechecked."""
+        """Whether to recheck a held registration of this process. A registration under activation is not rechecked."""
         rechecker = self._held.rechecker
         if rechecker is None or name in self._activations.pending or self._shared.renewable(name) is None:
             return False

@@ -32,15 +32,13 @@ class Housekeeping:
         self._lag = LagMonitor(process.telemetry, bound_ms=self._bound_ms, begun_ms=process.clock())
 
     def run(self, served: Served) -> None:
-        """Cancel what no copy needs any more, forget old tombstones, report what was read.
+        """Cancel registrations that no copy needs, forget old tombstones, report reads and metrics.
 
-        served: what was served since the last time.
+        served: hits served since the last call.
         """
         now_ms, served = self._clock(), list(served)
         if self._validity.freshness.any_until_ms > now_ms + self._bound_ms:
-            self._validity.prove(
-                Freshness()
-            )  # our clock was set back: the next heartbeats are judged by what it says now
+            self._validity.prove(Freshness())  # our clock was set back: the next heartbeats are judged by its new time
         self._cancellations.cancel_expired(now_ms=now_ms)
         self._validity.forget_dead(now_ms=now_ms)
         self._report_usage(served, now_ms)

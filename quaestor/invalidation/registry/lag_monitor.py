@@ -1,6 +1,4 @@
-"""Monitor of query partitions that lag behind the database, for people: a metric for each, and a log line when one begins to
-lag or has caught up.
-"""
+"""Monitor of query partitions that lag behind the database: a metric for each, and a log line at each begin and end of a lag."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ UNHEARD: Final = (
 class LagMonitor:
     """Lag of each query partition, measured and reported. Not thread-safe.
 
-    bound_ms: more than that is lagging; none of its queries is served from cache then.
-    begun_ms: when this process began: the lag of a partition that was not heard of counts from then.
+    bound_ms: lag from which a partition counts as lagging, and its queries are not served from cache.
+    begun_ms: start of this process: the lag of an unheard partition counts from it.
     """
 
     def __init__(self, telemetry: Telemetry, *, bound_ms: int, begun_ms: int) -> None:
@@ -30,9 +28,9 @@ class LagMonitor:
         self._measured = 0
 
     def observe(self, fresh_as_of_ms: Sequence[int], *, now_ms: int) -> None:
-        """Report what has changed. Called once a second.
+        """Report changes of the lag. Called once a second.
 
-        fresh_as_of_ms: of the slowest cell of each query partition; 0: not heard of.
+        fresh_as_of_ms: time of the slowest cell of each query partition; 0: unheard.
         """
         self._measure(fresh_as_of_ms, now_ms)
         self._compare_clocks(max(fresh_as_of_ms, default=0) - now_ms)
@@ -53,14 +51,14 @@ class LagMonitor:
         self._lagging = lagging
 
     def lag_ms(self, fresh_ms: int, *, now_ms: int) -> int:
-        """Lag behind the database.
+        """Return the lag behind the database.
 
-        fresh_ms: the time up to which all writes were processed; 0: nothing was heard of it.
+        fresh_ms: time up to which all writes were processed; 0: unheard.
         """
         return max(0, now_ms - (fresh_ms or self._begun_ms))
 
     def _measure(self, fresh_as_of_ms: Sequence[int], now_ms: int) -> None:
-        for gone in range(len(fresh_as_of_ms), self._measured):  # partitioned anew, there are fewer
+        for gone in range(len(fresh_as_of_ms), self._measured):  # after a new partitioning there are fewer
             self._telemetry.grid.partition_lag_ms.remove(str(gone))
         self._measured = len(fresh_as_of_ms)
         for partition, fresh_ms in enumerate(fresh_as_of_ms):
@@ -69,5 +67,5 @@ class LagMonitor:
     def _compare_clocks(self, ahead_ms: int) -> None:
         ahead = ahead_ms > self._bound_ms
         if ahead and not self._ahead:
-            self._telemetry.failure("grid", "registry.clocks_disagree", f"the grid's is ahead by {ahead_ms} ms")
+            self._telemetry.failure("grid", "registry.clocks_disagree", f"the grid's clock is ahead by {ahead_ms} ms")
         self._ahead = ahead

@@ -1,7 +1,7 @@
-"""Handler of notifications in one app process: what they change of what is valid, active and known of the grid.
+"""Handler of notifications in one app process: updates validity, activations and the view of the grid.
 
-An `Invalidated` marks its registrations dead in the reading thread, before anything else happens, so that the very next look-up
-refuses the entry; the effects follow on the event loop.
+An `Invalidated` marks its registrations dead in the reading thread, before anything else happens. The very next look-up
+therefore refuses the entry; the effects follow on the event loop.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 
 
 class NotificationHandler:
-    """Implements NotificationTaker for a Registry; all but resume() is called in the reading thread.
+    """Taker of notifications for a Registry. Implements NotificationTaker. All but resume() is called in the reading thread.
 
-    watermark: the newest version that the grid has reported.
+    watermark: newest version that the grid has reported.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class NotificationHandler:
         self._withheld: frozenset[str] = frozenset()
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
-        """Act on these. Nothing is taken for fresh before `complete`: what was missed may tell of deaths."""
+        """Act on these notifications. Nothing counts as fresh before `complete`: earlier notifications may report deaths."""
         now_ms = self._clock()
         invalidated: list[Invalidated] = []
         for notification in notifications:
@@ -76,13 +76,13 @@ class NotificationHandler:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
             self._consequences.invalidated(invalidated)
-            # The cell that fired has forgotten them; the others of the query partition have to be told.
+            # The cell that fired has forgotten them; the other cells of the query partition must be notified.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
         self._held.tell()
         self._progress.advance()
 
     def reset(self, why: str) -> None:
-        """Stop serving what is stored: what we registered dies, what is pending fails, the grid must prove itself anew."""
+        """Stop serving stored answers: own registrations die, pending ones fail, and the grid must prove itself anew."""
         self._suspended = True
         self._validity.prove(Freshness())
         self._view.reset()
@@ -99,21 +99,23 @@ class NotificationHandler:
         self._validity.prove(Freshness())
 
     def release(self, why: str) -> None:
-        """Serve again when the grid proves itself next, unless there are other reasons not to. From any thread."""
+        """Serve again at the grid's next proof of freshness, unless other reasons remain. From any thread."""
         self._withheld -= {why}
 
     def resume(self) -> None:
-        """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
+        """End a reset after the removal of everything stored before it: the next heartbeats may open the cache again."""
         self._suspended = False
 
     def _invalidate(self, one: Invalidated) -> Invalidated | None:
-        """Mark what is named dead; returns what is dead for good, by the names that apps know."""
-        self.watermark = max(self.watermark, one.version)  # first: what is read again from now on has seen it
+        """Mark the named registrations dead; return those dead for good, by the names that apps know."""
+        self.watermark = max(
+            self.watermark, one.version
+        )  # before anything else: a read from now on has seen this version
         dead = self._held.take(one)
         for registration_id in one.registration_ids:
             self._activations.refuse(registration_id, "the result changed while it was being registered")
         if isinstance(one.source, Cell):
-            # The cell that fired has forgotten this round; the others have to be told, also when there is a next one.
+            # The cell that fired has forgotten this round; the other cells must be notified, even if there is a next round.
             own = [i for i in one.registration_ids if i.startswith(self._origin) and round_of(i) is not None]
             if own:
                 self._cancellations.cancel_rounds(one.query_id, own)
@@ -125,10 +127,10 @@ class NotificationHandler:
             self.reset("the grid was re-partitioned")
             self._view.observe(beat)
         elif change is Change.SUCCEEDED:
-            # Whatever was active has been taken over; what the old cells have not activated yet, they will not.
+            # All active registrations have been taken over; the old cells activate no pending one any more.
             self._activations.refuse_all("the grid was partitioned anew meanwhile")
             self._telemetry.event("registry.grid_succeeded", shape=str(beat.shape))
             try:
                 self._consequences.succeeded(beat.shape)
             except EventLayerError as error:
-                self.reset(f"the grid that has taken over could not be told what has changed: {error}")
+                self.reset(f"the collection events did not reach the grid that has taken over: {error}")

@@ -1,8 +1,8 @@
-"""Reader of a tenant's notification pipeline, for one app process: all of it, in order, from where somebody has read.
+"""Reader of a tenant's notification pipeline for one app process: all notifications, in order, from the last marked position.
 
-While app processes run, every invalidation is seen by all of them. While none runs, the grid goes on invalidating, and
-nobody evicts or purges. So the processes keep a mark of how far the pipeline has been attended to; a starting process reads on
-from there, and if what lies between has been trimmed already, nothing stored or handed out can be trusted (a reset).
+While app processes run, all of them see every invalidation. While none runs, the grid goes on invalidating, and no process
+evicts or purges. The processes therefore keep a mark of their progress in the pipeline. A starting process reads on from the
+mark. If the pipeline was trimmed past the mark, no stored or sent answer can be trusted (a reset).
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from quaestor.ports import EventLayer, StreamEntry
 from quaestor.runtime.supervision.process_context import ProcessContext
 
 LOOK_BACK_MS = 120_000
-"""How far back a starting process reads at least, to know the dead among what others have stored."""
+"""Shortest look-back of a starting process, to learn the dead registrations among entries of other processes."""
 MARK_EVERY_MS = 5_000
-"""How often the mark is moved, to where the reader was one such period ago: what it has read since may not be worked off."""
+"""Period of the mark. The mark moves to the reader's position one period ago: later notifications may not be worked off."""
 BATCH = 1_000
-"""Notifications read at once; fewer than that means that the reader has caught up."""
+"""Notifications in one read; fewer than that means that the reader has caught up."""
 RECONNECT_S = 0.2
 MISCONFIGURED_S = 5.0
-"""What is wrong with a server's configuration somebody has to mend."""
+"""Pause after a fault in a server's configuration, which an operator has to mend."""
 
 
 class NotificationTaker(Protocol):
-    """A part that acts on notifications, in the thread that reads them."""
+    """Part that acts on notifications, in the thread that reads them."""
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
-        """Act on these; every notification comes, in order, at least once.
+        """Act on these notifications; every notification comes, in order, at least once.
 
-        complete: all that there was when reading began was taken before.
+        complete: all notifications that existed when reading began were taken before.
         """
 
     def reset(self, why: str) -> None:
-        """Trust nothing that is stored: something was missed."""
+        """Distrust all stored answers: a notification was missed."""
 
 
 class NotificationReader:
     """Reader of one notification pipeline. run() is the body of its thread.
 
-    taker: gets what is read, in that thread.
-    caught_up: whether all that there was at the start has been taken.
-    known_since_ms: of what was stored before, it is not known whether it was invalidated (event layer's clock).
+    taker: receives the notifications, in that thread.
+    caught_up: whether all notifications that existed at the start have been taken.
+    known_since_ms: an invalidation of entries stored before this time may be unknown (event layer's clock).
     """
 
     def __init__(self, layer: EventLayer, process: ProcessContext, *, taker: NotificationTaker) -> None:
@@ -73,14 +73,14 @@ class NotificationReader:
         self._interrupted = False
 
     def forget(self) -> None:
-        """Forget where it has got to: the event layer has begun anew."""
+        """Forget the reader's position: the event layer has begun anew."""
         self._offset = self._to_mark = self._beats_offset = None
         self._beats.clear()
 
     def run(self, stop: threading.Event) -> None:
-        """Read until stop is set; survives whatever the event layer does."""
+        """Read until stop is set; survives every failure of the event layer."""
         self.caught_up = False
-        if self._interrupted:  # some notification may have been read and not taken
+        if self._interrupted:  # a notification may have been read and not taken
             self._taker.reset("the reader of notifications was interrupted")
         while not stop.is_set():
             self._interrupted = True
@@ -96,7 +96,7 @@ class NotificationReader:
             except ConfigurationError as error:
                 self._telemetry.failure("configuration", "registry.misconfigured", error)
                 stop.wait(MISCONFIGURED_S)
-            except Exception as error:  # a payload nobody understands must not end the only reader
+            except Exception as error:  # an unreadable payload must not end the only reader
                 self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
                 self._taker.reset(f"a notification could not be read: {error}")
             self._interrupted = False
@@ -126,7 +126,10 @@ class NotificationReader:
         self._taker.take(notifications, complete=self.caught_up)
 
     def _read(self, offset: str) -> list[StreamEntry]:
-        """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
+        """Return this tenant's notifications.
+
+        Heartbeats of another pipeline are set aside until all earlier notifications are taken.
+        """
         wait_ms = self._heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
@@ -142,7 +145,7 @@ class NotificationReader:
         return told
 
     def _begin(self) -> str:
-        """Where to start: LOOK_BACK_MS ago, or where the mark is if that is earlier."""
+        """Return the position to start at: LOOK_BACK_MS ago, or the mark if that is earlier."""
         start = self._layer.offset_at(self._stream, self._clock() - LOOK_BACK_MS)
         first = self._layer.first_offset(self._stream)
         mark = self._layer.get(self._mark_name)
@@ -160,7 +163,7 @@ class NotificationReader:
         return start
 
     def _mark(self) -> None:
-        """Only entries are marked: of a moment nobody could tell later whether what followed it is still there."""
+        """Move the mark, to entries only: for a mere time it could not be checked later whether its successors still exist."""
         if self._to_mark is not None and offsets.is_entry(self._to_mark):
             self._layer.put(self._mark_name, self._to_mark.encode())
         self._to_mark = self._offset

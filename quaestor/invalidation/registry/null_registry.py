@@ -1,6 +1,6 @@
-"""Null registry, for when there is no database to watch: the cache lives on what origins say of their answers alone (RFC 9111).
+"""Null registry for a process without a watched database: the cache follows only the header fields of answers (RFC 9111).
 
-Nothing can be registered, so nothing that depends on a query is ever stored; everything else is always good to serve.
+No query can be registered, so no answer that depends on a query is ever stored. Every other entry may always be served.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from quaestor.runtime.supervision.supervisor import KeptThread
 
 
 class InvalidationListener:
-    """Implements NotificationTaker for a process without a grid: of what is told, only invalidations and resets concern it, and
-    of what its owner rechecks only what dies.
+    """Taker of notifications for a process without a grid: passes on invalidations and resets. Implements NotificationTaker.
 
-    origin: of this process.
+    Of registrations that their owner rechecks, only final deaths are passed on.
+
+    origin: origin of this process.
     """
 
     def __init__(self, process: ProcessContext, consequences: Consequences, *, origin: str) -> None:
@@ -40,7 +41,7 @@ class InvalidationListener:
         )
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
-        """Hand on the invalidations among these, but of what its owner rechecks only those that stay."""
+        """Pass on the invalidations among these; of rechecked registrations only the final deaths."""
         invalidated: list[Invalidated] = []
         for one in notifications:
             if isinstance(one, Renewed):
@@ -53,17 +54,18 @@ class InvalidationListener:
             self._consequences.invalidated(invalidated)
 
     def reset(self, why: str) -> None:
-        """Hand on that something was missed."""
+        """Pass on that a notification was missed."""
         self._consequences.reset(why)
 
 
 class NullRegistry:
-    """Implements ports.QueryRegistry without a grid. With a Redis it listens to the notification pipeline all the same: what
-    another process outdates is outdated here too.
+    """Registry without a grid. Implements ports.QueryRegistry.
 
-    shape: there is none.
-    progress: there is none.
-    known_since_ms: nothing is guarded that could have been invalidated unseen.
+    With a Redis it still listens to the notification pipeline: entries outdated by another process are outdated here too.
+
+    shape: None: there is no grid.
+    progress: None: there is no grid.
+    known_since_ms: 0: no guarded entry could have been invalidated unseen.
     """
 
     shape: GridShape | None = None
@@ -96,17 +98,17 @@ class NullRegistry:
         return False
 
     def lagging_partitions(self, *, now_ms: int) -> list[int]:
-        """Query partitions nothing of which is served now: there are none at all."""
+        """Return the query partitions that serve nothing now: there are none at all."""
         return []
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
-        """See ports.QueryRegistry: what was registered by others is guarded by nobody here."""
+        """See ports.QueryRegistry: registrations of other processes are not guarded here."""
         return not registration_ids
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
         """See ports.QueryRegistry; always refused."""
         raise RegistrationRefusedError(
-            "no MongoDB is watched, so nobody would tell that this answer has changed: pass --mongo-url",
+            "no MongoDB is watched, so no change of this answer would be noticed: pass --mongo-url",
             retryable=False,
         )
 
@@ -125,19 +127,19 @@ class NullRegistry:
         """See ports.QueryRegistry; nothing is registered."""
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Nothing to do: nothing is registered."""
+        """Do nothing: nothing is registered."""
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
-        """Nothing to do: nothing with registrations is ever served, dead or not."""
+        """Do nothing: no entry with registrations is ever served."""
 
     def withhold(self, why: str) -> None:
-        """Nothing to do: nothing with registrations is ever served."""
+        """Do nothing: no entry with registrations is ever served."""
 
     def release(self, why: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def resume(self) -> None:
-        """Nothing to do: entries that only their own lifetime guards were served all along."""
+        """Do nothing: entries guarded only by their own lifetime were served all along."""
 
     def housekeep(self, served: Served = ()) -> None:
         """Set the metrics, once a second."""
@@ -145,7 +147,7 @@ class NullRegistry:
         self._telemetry.grid.serving.set(1)
 
     def start(self) -> None:
-        """Listen, if there is a Redis."""
+        """Listen to notifications, if there is a Redis."""
         if self._listens:
             self._thread = self._supervisor.thread("notifications", self._reader.run)
 

@@ -18,7 +18,7 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 class ProcessRegistrations:
     """Registrations of one app process.
 
-    origin: begins the ids of all of them.
+    origin: first part of the ids of all of them.
     validity: dead registrations, and the freshness of the grid.
     shared: live registrations, and the queries and leases of each.
     held: registrations whose queries run again before their entries are evicted.

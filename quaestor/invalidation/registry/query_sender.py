@@ -1,8 +1,8 @@
-"""Sender of what an app process says in query pipelines: one thread, and everything that waits goes out in one round trip.
+"""Sender of an app process's events to the query pipelines: one thread, and one round trip for all waiting events.
 
-What nobody waits for (cancellations: cells forget sooner what they would forget anyway) is collected for a moment, or goes with
-what is sent next: otherwise every invalidation would wake this thread, and all cells of the query partition once more, while they
-and the effects have the next write to deal with.
+Events without a waiting caller (cancellations: cells only forget a little sooner) are collected for a moment, or go with the
+next event. Otherwise every invalidation would wake this thread and all cells of the query partition once more, while cells
+and effects have the next write to handle.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
 
 LATER_S: Final = 0.05
-"""So long at most what nobody waits for is collected."""
+"""Longest time for which events without a waiting caller are collected."""
 
 
 class Waiting(Protocol):
-    """A part that waits for an answer to what is sent."""
+    """Part that waits for an answer to an event."""
 
     def finish(self, error: Exception | None = None) -> None:
-        """Stop waiting: it could not be sent."""
+        """Stop waiting: the event could not be sent."""
 
 
 class _Word(Enum):
-    """What is told to the thread beside what it is to send."""
+    """Signal to the thread, beside the events to send."""
 
     LATER = auto()
     END = auto()
@@ -45,8 +45,11 @@ class _Outgoing:
 
 
 class QuerySender:
-    """Sender to query pipelines. What is sent keeps its order within a stream, and so does what is sent later, behind what was
-    sent before it; what cannot be appended is lost, and counted."""
+    """Sender to query pipelines.
+
+    Events keep their order within a stream; so do delayed ones, behind those sent before. An event that cannot be appended
+    is lost, and counted.
+    """
 
     def __init__(self, layer: EventLayer, telemetry: EventLog) -> None:
         self._layer = layer
@@ -58,7 +61,7 @@ class QuerySender:
     def send(self, stream: str, payload: bytes, waiting: Waiting | None = None) -> None:
         """Send one query event, from any thread.
 
-        waiting: told at once if this could not be sent.
+        waiting: finished at once if the event could not be sent.
         """
         item = _Outgoing(stream, payload, waiting)
         if self._layer.immediate:
@@ -67,7 +70,7 @@ class QuerySender:
             self._queue.put(item)
 
     def send_later(self, stream: str, payload: bytes) -> None:
-        """Send one query event that nobody waits for, from any thread: with the next that is sent, or within LATER_S."""
+        """Send a query event without a waiting caller, from any thread: with the next event, or within LATER_S."""
         with self._lock:
             first = not self._later
             self._later.append(_Outgoing(stream, payload))
@@ -75,11 +78,11 @@ class QuerySender:
             self._queue.put(_Word.LATER)
 
     def end(self) -> None:
-        """Wake run(), after its `stop` was set: it returns when all that waits has been sent."""
+        """Wake run() after its `stop` was set: it returns once all waiting events have been sent."""
         self._queue.put(_Word.END)
 
     def run(self, stop: threading.Event) -> None:
-        """Send what waits, until `stop` is set. The body of the thread."""
+        """Send waiting events until `stop` is set. The body of the thread."""
         while True:
             batch = [self._queue.get()]
             with suppress(queue.Empty):

@@ -1,12 +1,12 @@
-"""Rule of when a query is run again before what relies on it is evicted: when that costs less than the misses it saves.
+"""Rule for rechecks: a query runs again before its entries are evicted if that costs less than the misses it saves.
 
-Of each query four things are learnt: what running it costs, what an answer costs that is made of it, how often it was answered
-from cache between two changes, and how often its result turned out to be the same. With `recheck="auto"` it is run again if
+The rule learns four numbers about each query: the cost of running it, and the cost of an answer made of it; the reads from
+cache between two changes, and the share of unchanged results. With `recheck="auto"` the query runs again if
 
     share kept x min(1, reads between two changes) x cost of an answer  >=  cost of running it,
 
-because a recheck saves one miss if the result is the same and somebody asks before the next change, and saves nothing otherwise.
-What does not pay is tried once in a while all the same, because what is written changes too
+A recheck saves one miss if the result is the same and a client reads it before the next change; otherwise it saves nothing.
+A query whose recheck does not pay is still tried once in a while, because the written data change too
 (docs/adr/0015-recheck-before-evicting.md).
 """
 
@@ -16,30 +16,30 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_PER_SECOND: Final = 50
-"""Rechecks of one query in a second: under a burst of writes its results are evicted, and registered by the next miss."""
+"""Rechecks of one query in a second. In a burst of writes its entries are evicted, and the next miss registers the query."""
 _MOST_MS_PER_SECOND: Final = 100
-"""Time that they take together."""
+"""Largest total time of these rechecks, in ms."""
 _LEAST_PER_SECOND: Final = 5
-"""Rechecks of one query in a second that may take longer."""
+"""Rechecks of one query in a second that are allowed beyond that time."""
 MOST_WAITING: Final = 64
-"""Queries of one process that wait to be run again, or are."""
+"""Queries of one process that wait to run again, or run."""
 _TRIED_ONE_IN: Final = 8
 _MOST_QUERIES: Final = 10_000
 _WEIGHT: Final = 0.2
-"""Of the newest observation."""
+"""Weight of the newest observation."""
 _WEIGHT_OF_KEPT: Final = 0.1
-"""Of the newest one of them: two changed results in a row say little."""
+"""Weight of the newest recheck: two changed results in a row prove little."""
 
 
 @dataclass(slots=True)
 class _Learnt:
-    """What is known of one query.
+    """Observations of one query.
 
-    query_ms, answer_ms: what running it, and making an answer of it, takes.
+    query_ms, answer_ms: duration of the query, and of making an answer of it.
     kept: share of rechecks with the same result.
-    reads: answered from cache between two changes.
+    reads: reads from cache between two changes.
     counted: reads since the last change.
-    changes: so far.
+    changes: number of changes so far.
     second, begun: the present second, and rechecks begun in it.
     """
 
@@ -54,8 +54,10 @@ class _Learnt:
 
 
 class RecheckRule:
-    """Rule for the queries of one process. Arithmetic only, O(1) a call. Called from several threads: what two of them say at the
-    same moment may be counted once."""
+    """Rule for the queries of one process. Arithmetic only, O(1) a call.
+
+    Safe from several threads; two simultaneous calls may count once.
+    """
 
     def __init__(self, mode: str) -> None:
         self._always = mode == "on"
@@ -63,7 +65,7 @@ class RecheckRule:
         self._queries: dict[str, _Learnt] = {}
 
     def registered(self, query_id: str, *, query_ms: float) -> None:
-        """Note that a query was run by a handler."""
+        """Note that a handler ran a query."""
         learnt = self._queries.get(query_id)
         if learnt is None:
             if len(self._queries) >= _MOST_QUERIES:
@@ -73,7 +75,7 @@ class RecheckRule:
             learnt.query_ms += _WEIGHT * (query_ms - learnt.query_ms)
 
     def answered(self, query_id: str, *, cost_ms: float) -> None:
-        """Note what an answer has cost that is made of this query, perhaps with others."""
+        """Note the cost of an answer that is made of this query, perhaps with others."""
         learnt = self._queries.get(query_id)
         if learnt is not None:
             learnt.answer_ms += (_WEIGHT if learnt.answer_ms else 1.0) * (cost_ms - learnt.answer_ms)
@@ -85,9 +87,9 @@ class RecheckRule:
             learnt.counted += reads
 
     def wanted(self, query_id: str, *, now_ms: int, waiting: int) -> bool:
-        """Whether a query is to be run again, now that a write may have changed its result.
+        """Whether a query shall run again, now that a write may have changed its result.
 
-        waiting: queries of this process that wait for that.
+        waiting: number of this process's queries that wait for a recheck.
         """
         learnt = self._queries.get(query_id)
         if learnt is None or self._never:
@@ -106,7 +108,7 @@ class RecheckRule:
         return True
 
     def pays(self, query_id: str) -> bool:
-        """Whether running this query again is expected to save more than it costs."""
+        """Whether a recheck of this query is expected to save more than it costs."""
         learnt = self._queries.get(query_id)
         if learnt is None:
             return False
@@ -114,7 +116,7 @@ class RecheckRule:
         return saved_ms >= learnt.query_ms
 
     def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:
-        """Note that a query was run again, and whether its result was the same."""
+        """Note that a query ran again, and whether its result was the same."""
         learnt = self._queries.get(query_id)
         if learnt is not None:
             learnt.kept += _WEIGHT_OF_KEPT * (kept - learnt.kept)

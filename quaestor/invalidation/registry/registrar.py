@@ -1,4 +1,4 @@
-"""Registrar of one app process: resolves and plans what a response read, shares what is registered, activates the rest."""
+"""Registrar of one app process: plans the reads of a response, shares existing registrations, activates new ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Registrar:
     async def _resolved(self, reads: Sequence[CapturedRead]) -> Sequence[CapturedRead]:
         if self._resolver is None:
             return reads
-        # Tags and URLs are ours: nobody needs to be allowed to list them.
+        # Tags and URLs belong to Quaestor: no user needs the right to list them.
         control = self._settings.control_namespace
         own = [read for read in reads if read.query.namespace == control]
         resolved, reasons = await self._resolver.resolve([r for r in reads if r.query.namespace != control])
@@ -107,7 +107,7 @@ class Registrar:
                 self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
 
     def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
-        """Have digests taken of the views among what was read, if these are of use: the next answers can be rechecked."""
+        """Request digests for the views among the reads, if these are useful: later answers can then be rechecked."""
         if self._rechecks and any(one.read.digest is None and may_be_compared(one.query) for one in found):
             collections = {one.query.namespace for one in found if not is_definition(one.query)}
             views = {read.query.namespace for read in reads} - collections
@@ -122,7 +122,7 @@ class Registrar:
         if late := sorted(needed.intersection(lagging)):
             raise PartitionLagsError(
                 f"query partition {', '.join(map(str, late))} lags behind the database by more than the staleness bound of "
-                f"{self._settings.grid.staleness_bound_ms} ms; what it guards is cached again when it has caught up"
+                f"{self._settings.grid.staleness_bound_ms} ms; its answers are cached again when it has caught up"
             )
 
     async def _activated(self, guard: Guard, shape: GridShape) -> float:

@@ -1,4 +1,4 @@
-"""Registrations built from captured reads: what the matching nodes must know of a result, and nothing more. Pure."""
+"""Registrations built from captured reads: exactly the facts about a result that the matching nodes need. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from quaestor.planning.plan import QueryPlan, Result
 from quaestor.planning.plan_cache import plan_of
 
 SECONDARY_MARGIN_S = 2
-"""How much further back a read on a secondary is dated, beside its own duration: its replies' operationTime is taken
-after the scan, and batches are applied behind it."""
+"""Additional age of a read on a secondary, beside its duration. The operationTime of its replies is taken after the scan, and
+batches are applied behind it."""
 
 
 _MOST_KEPT = 1_000
-"""Members of a result that is kept in order to be registered again."""
+"""Largest number of members of a result that is kept for renewal."""
 _SPARE = 4
-"""Registrations last a quarter longer than what they are made for, so that others can rely on them for some time."""
+"""Registrations last a quarter longer than the first response needs, so that later ones can share them for some time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """One distinct query of a response, planned, with the read that answered it."""
+    """Distinct query of a response, planned, with the read that answered it."""
 
     query: Query
     plan: QueryPlan
@@ -33,11 +33,11 @@ class Dependency:
 
 
 def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
-    """The distinct queries behind these reads.
+    """Return the distinct queries behind these reads.
 
-    A query that was run twice counts once, dated by its older read: if a write came in between, replaying from the older one
-    finds it. If the runs differ in their members, no write need have come (limits without a sort, ties, single batches): then
-    the result is taken as one whose members are not known, which any change of what the query matches ends.
+    A query that ran twice counts once, dated by its older read. The replay from the older read finds any write in between.
+    If the runs differ in their members, there need not have been a write (limits without a sort, ties, single batches). The
+    members then count as unknown, and any change of the matching records ends the result.
     """
     found: dict[str, Dependency] = {}
     for read in reads:
@@ -61,10 +61,10 @@ def _both(one: Dependency, other: Dependency) -> Dependency:
 class Guard:
     """Registrations that a response relies on.
 
-    ids: what it is valid by, the first of them its own alone, at least to begin with.
-    new: of these, the ones to be activated.
-    shared: the ones that others rely on already.
-    rate_hz: summed write rate of the members of those.
+    ids: ids that decide its validity; at first, the first one belongs to it alone.
+    new: registrations among them to activate.
+    shared: ids on which other responses rely already.
+    rate_hz: summed write rate of the members of the shared ones.
     """
 
     ids: tuple[str, ...]
@@ -76,7 +76,7 @@ class Guard:
 def recheckable(dependency: Dependency) -> bool:
     """Whether a result can be read again and compared when a write may have changed it.
 
-    All of the query and of the result has to be known. Only results whose comparison may be of use have digests.
+    All of the query and of the result must be known. Only results whose comparison may be useful have digests.
     """
     read = dependency.read
     known = read.digest is not None and read.query.widened is None and read.primary
@@ -94,10 +94,10 @@ def guarding(
     expires_at_ms: int,
     rechecked: bool = False,
 ) -> Guard:
-    """Registrations that a response needs which depends on these. Everything that is shared has to be leased.
+    """Return the registrations that a response with these dependencies needs. Every shared one must be leased.
 
-    new_id: for a query id.
-    rechecked: those that can be renewed are made so.
+    new_id: makes an id for a query id.
+    rechecked: make renewable registrations where possible.
     """
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
@@ -127,7 +127,7 @@ def guarding(
             guard.new.append(one)
         ids.append(registration_id)
     if guard.shared[:1] == ids[:1]:
-        # No cell knows of this one. It tells the response from its siblings: what is purged, evicted or killed by name is it.
+        # No cell knows this id. Purges, evictions and kills by name use it to distinguish the response from its siblings.
         ids.insert(0, new_id(found[0].plan.query_id))
     guard.ids = tuple(ids)
     return guard
@@ -136,7 +136,7 @@ def guarding(
 def registration(
     dependency: Dependency, *, registration_id: str, tenant: str, since: Version, expires_at_ms: int
 ) -> Registration:
-    """The registration of one dependency, as its captured read shows the result."""
+    """Return the registration of one dependency, as its captured read shows the result."""
     read = dependency.read
     members = _members(dependency)
     return Registration(
@@ -159,12 +159,11 @@ def _members(dependency: Dependency) -> tuple[Any, ...] | None:
 
 
 def since_of(read: CapturedRead, since: Version) -> Version:
-    """The version up to which every write was visible to the read.
+    """Return the version up to which every write was visible to the read.
 
-    A primary whose reply is dated before `since` has been succeeded and does not know it yet, or was asked for what a majority
-    has.
+    A primary whose reply is dated before `since` has been succeeded and does not know it yet, or was asked for majority reads.
 
-    since: the newest that had been reported before the read began.
+    since: newest version reported before the read began.
     """
     return min(since, read.read_at if read.primary else _secondary_since(read))
 
@@ -175,7 +174,7 @@ def _secondary_since(read: CapturedRead) -> Version:
 
 
 def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | None:
-    """The last member of a full window, reduced to the fields that it is ordered by and _id."""
+    """Return the last member of a full window, reduced to its order fields and _id."""
     limit = plan.query.limit
     if not plan.ordering or not limit or members < limit or last is None:
         return None

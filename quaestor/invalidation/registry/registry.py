@@ -1,12 +1,11 @@
-"""Registry of one app process, its side of the grid: registers what responses read, and knows which registrations are live.
+"""Registry of one app process, its side of the grid: registers the queries of responses, and knows the live registrations.
 
-Two threads per process: one sends registrations and cancellations (`query_sender`), one reads the notification pipeline
-(`notification_reader`, `notification_handler`). A third begins with the database: it reads who contributes to what is registered
-(`contributor_reads`).
+A process has two threads. One sends registrations and cancellations (`query_sender`), one reads the notification pipeline
+(`notification_reader`, `notification_handler`). A third begins with the database: it reads the contributors of registered
+results (`contributor_reads`).
 
-What cells guard that a process does not see fresh (`Heartbeat.fresh_as_of_ms`) within the staleness bound is not served from
-cache, and nothing is added to it, until it does again: a query partition that lags stops its own queries (`freshness`), a write
-partition all of them.
+Entries are served only while their cells are fresh within the staleness bound (`Heartbeat.fresh_as_of_ms`), and none is added
+meanwhile. A lagging query partition stops its own queries (`freshness`), a lagging write partition all queries.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ from quaestor.settings import Settings
 
 
 def new_origin(settings: Settings) -> str:
-    """A name for one app process of a tenant, unlike any other's."""
+    """Return a name for one app process of a tenant, unlike any other's."""
     return origin_of(settings.owner, settings.deployment, uuid.uuid4().hex[:12])
 
 
 def _ignore(views: Iterable[str]) -> None:
-    """What is done with the names of views if nobody takes digests."""
+    """Ignore the names of views: no part takes digests."""
 
 
 class Registry:
-    """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
+    """Registry on any EventLayer. Implements ports.QueryRegistry. start() and stop() own its threads.
 
     resolver: None: reads are registered as they are.
     compare: see Registrar.
-    origin: the ids of this process's registrations begin with it.
-    progress: of the grid through the writes.
+    origin: first part of the ids of this process's registrations.
+    progress: progress of the grid through the writes.
     live, lagging, serving: see Validity; bound here, so that a hit takes no further step.
     held, renewals: see HeldRegistrations.any_held and rounds.
     """
@@ -144,8 +143,10 @@ class Registry:
         self._renewal.rechecked(query_id, kept=kept, query_ms=query_ms)
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Cancel what a response relied on that is gone: the grid forgets these, but for those that others rely on too. Unknown
-        or finished ones are ignored."""
+        """Cancel the registrations of a response that is gone, except those shared with others.
+
+        Unknown or finished ones are ignored.
+        """
         self._cancellations.cancel(registration_ids)
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
@@ -153,23 +154,22 @@ class Registry:
         self._registrations.validity.keep_dead(registration_ids, now_ms=self._clock())
 
     def housekeep(self, served: Served = ()) -> None:
-        """Keep house, once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from
-        any one thread.
+        """Keep house, once a second: cancel unneeded registrations, forget old tombstones, report reads. From any one thread.
 
-        served: what was served from cache since the last time.
+        served: hits served from cache since the last call.
         """
         self._housekeeping.run(served)
 
     def resume(self) -> None:
-        """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
+        """End a reset after the removal of everything stored before it: the next heartbeats may open the cache again."""
         self._threads.handler.resume()
 
     def withhold(self, why: str) -> None:
-        """Serve nothing from cache until `release`: a service is down without which some changes are not seen."""
+        """Serve nothing from cache until `release`: a service that sees some of the changes is down."""
         self._threads.handler.withhold(why)
 
     def release(self, why: str) -> None:
-        """Serve again when the grid proves itself next, unless there are other reasons not to."""
+        """Serve again at the grid's next proof of freshness, unless other reasons remain."""
         self._threads.handler.release(why)
 
     def read_contributors(self, snapshots: Snapshots) -> None:

@@ -40,7 +40,7 @@ class RegistryThreads:
         self._stopped = False
 
     def start(self) -> None:
-        """Start sender and reader. After a stop, a layer in memory is empty, so nothing of it counts."""
+        """Start sender and reader. After a stop, a layer in memory is empty, so the former state is void."""
         if self._stopped and self._layer.immediate:
             self.handler.reset("started again after a stop")
             self.reader.forget()
@@ -51,7 +51,7 @@ class RegistryThreads:
         ]
 
     def read_contributors(self, snapshots: Snapshots) -> None:
-        """Start the thread that reads contributors. It ends with the others."""
+        """Start the thread that reads contributors; stop() ends it too."""
         reads = self._contributor_reads
         self._threads.append(self._supervisor.thread("contributors", partial(reads.run, snapshots), wake=reads.end))
 

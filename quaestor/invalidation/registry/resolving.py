@@ -1,4 +1,4 @@
-"""Resolving of namespaces: views onto their collections, and what a query does not say of its collection."""
+"""Resolving of namespaces: views become queries on their collections, with facts that a query lacks about its collection."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from quaestor.model import CapturedRead
 
 
 class Resolver(Protocol):
-    """Knowledge of what a namespace is: a collection, a view (rewritten onto its collection), a time-series collection."""
+    """Knowledge of namespaces: a collection, a view (rewritten onto its collection), a time-series collection."""
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
-        """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
+        """Return the reads to register, and the reasons (values of Uncacheable) against their registration."""
 
 
 NOT_SERVING: Final = "not-serving"
 
 
 class LateResolver:
-    """Resolver for parts that are made before a database is watched: until connect(), nothing is known, so nothing is registered.
+    """Resolver for parts made before a database is watched: until connect() nothing is known, so nothing is registered.
 
-    resolver: the one that knows the database; None before.
+    resolver: the resolver that knows the database; None before.
     """
 
     def __init__(self) -> None:
         self.resolver: Resolver | None = None
 
     def connect(self, resolver: Resolver) -> None:
-        """Resolve reads by this one from now on. Called once, when a database is watched."""
+        """Resolve reads by this resolver from now on. Called once, when a database is watched."""
         self.resolver = resolver
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
@@ -39,7 +39,7 @@ class LateResolver:
 
 
 class LenientResolver:
-    """Resolver for subscriptions: a process that only follows results has no client, so until then they are taken as they are."""
+    """Resolver for subscriptions. A process that only follows results has no client; its reads are then taken as they are."""
 
     def __init__(self, late: LateResolver) -> None:
         self._late = late

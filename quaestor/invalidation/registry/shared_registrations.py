@@ -1,17 +1,18 @@
-"""Shared registrations: what this process has registered and may still need, and which of it another response can rely on too.
+"""Shared registrations: registrations that this process may still need, and the search for one that a further response can share.
 
-**Sharing.** A registration says: what this query found has not changed since it was read. So whoever runs the same query,
-reads the same state and finds the same needs none of its own; `reuse` finds it. The newcomer must not have read an older state
-than the one that is registered: everything that this may hold had been reported by a cell before the newcomer's handler began
-(`since` of the one is not below `read_at` of the other, nor below its `since`), so the newcomer's read saw it as well. A write
-after that kills the registration, whichever of the two results it concerns: a response may die a little too early for it, never
-too late.
+**Sharing.** A registration states that the result of a query has not changed since it was read. A response that runs the
+same query, reads the same state and finds the same result therefore needs no registration of its own; `reuse` finds the
+existing one. The new response must not have read an older state than the registered one. Before its handler began, a cell
+must have reported everything that the registered state may hold. (Its `since` is then not below `read_at` of the other, nor
+below its `since`.) Its read then saw that state as well. A later write ends the registration, whichever of the two results
+it concerns. A response may then die a little too early, but never too late.
 
-**The same members.** One state does not always give one result: which record `find_one` returns without a sort, which of two
-equal ones comes last in a window, how many a single batch holds, is the database's own business. Members are what a registration
-is judged by, so it guards those alone, and only who has the same ones in the same order may rely on it. A registration without
-members (counts, values, groups, results not read to their end) dies with any change of whatever the query concerns: everybody
-may rely on that, unless its query is run again then: the whole result is compared, so only who has the same may rely on it.
+**The same members.** One state does not always give one result. The database decides freely which record `find_one` returns
+without a sort, and which of two equal records comes last in a window; also how many records a single batch holds. A
+registration is judged by its members and guards only those. Only a response with the same members in the same order may
+share it. A registration without members (counts, values, groups, results not read to their end) dies with any change of a
+record that the query concerns. Every response may share it, unless its query is rechecked. A recheck compares the whole
+result, so only a response with the same result may share it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from quaestor.model import Registration, Version
 from quaestor.query.encoding import OPTIONS
 
 MOST_SHARED: Final = 128
-"""Responses that rely on one registration before another is made: so much its death costs at once. While that other one is
-being activated, as many again."""
+"""Responses that share one registration before another is made: the number that its death costs at once. As many again may share
+it while the other one is being activated."""
 
 _SPARE_ENDS: Final = 1_000
-"""Ends that are kept beside three for each registration: when the grid forgets it, when nothing needs it, one that is over."""
+"""Ends kept beside three for each registration: when the grid forgets it, when no response needs it, one that is over."""
 _Members = bytes | None
-"""Digest of a result's members in their order, and of all of it, if that is compared when its query is run again; None: its
-registration depends on neither."""
+"""Digest of a result's members in their order, and of the whole result, if a recheck compares it; None: its registration
+depends on neither."""
 
 
 def _digest(members: tuple[Any, ...] | None, digest: bytes | None = None) -> _Members:
@@ -47,17 +48,17 @@ def _digest(members: tuple[Any, ...] | None, digest: bytes | None = None) -> _Me
 
 @dataclass(slots=True)
 class _Entry:
-    """One registration, and who relies on it.
+    """Registration, and the responses that rely on it.
 
-    members: those that it guards.
-    as_of: its result holds no write after that.
+    members: digest of the members that it guards.
+    as_of: its result holds no write after that version.
     expires_at_ms: when the grid forgets it.
-    needed_until_ms: what relies on it is gone then, but for `pending` responses that are still being stored.
-    rate_hz: of its members, once it is active.
+    needed_until_ms: when its responses are gone, except for `pending` ones, which are still being stored.
+    rate_hz: write rate of its members, once it is active.
     sharers: responses beside the first that rely on it.
-    noted_ms: when somebody looks whether its time is over.
-    renewable: what is registered again when its query has the same result as before; None: it is not.
-    round: the latest that the cells were told of.
+    noted_ms: next check whether its time is over.
+    renewable: registration to repeat when its query has the same result as before; None: it cannot be renewed.
+    round: latest round sent to the cells.
     """
 
     query_id: str
@@ -82,11 +83,12 @@ class _Entry:
 
 
 class SharedRegistrations:
-    """Registrations of this process by id. Every call is O(1) a registration, but for expired(). May be called from several
-    threads; reuse() and offer() from one.
+    """Registrations of this process by id. Every call is O(1) a registration, except expired().
 
-    dead: ids of which nothing may be served; tested at every look.
-    held: those of them that may be renewed, so that whoever relies on them may do so again.
+    Safe from several threads; reuse() and offer() from one.
+
+    dead: ids of dead registrations; tested at every look-up.
+    held: ids among them that may be renewed, and relied on again.
     """
 
     def __init__(self, dead: Container[str]) -> None:
@@ -94,7 +96,7 @@ class SharedRegistrations:
         self.held: Container[str] = ()
         self._entries: dict[str, _Entry] = {}
         self._offered: dict[tuple[str, _Members], str] = {}
-        """By query and members: the registration that others may rely on."""
+        """Registration to share, by query and members."""
         self._ends = Leases()
 
     def __len__(self) -> int:
@@ -104,7 +106,7 @@ class SharedRegistrations:
         return iter(list(self._entries))
 
     def open(self, registration: Registration) -> None:
-        """Add one that is about to be registered."""
+        """Add a registration that is about to be sent."""
         expires_at_ms = registration.expires_at_ms
         entry = self._entries[registration.id] = _Entry(
             registration.query_id,
@@ -116,22 +118,22 @@ class SharedRegistrations:
         self._note(registration.id, entry)
 
     def query_of(self, registration_id: str) -> str | None:
-        """Query id behind a registration; None if it is unknown or gone."""
+        """Return the query id behind a registration; None if it is unknown or gone."""
         entry = self._entries.get(registration_id)
         return None if entry is None else entry.query_id
 
     def is_current(self, registration_id: str) -> bool:
-        """Whether this is known, and of the latest round."""
+        """Whether this registration is known, and in its latest round."""
         entry = self._entries.get(in_round(registration_id, 0))
         return entry is not None and (entry.renewable is None or entry.round == round_of(registration_id))
 
     def renewable(self, registration_id: str) -> Registration | None:
-        """The registration behind this name, if it can be registered again."""
+        """Return the registration behind this name, if it is renewable."""
         entry = self._entries.get(registration_id)
         return None if entry is None else entry.renewable
 
     def next_round(self, registration_id: str, *, since: Version, read_at: Version) -> Registration | None:
-        """One more round of a registration, whose result was read again and is the same; None if nothing needs it any more."""
+        """Return the next round of a registration with an unchanged result; None if no response needs it any more."""
         entry = self._entries.get(registration_id)
         if entry is None or entry.renewable is None:
             return None
@@ -142,7 +144,7 @@ class SharedRegistrations:
         )
 
     def lease(self, registration_id: str, *, until_ms: int) -> None:
-        """Note that of the responses that rely on it one more needs it until then; the last word counts while it is alone."""
+        """Note until when one of its responses needs a registration; without sharers the last call counts."""
         entry = self._entries.get(registration_id)
         if entry is None:
             return
@@ -156,17 +158,17 @@ class SharedRegistrations:
         self._ends.add(registration_id, entry.noted_ms)
 
     def offer(self, registration_id: str, *, rate_hz: float) -> None:
-        """Offer one that is active to others."""
+        """Offer an active registration for sharing."""
         entry = self._entries.get(registration_id)
         if entry is None:
             return
         entry.rate_hz = rate_hz
         known_id = self._offered.get(entry.offered_as)
         known = None if known_id is None or known_id in self._dead else self._entries.get(known_id)
-        # The older of two is of use to more readers.
+        # The older of two serves more readers.
         if known is None or known.sharers >= MOST_SHARED:
             self._offered[entry.offered_as] = registration_id
-            if registration_id in self._dead:  # meanwhile: those who kill mark first, and forget then
+            if registration_id in self._dead:  # died meanwhile: a death is marked first and forgotten afterwards
                 self._offered.pop(entry.offered_as, None)
 
     def reuse(
@@ -178,9 +180,9 @@ class SharedRegistrations:
         expires_at_ms: int,
         digest: bytes | None = None,
     ) -> tuple[str, float] | None:
-        """An active registration of this query for one more response, with its members' write rate. It has to be leased.
+        """Return an active registration of this query to share, with its members' write rate. The caller must lease it.
 
-        members, since, expires_at_ms, digest: what a registration of the response's own would have.
+        members, since, expires_at_ms, digest: fields that an own registration of the response would have.
 
         O(members).
         """
@@ -198,14 +200,14 @@ class SharedRegistrations:
             return None
         entry.sharers += 1
         if entry.sharers == MOST_SHARED:
-            return None  # this one makes another; whoever comes meanwhile is not kept waiting
+            return None  # this response makes another; responses that come meanwhile need not wait
         entry.pending += 1
         return registration_id, entry.rate_hz
 
     def remove(self, registration_ids: Iterable[str], *, unshared: bool = False) -> dict[str, list[str]]:
-        """Forget these, as far as they are known; returns them by query, as the cells know them.
+        """Forget the known ones of these registrations; return them by query, by the names that cells know.
 
-        unshared: because one response is gone; those that are alive and that others rely on stay.
+        unshared: one response is gone; living registrations that others share stay.
         """
         by_query: dict[str, list[str]] = {}
         for registration_id in registration_ids:
@@ -220,11 +222,11 @@ class SharedRegistrations:
         return by_query
 
     def withdraw_all(self) -> None:
-        """Offer none of these any more. Called after they were marked dead."""
+        """Withdraw every offer. Called after all registrations were marked dead."""
         self._offered.clear()
 
     def expired(self, now_ms: int) -> list[str]:
-        """Those that nothing needs any more. O(those)."""
+        """Return the registrations that no response needs any more. O(returned registrations)."""
         ended: list[str] = []
         for registration_id in self._ends.over(now_ms):
             entry = self._entries.get(registration_id)

@@ -1,8 +1,7 @@
-"""Usage reports: how often what is guarded was read, gathered from the hits of one app process and told to the matching nodes
-every few seconds.
+"""Usage reports: numbers of hits per query, gathered in one app process and sent to the matching nodes every few seconds.
 
-The nodes keep what saves most (matching/eviction.py). A report is a hint: it is bounded, the least read are left out, and
-what happened in the second before an entry died may be missing.
+The nodes keep the queries that save most (matching/eviction.py). A report is a hint: bounded, and without the least read
+queries. Hits in the second before an entry died may be missing.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from quaestor.model import GridShape, Usage
 
 REPORT_EVERY_MS: Final = 3_000
 MOST_REPORTED: Final = 1_000
-"""Queries, and registrations of others, in one message: the most read ones."""
+"""Most-read queries, and registrations of other processes, in one report."""
 _MOST_GATHERED: Final = 100_000
 
 Served = Iterable[tuple[Sequence[str], int]]
-"""(registrations of an entry, how often it was served)"""
+"""(registrations of an entry, number of its hits)"""
 
 
 class UsageReports:
-    """Reads of one app process by query, until they are reported. Nothing is spent on it on the hit path. Not thread-safe."""
+    """Reads of one app process by query, until they are reported. Costs the hit path nothing. Not thread-safe."""
 
     def __init__(self, *, deployment: str, tenant: str | None = None) -> None:
         self._deployment = deployment
@@ -35,9 +34,9 @@ class UsageReports:
         self._due_ms = 0
 
     def gather(self, served: Served, query_of: Callable[[str], str | None], *, origin: str) -> None:
-        """Take in what was served since the last time.
+        """Take in the hits since the last call.
 
-        query_of: the query behind a live registration of this process.
+        query_of: returns the query behind a live registration of this process.
         """
         for registrations, reads in served:
             for registration_id in registrations:
@@ -48,10 +47,10 @@ class UsageReports:
                     self._foreign[registration_id] += reads
         for gathered in (self._queries, self._foreign):
             if len(gathered) > _MOST_GATHERED:
-                gathered.clear()  # nobody has taken it for long
+                gathered.clear()  # no report has taken the counts for long
 
     def due(self, shape: GridShape, *, now_ms: int) -> Iterator[tuple[str, Usage]]:
-        """Query pipelines with what to tell them, every few seconds; what was not read is not told."""
+        """Yield query pipelines with their reports, every few seconds; unread queries are left out."""
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + REPORT_EVERY_MS

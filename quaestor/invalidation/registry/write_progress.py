@@ -1,4 +1,4 @@
-"""Progress of the grid through the writes, for whoever waits until some of them are matched everywhere."""
+"""Progress of the grid through the writes, for callers that wait until some writes are matched everywhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from quaestor.model import Version
 
 
 class WriteProgress:
-    """Progress as heartbeats tell it. advance() is called in the reading thread, until() on any event loop.
+    """Progress reported by heartbeats. advance() is called in the reading thread, until() on any event loop.
 
-    matched: every cell has matched all writes up to it, and what they invalidated was acted on before.
+    matched: version up to which every cell has matched all writes, and their invalidations have been acted on.
     """
 
     def __init__(self, view: GridView) -> None:
@@ -23,7 +23,7 @@ class WriteProgress:
         self._lock = threading.Lock()
 
     def advance(self) -> None:
-        """Take in what the view of the grid has learnt, after everything that was told before it was acted on. O(cells)."""
+        """Take over the progress from the view of the grid, after all earlier notifications were acted on. O(cells)."""
         self.matched = self._view.matched()
         if not self._waiting:
             return
@@ -34,8 +34,10 @@ class WriteProgress:
                 waiting.get_loop().call_soon_threadsafe(_end, waiting)
 
     async def until(self, version: Version) -> None:
-        """Returns when every cell has matched all writes up to this one, and listeners on this event loop have been told of what
-        they invalidated. Waits for as long as that takes."""
+        """Return when every cell has matched all writes up to this version, and local listeners know the invalidations.
+
+        Local: on this event loop. Waits without a bound.
+        """
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting[waiting] = version
