@@ -5,11 +5,16 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterable
-
-import zstandard
+from typing import TYPE_CHECKING
 
 from quaestor.cache_sketch.sizing import HEADER_BYTES
+from quaestor.first_use import FirstUse
 from quaestor.read_path.validation import strong_etag
+
+if TYPE_CHECKING:
+    import zstandard
+else:
+    zstandard = FirstUse("zstandard")
 
 _CODINGS = (b"zstd", b"gzip")
 """In order of preference."""

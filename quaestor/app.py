@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
-from quaestor.model import Dependent, Query
-from quaestor.observability.hooks import FailureObserver, InvalidationObserver, ReadObserver
-from quaestor.ports import CdnAdapter, LifetimeEstimator
-from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
-from quaestor.runtime.lifecycle import Lifecycle
-from quaestor.runtime.parts import build_parts
-from quaestor.runtime.supervision.service import ServiceReport
 from quaestor.settings import Settings, settings_in, switched
 
 if TYPE_CHECKING:
+    from quaestor.model import Dependent, Query
+    from quaestor.observability.hooks import FailureObserver, InvalidationObserver, ReadObserver
+    from quaestor.ports import CdnAdapter, LifetimeEstimator
+    from quaestor.realtime.live import LiveResult
     from quaestor.redis.clients import SharedClient
+    from quaestor.runtime.supervision.service import ServiceReport
 
 
 class Quaestor:
@@ -54,6 +52,9 @@ class Quaestor:
             )
         if settings is not None and overrides:
             raise ConfigurationError("pass either a Settings object or its fields, not both")
+        from quaestor.runtime.lifecycle import Lifecycle  # the parts are loaded when the first Quaestor is made
+        from quaestor.runtime.parts import build_parts
+
         self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
         self._ignored_variables = () if settings is not None else settings_in(os.environ)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)

@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from pymongo.monitoring import CommandStartedEvent
+from typing import TYPE_CHECKING, Any
 
 from quaestor.capture import clock_values
 from quaestor.capture.clock_values import ClockValue
@@ -17,6 +15,9 @@ from quaestor.capture.result_digests import ResultDigest
 from quaestor.capture.seen_constants import AskedText, SeenConstants
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
+
+if TYPE_CHECKING:
+    from pymongo.monitoring import CommandStartedEvent
 
 DEFAULT_CLOCK_WINDOW_MS = 300_000
 """See Recorder.clock_window_ms."""

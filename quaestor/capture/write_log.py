@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bson import Timestamp
-from pymongo.monitoring import CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.cluster_time import version_of
 from quaestor.model import Version
+
+if TYPE_CHECKING:
+    from pymongo.monitoring import CommandStartedEvent, CommandSucceededEvent
 
 _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
     "insert": ("n",),

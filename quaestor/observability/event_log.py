@@ -8,14 +8,19 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
+from quaestor.first_use import FirstUse
 from quaestor.observability import vocabularies
 from quaestor.observability.families import Families
 from quaestor.observability.hooks import FailureSeen, Hooks
 from quaestor.observability.tracing import Tracing
+
+if TYPE_CHECKING:
+    import structlog
+else:
+    structlog = FirstUse("structlog")
 
 _MOST_LASTING = 64
 _AGAIN_S: Final = 60.0
@@ -54,7 +59,11 @@ class EventLog:
         self._tracing = tracing
         self._repeated: dict[tuple[str, str], _Repeated] = {}
         self._lock = threading.Lock()
-        self._log = structlog.get_logger("quaestor")
+
+    @cached_property
+    def _log(self) -> Any:
+        """The logger of the application's structlog, which the first event loads."""
+        return structlog.get_logger("quaestor")
 
     def event(self, name: str, **fields: Any) -> None:
         """Log an ordinary event, e.g. event("engine.started", mode="embedded")."""

@@ -7,20 +7,23 @@ apart. So the number of series is bounded whatever is counted.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
-
+from quaestor.first_use import FirstUse
 from quaestor.observability.vocabularies import MOST_NAMES, OTHER, Vocabulary
 
-_MOST_WAITING = 1_000
+if TYPE_CHECKING:
+    import prometheus_client
+    from prometheus_client import Counter, Gauge, Histogram
+else:
+    prometheus_client = FirstUse("prometheus_client")
+
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
-M = TypeVar("M", Counter, Gauge, Histogram)
+M = TypeVar("M", "Counter", "Gauge", "Histogram")
 
 
 class Labelled(Generic[M]):
@@ -53,33 +56,6 @@ class Labelled(Generic[M]):
             self._metric.remove(*values)
 
 
-class Gathered(Histogram):
-    """A histogram without labels that takes an observation at the cost of a list entry: they are sorted in when somebody looks,
-    or when there are very many. May be used from several threads."""
-
-    _type = "histogram"
-
-    def __init__(self, name: str, documentation: str, **options: Any) -> None:
-        self._waiting: deque[float] = deque()
-        super().__init__(name, documentation, **options)
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Take one observation."""
-        self._waiting.append(amount)
-        if len(self._waiting) >= _MOST_WAITING:
-            self._sort_in()
-
-    def collect(self) -> Iterable[Metric]:
-        """See prometheus_client."""
-        self._sort_in()
-        return super().collect()
-
-    def _sort_in(self) -> None:
-        with suppress(IndexError):
-            while True:
-                super().observe(self._waiting.popleft())
-
-
 def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:
     if vocabulary is not None:
         return value if value in vocabulary else OTHER
@@ -98,32 +74,38 @@ class Families:
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = prometheus_client.CollectorRegistry()
         self.vocabularies: dict[str, dict[str, Vocabulary]] = {}
 
     def counter(self, name: str, text: str) -> Counter:
         """A counter without labels."""
-        return Counter(f"quaestor_{name}", text, registry=self.registry)
+        return prometheus_client.Counter(f"quaestor_{name}", text, registry=self.registry)
 
     def counters(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Counter]:
         """Counters by label, each with its vocabulary."""
-        return self._labelled(Counter(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
+        metric = prometheus_client.Counter(f"quaestor_{name}", text, list(labels), registry=self.registry)
+        return self._labelled(metric, name, labels)
 
     def gauge(self, name: str, text: str) -> Gauge:
         """A gauge without labels."""
-        return Gauge(f"quaestor_{name}", text, registry=self.registry)
+        return prometheus_client.Gauge(f"quaestor_{name}", text, registry=self.registry)
 
     def gauges(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Gauge]:
         """Gauges by label, each with its vocabulary."""
-        return self._labelled(Gauge(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
+        metric = prometheus_client.Gauge(f"quaestor_{name}", text, list(labels), registry=self.registry)
+        return self._labelled(metric, name, labels)
 
     def histogram(self, name: str, text: str) -> Histogram:
         """A histogram of seconds without labels, cheap to observe."""
+        from quaestor.observability.gathered import Gathered  # a class of prometheus_client's: see docs/adr/0023
+
         return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
 
     def histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
         """Histograms of seconds by label, each with its vocabulary."""
-        metric = Histogram(f"quaestor_{name}", text, list(labels), buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+        metric = prometheus_client.Histogram(
+            f"quaestor_{name}", text, list(labels), buckets=_LATENCY_BUCKETS_S, registry=self.registry
+        )
         return self._labelled(metric, name, labels)
 
     def _labelled(self, metric: M, name: str, labels: dict[str, Vocabulary]) -> Labelled[M]:

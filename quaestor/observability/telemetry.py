@@ -5,8 +5,9 @@ Metric names are `quaestor_*` (docs/metrics.md lists them); log events are in do
 
 from __future__ import annotations
 
-from prometheus_client import generate_latest
+from typing import TYPE_CHECKING
 
+from quaestor.first_use import FirstUse
 from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
 from quaestor.observability.grid_metrics import GridMetrics
@@ -22,6 +23,11 @@ from quaestor.observability.subscription_metrics import SubscriptionMetrics
 from quaestor.observability.tracing import Tracing
 from quaestor.observability.ttl_metrics import TtlMetrics
 from quaestor.observability.verification_metrics import VerificationMetrics
+
+if TYPE_CHECKING:
+    import prometheus_client
+else:
+    prometheus_client = FirstUse("prometheus_client")
 
 
 class Telemetry(EventLog):
@@ -52,4 +58,4 @@ class Telemetry(EventLog):
 
     def exposition(self) -> bytes:
         """All metrics in the Prometheus text format."""
-        return generate_latest(self.families.registry)
+        return prometheus_client.generate_latest(self.families.registry)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Final
-
-import regex
+from typing import TYPE_CHECKING, Final
 
 from quaestor.errors import UncertainMatchError, UnsupportedQueryError
+from quaestor.first_use import FirstUse
 from quaestor.query.allowance import seconds_left, spent
+
+if TYPE_CHECKING:
+    import regex
+else:
+    regex = FirstUse("regex")
 
 _PAUSE: Final = 32
 _LONGEST_PAUSE: Final = 65_536

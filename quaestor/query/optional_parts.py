@@ -7,13 +7,13 @@ mongod's: its compilation raises UnsupportedQueryError with the remedy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module, metadata
 from typing import Any, Final
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.first_use import FirstUse
 
 
-class OptionalPart:
+class OptionalPart(FirstUse):
     """The packages of one extra. The names of a module are attributes; loaded names are kept.
 
     module: loaded at the first use of a name.
@@ -23,7 +23,7 @@ class OptionalPart:
     """
 
     def __init__(self, module: str, *, extra: str, needs: str, distributions: Mapping[str, str | None]) -> None:
-        self._module = module
+        super().__init__(module)
         self._extra = extra
         self._needs = needs
         self._distributions = distributions
@@ -33,6 +33,8 @@ class OptionalPart:
         """Check the packages, without loading them. Raises UnsupportedQueryError if one is absent or of another version."""
         if self._complete:
             return
+        from importlib import metadata  # 20 ms, with all that it needs
+
         remedy = f"pip install 'quaestor[{self._extra}]'"
         for distribution, only in self._distributions.items():
             wanted = distribution if only is None else f"{distribution} {only}"
@@ -52,9 +54,7 @@ class OptionalPart:
         if name.startswith("_"):
             raise AttributeError(name)
         self.require()
-        value = getattr(import_module(self._module), name)
-        setattr(self, name, value)
-        return value
+        return super().__getattr__(name)
 
 
 s2: Final = OptionalPart("s2geometry", extra="geo", needs="a geographic query", distributions={"s2geometry": None})

@@ -14,11 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import re2
+from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.first_use import FirstUse
 from quaestor.query.allowance import charge
 from quaestor.query.bounded_engine import BoundedEngine
 from quaestor.query.bson_order import regex_flags
@@ -28,6 +27,11 @@ from quaestor.query.pcre.required_text import LONGEST as LONGEST_REQUIRED
 from quaestor.query.pcre.required_text import RequiredText, RequiredTexts
 from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
+
+if TYPE_CHECKING:
+    import re2
+else:
+    re2 = FirstUse("re2")
 
 _LETTERS: Final = frozenset("imsxu")
 _STEPS_PER_CHARACTER: Final = 5

@@ -15,9 +15,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pybloom_live import BloomFilter
+from quaestor.first_use import FirstUse
+
+if TYPE_CHECKING:
+    import pybloom_live
+else:
+    pybloom_live = FirstUse("pybloom_live")
 
 REASON: Final = "doorkeeper"
 """Label of the answers that it refuses."""
@@ -90,8 +95,8 @@ class _Seen:
         return (bool(len(self._older)) and key in self._older) or bool(self._recent.add(key))
 
 
-def _filter() -> BloomFilter:
-    return BloomFilter(MOST_KEYS, _FALSE_POSITIVES)
+def _filter() -> pybloom_live.BloomFilter:
+    return pybloom_live.BloomFilter(MOST_KEYS, _FALSE_POSITIVES)
 
 
 class Doorkeeper:

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import http_sf
+from quaestor.first_use import FirstUse
+
+if TYPE_CHECKING:
+    import http_sf
+else:
+    http_sf = FirstUse("http_sf")
+
 
 MAX_FIELD_BYTES: Final = 16_384
 """A longer field is not parsed."""

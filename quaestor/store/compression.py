@@ -8,9 +8,15 @@ before it is unpacked, and it never unpacks to more.
 
 from __future__ import annotations
 
-import zstandard
+from typing import TYPE_CHECKING
 
+from quaestor.first_use import FirstUse
 from quaestor.store.entry_codec import IDENTITY_RANGE
+
+if TYPE_CHECKING:
+    import zstandard
+else:
+    zstandard = FirstUse("zstandard")
 
 _START = b"QZ\x01"
 _PREFIX_BYTES = IDENTITY_RANGE[1] + 1

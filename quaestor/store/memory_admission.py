@@ -10,8 +10,14 @@ The main part is Moka's: its frequency sketch remembers also what is not kept, a
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
-from moka_py import Moka
+from quaestor.first_use import FirstUse
+
+if TYPE_CHECKING:
+    import moka_py
+else:
+    moka_py = FirstUse("moka_py")
 
 WINDOW_SHARE = 16
 """One part in so many of the budget is the window; larger entries are judged at once."""
@@ -33,7 +39,7 @@ class MemoryAdmission:
         self._window: OrderedDict[str, int] = OrderedDict()
         self._window_bytes = 0
         self._refused: list[str] = []
-        self._main: Moka[str, int] = Moka(
+        self._main: moka_py.Moka[str, int] = moka_py.Moka(
             self._main_budget_bytes, eviction_listener=self._left, weigher=lambda _, size_bytes: size_bytes
         )
         self.touch = self._main.get

@@ -15,33 +15,9 @@ from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query.allowance import within_allowance
 from quaestor.query.bson_order import MISSING, Key
 from quaestor.query.bson_order import order_key as binary_order
-from quaestor.query.expressions import (
-    accumulators,
-    arithmetic,
-    arrays,
-    comparison,
-    conditional,
-    conversion,
-    date_parts,
-    date_shift,
-    date_spans,
-    date_strings,
-    iteration,
-    literals,
-    logic,
-    objects,
-    patterns,
-    refused,
-    rounding,
-    selection,
-    sets,
-    strings,
-    transcendental,
-    trigonometry,
-    trimming,
-)
+from quaestor.query.expressions import literals
 from quaestor.query.expressions.kinds import is_string
-from quaestor.query.expressions.nodes import ROOT_SLOT, Build, Compiled, Evaluate, Operator, Scope
+from quaestor.query.expressions.nodes import ROOT_SLOT, Build, Compiled, Evaluate, Scope
 from quaestor.query.expressions.paths import compile_path
 
 
@@ -50,33 +26,6 @@ class Expression(Protocol):
 
     def __call__(self, document: Mapping[str, Any], values: Mapping[str, Any] | None = None, /) -> Any: ...
 
-
-OPERATORS: Final[Mapping[str, Operator]] = {
-    **accumulators.OPERATORS,
-    **arithmetic.OPERATORS,
-    **arrays.OPERATORS,
-    **comparison.OPERATORS,
-    **conditional.OPERATORS,
-    **conversion.OPERATORS,
-    **date_parts.OPERATORS,
-    **date_shift.OPERATORS,
-    **date_spans.OPERATORS,
-    **date_strings.OPERATORS,
-    **iteration.OPERATORS,
-    **literals.OPERATORS,
-    **logic.OPERATORS,
-    **objects.OPERATORS,
-    **patterns.OPERATORS,
-    **refused.OPERATORS,
-    **rounding.OPERATORS,
-    **selection.OPERATORS,
-    **sets.OPERATORS,
-    **strings.OPERATORS,
-    **transcendental.OPERATORS,
-    **trigonometry.OPERATORS,
-    **trimming.OPERATORS,
-}
-"""Every operator by name."""
 
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -145,6 +94,8 @@ def _is_covered(path: str, paths: Collection[str]) -> bool:
 def _compiled(
     expression: Any, variables: Collection[str], key: Callable[[Any], Key]
 ) -> tuple[Build, Compiled, tuple[str, ...]]:
+    from quaestor.query.expressions.operators import OPERATORS  # 30 modules; most queries have no expression
+
     names = tuple(variables)
     build = Build(OPERATORS, key)
     outermost = Scope(build, _compile_operand, {"ROOT": ROOT_SLOT, "CURRENT": ROOT_SLOT})

@@ -7,9 +7,7 @@ UncertainMatchError when a text takes it too long.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-import regex
+from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.errors import MalformedQueryError
 from quaestor.query.bson_order import regex_flags
@@ -18,6 +16,9 @@ from quaestor.query.expressions.forms import compiled_member, members_of
 from quaestor.query.expressions.kinds import is_nullish, is_string, kind_of
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope
 from quaestor.query.regex import bounded_engine, pattern
+
+if TYPE_CHECKING:
+    import regex
 
 Search = Callable[[str, str, str], Any]
 """Takes a text, a pattern and its options; returns the operator's result."""

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from quaestor.query.expressions import refused
-from quaestor.query.expressions.compiler import OPERATORS
+from quaestor.query.expressions.operators import OPERATORS
 from tests.oracle.expressions.dates import DATE_PARTS
 from tests.oracle.expressions.generator import Generator
 
