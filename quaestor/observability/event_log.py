@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.first_use import FirstUse
-from quaestor.observability import vocabularies
+from quaestor.observability import plain_log, vocabularies
 from quaestor.observability.families import Families
 from quaestor.observability.hooks import FailureSeen, Hooks
 from quaestor.observability.tracing import Tracing
@@ -62,12 +62,12 @@ class EventLog:
 
     @cached_property
     def _log(self) -> Any:
-        """The logger of the application's structlog, which the first event loads."""
+        """Logger of structlog, as the application has configured it."""
         return structlog.get_logger("quaestor")
 
     def event(self, name: str, **fields: Any) -> None:
         """Log an ordinary event, e.g. event("engine.started", mode="embedded")."""
-        self._say(self._log.info, name, fields)
+        self._say("info", name, fields)
 
     def failure(
         self, part: str, name: str, error: BaseException | str, *, lasting: bool = False, **fields: Any
@@ -93,7 +93,7 @@ class EventLog:
         unlogged = self._unlogged(name, f"{error} {fields}")
         if unlogged is not None:
             repeated = {"repeated": unlogged} if unlogged else {}
-            self._say(self._log.warning, name, {"part": part, "error": str(error), **fields, **repeated})
+            self._say("warning", name, {"part": part, "error": str(error), **fields, **repeated})
 
     def _unlogged(self, name: str, text: str) -> int | None:
         """How often a failure was seen since it was last logged; None: it was logged less than a minute ago and goes on."""
@@ -114,9 +114,12 @@ class EventLog:
             unlogged, before.unlogged, before.logged_s = before.unlogged, 0, now_s
             return unlogged
 
-    def _say(self, say: Callable[..., object], name: str, fields: Mapping[str, Any]) -> None:
+    def _say(self, level: str, name: str, fields: Mapping[str, Any]) -> None:
         with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else
-            say(name, **fields, **self._trace())
+            if plain_log.suffices():
+                plain_log.write(level, name, {**fields, **self._trace()})
+            else:
+                getattr(self._log, level)(name, **fields, **self._trace())
 
     def _trace(self) -> dict[str, str]:
         trace_id = self._tracing.trace_id()
