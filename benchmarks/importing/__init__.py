@@ -1,0 +1,1 @@
+"""Parts of the benchmark `imports`: what one fresh interpreter does and reports."""
