@@ -44,7 +44,7 @@ def without_diacritics(text: str) -> str:
 
 @cache
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    """One of the patterns above. Many processes never search a text, so none is compiled before."""
+    """Return one of the patterns above, compiled. Many processes never search a text, so none is compiled before."""
     return regex.compile(pattern)
 
 
