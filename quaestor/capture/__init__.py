@@ -1,4 +1,4 @@
-"""Capture: what a request read from MongoDB, learned from the driver itself.
+"""Capture: the reads of a request from MongoDB, learned from the driver itself.
 
 The listener needs the driver, and is imported at its first use.
 """

@@ -1,7 +1,8 @@
-"""Captured clients: the pymongo clients of this process that carry one capture, noticed as they appear, wherever they are made.
+"""Captured clients: this process's pymongo clients with one capture as listener, found as they appear, wherever they are made.
 
-pymongo does not tell a listener whose it is. But it lists its open clients, weakly and by the ids of their topologies, for when
-the process forks. That list is looked at when asked to, and at the first heartbeat to a server: before any command is sent there.
+pymongo does not name the client of an event to a listener. But it keeps a weak list of its open clients, by the ids of their
+topologies, for when the process forks. That list is read on request, and at the first heartbeat to a server: before any command
+is sent there.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ AnyClient = MongoClient[Any] | AsyncMongoClient[Any]
 
 
 class CapturedClients:
-    """Captured clients of one capture. The first one made says which cluster is watched; those of others are strangers.
+    """Clients with one capture. The first client decides which cluster is watched; clients of other clusters are strangers.
 
     Thread-safe.
 
-    topology: told the servers of strangers.
-    first: the arguments that the first one was made with; None before it has appeared.
+    topology: receives the servers of strangers.
+    first: the arguments of the first client; None before it has appeared.
     """
 
     def __init__(self, capture: object, topology: Topology) -> None:
@@ -43,14 +44,14 @@ class CapturedClients:
         self.first: Mapping[str, Any] | None = None
 
     def follow(self, told: Callable[[], None] | None) -> None:
-        """Look for clients at heartbeats from now on.
+        """Look for clients at heartbeats from now on, and call back when some have appeared.
 
-        told: called in any thread when some have appeared, before they can send a command; None: do not look any more.
+        The callback runs in any thread, before the new clients can send a command. None: stop looking.
         """
         self._told = told
 
     def heartbeat(self) -> None:
-        """Look for clients, if somebody follows. Never raises."""
+        """Look for clients, if a follower is set. Never raises."""
         told = self._told
         if told is None:
             return
@@ -58,12 +59,12 @@ class CapturedClients:
             if self.look():
                 told()
         except ConfigurationError:
-            told()  # whoever follows looks for himself, and reports it
+            told()  # the follower looks itself, and reports the error
 
     def look(self) -> bool:
-        """Notice the clients that have appeared, in the order in which they were made. Returns whether there are any. O(clients).
+        """Register clients that have appeared, in the order in which they were made. Returns whether there are any. O(clients).
 
-        Raises ConfigurationError if this pymongo does not tell.
+        Raises ConfigurationError if this pymongo does not list its clients.
         """
         with self._lock:
             listed = dict(sorted(_carrying(self._capture)))
@@ -75,14 +76,14 @@ class CapturedClients:
             return bool(new)
 
     def take_strangers(self) -> list[str]:
-        """Sentences about the strangers that have appeared since the last call."""
+        """Return messages about the strangers that have appeared since the last call."""
         with self._lock:
             strangers, self._strangers = self._strangers, []
         return strangers
 
     def _notice(self, client: AnyClient) -> None:
         try:
-            arguments = client._init_kwargs  # kept to duplicate itself; there is no public way
+            arguments = client._init_kwargs  # kept for duplicating the client; there is no public way
             seeds = _seeds(arguments)
         except (AttributeError, TypeError, ValueError, PyMongoError) as error:
             raise ConfigurationError(
@@ -93,7 +94,7 @@ class CapturedClients:
             self.first = arguments
             self._seeds = seeds
         elif seeds & self._seeds:
-            # By seeds, before anything is connected: a common host, or the same SRV name.
+            # Compared by seeds, before any connection: a common host, or the same SRV name.
             self._seeds |= seeds
         else:
             self._topology.distrust(client.topology_description.server_descriptions())
@@ -105,7 +106,7 @@ class CapturedClients:
 
 
 def _carrying(capture: object) -> Iterator[tuple[ObjectId, AnyClient]]:
-    """The open clients that were given this capture, synchronous or not, by the ids of their topologies: these grow."""
+    """Iterate over the open clients with this capture, synchronous or not, by the ids of their topologies, which grow."""
     for kind in (MongoClient, AsyncMongoClient):
         listed = getattr(kind, "_clients", None)
         if not isinstance(listed, WeakValueDictionary) or not hasattr(os, "register_at_fork"):

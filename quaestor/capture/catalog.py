@@ -1,9 +1,9 @@
 """Definitions of a database's namespaces: collections, views on them, time-series collections; and their text indexes.
 
-MongoDB 6.0 and later report each change of a definition in the change stream. So an answer that was read through a view also
-registers the view itself, and ends with the event. A read that comes just after the event may still be resolved by the definition
-before it. So definitions are also listed, twice within the staleness bound, and changes are reported twice, one poll apart: a
-registration that was on its way at the first report is there at the second. While nobody reads, nothing is listed.
+MongoDB 6.0 and later report each change of a definition in the change stream. An answer that was read through a view therefore
+also registers the view itself, and ends with the event. A read just after the event may still be resolved by the old definition.
+Therefore definitions are also listed, twice within the staleness bound, and changes are reported twice, one poll apart. A
+registration that was on its way at the first report is there at the second. While there are no reads, nothing is listed.
 Older servers report nothing: there the listing alone notices a change. `text_indexes.py` describes text indexes.
 """
 
@@ -38,10 +38,10 @@ _MAX_AGE_POLLS = 2
 _DEFINITIONS_REPORTED: Final = 17
 """Wire version of MongoDB 6.0, whose change streams report views, options and text indexes (showExpandedEvents)."""
 _CAPPED_DELETES_REPORTED: Final = 13
-"""Wire version of MongoDB 5.0: from then on what a capped collection drops is in the oplog. Before, nobody is told."""
+"""Wire version of MongoDB 5.0, the first to log the records that a capped collection drops. Older drops are invisible."""
 
 Definitions = Mapping[str, Definition]
-"""By namespace. Plain collections without anything special are left out."""
+"""Definitions by namespace. Plain collections without anything special are left out."""
 
 IndexChanges = Mapping[str, tuple[Keys, frozenset[str]]]
 
@@ -54,18 +54,18 @@ _SPECIAL = {
     ]
 }
 _MAY_SEARCH = frozenset({"$text", "$and", "$or"})
-"""Where `$text` may stand in a filter, see text_indexes.holds_text."""
+"""Names under which `$text` may stand in a filter, see text_indexes.holds_text."""
 _KINDS: Mapping[str, Kind] = {kind.value: kind for kind in Kind}
 _PLAIN = Definition(kind=Kind.COLLECTION)
 
 
 class Catalog:
-    """Definitions of every database that was asked about, at most a few polls old. Thread-safe.
+    """Definitions of every database in use, at most a few polls old. Thread-safe.
 
-    on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections
-        that changed views were on. Called in the polling thread, twice per change.
-    on_indexes: likewise told the namespaces whose indexes changed: their keys now, and the first fields of those that came or
-        went. No fields where change events tell.
+    on_changed: receives the namespaces whose reads may have another meaning now: the changed ones, and the collections
+        below changed views. Called in the polling thread, twice per change.
+    on_indexes: receives the namespaces whose indexes changed, in the same way: their keys now, and the first fields of the
+        indexes that came or went. No fields where change events report them.
     poll_ms: pause between two listings.
     """
 
@@ -95,7 +95,7 @@ class Catalog:
         self._lock = threading.RLock()
 
     def definition(self, namespace: str) -> Definition:
-        """The definition of a namespace, as last listed; lists its database if that was too long ago. Blocking.
+        """Return the last listed definition of a namespace; lists its database if that is too old. Blocking.
 
         Raises DatabaseError.
         """
@@ -104,17 +104,17 @@ class Catalog:
         return self._lookup(namespace) or _PLAIN
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
-        """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
+        """Return the reads to register, and the reasons (values of Uncacheable) why they cannot be registered."""
         outcome = await self.examine(reads)
         return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
 
     async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
-        """The reads as reads of collections. To be called after they were answered.
+        """Return the reads as reads of collections. Call it after they were answered.
 
-        Views are rewritten onto what is below them, default collations and the definitions of text indexes filled in.
+        Views are rewritten onto the collections below them; default collations and definitions of text indexes are filled in.
 
-        No I/O while the databases concerned are polled, except for `$text`. Never raises DatabaseError: what cannot be
-        looked up is a reason not to cache.
+        No I/O while the databases are polled, except for `$text`. Never raises DatabaseError: a failed look-up is a reason not
+        to cache.
         """
         self._used = True
         fresh: set[str] = set()
@@ -142,7 +142,7 @@ class Catalog:
         return Outcome(reads=tuple(resolved), reasons=reasons)
 
     def _ordinary(self, read: CapturedRead) -> bool:
-        """Whether there is nothing to resolve: a find, a count or a distinct on a collection without options."""
+        """Whether a read needs no resolving: a find, a count or a distinct on a collection without options."""
         query = read.query
         return (
             not query.pipeline
@@ -154,7 +154,7 @@ class Catalog:
         )
 
     def _with_text_index(self, read: CapturedRead) -> tuple[CapturedRead, tuple[Reason, ...]]:
-        """The read with the definition that its `$text` was answered by, or why that is not known. Blocking."""
+        """Return the read with the text index that answered its `$text`, or why that is unknown. Blocking."""
         namespace = read.query.namespace
         try:
             if self._wire_version >= _DEFINITIONS_REPORTED:
@@ -170,7 +170,7 @@ class Catalog:
         return replace(read, query=replace(read.query, text_index=definition)), ()
 
     async def _with_index_keys(self, read: CapturedRead) -> CapturedRead:
-        """The read with the indexes that may have ordered its result. I/O for a namespace that was never asked about."""
+        """Return the read with the indexes that may have ordered its result. I/O for a namespace seen for the first time."""
         namespace = read.query.namespace
         keys = self._indexes.known(namespace)
         if keys is None:
@@ -178,7 +178,7 @@ class Catalog:
         return replace(read, query=replace(read.query, index_keys=keys)) if keys else read
 
     def _unproven(self, reads: Sequence[CapturedRead], fresh: set[str]) -> tuple[Reason, ...]:
-        """A view that is seen for the first time was read before its definition was: it may have changed in between."""
+        """Return reasons against views that are new here: their definition may have changed since the read."""
         return tuple(
             Reason(Uncacheable.VIEW, f"the definition of {read.query.namespace} was not known when it was read")
             for read in reads
@@ -188,12 +188,12 @@ class Catalog:
         )
 
     def poll(self) -> None:
-        """List every database in use again and report what changed. Blocking.
+        """List every database in use again and report changes. Blocking.
 
-        Raises DatabaseError if one could not be listed, after the others were.
+        Raises DatabaseError if one could not be listed, after all others were listed.
         """
         failure: DatabaseError | None = None
-        self._used = False  # before anything is listed: who reads from now on may still go by what was listed before
+        self._used = False  # before the listing: a read from now on may still use the older one
         for database in list(self._known):
             try:
                 self._list(database)
@@ -228,7 +228,7 @@ class Catalog:
     ) -> None:
         """Poll until cancelled, where a poll could find anything. Report an unreachable database to on_error and try again.
 
-        A poll that raised anything else is repeated first of all when this is called again.
+        After any other exception the failed poll is repeated first when this is called again.
 
         on_polled: called after each pass that listed all databases.
         """
@@ -248,7 +248,7 @@ class Catalog:
 
     @property
     def is_poll_due(self) -> bool:
-        """Whether a change may go unnoticed without a poll: somebody has read since the last one, or no events report it."""
+        """Whether only a poll would notice a change: there were reads since the last one, or no events report it."""
         events = self._wire_version >= _DEFINITIONS_REPORTED and not self._indexes.followed
         return not events or self._used or bool(self._changed or self._reported_once or self._indexes_reported_once)
 
@@ -261,7 +261,7 @@ class Catalog:
         return listed_ms is not None and self._clock() - listed_ms <= self._poll_ms * _MAX_AGE_POLLS
 
     def _listed(self, database: str) -> bool:
-        """List the database unless that was done lately. Returns whether its definitions are new to us."""
+        """List the database unless that was done lately. Returns whether its definitions are new here."""
         with self._lock:
             if self._is_listed(database):
                 return False
@@ -276,7 +276,7 @@ class Catalog:
             definitions = {f"{database}.{entry['name']}": _definition(database, entry) for entry in listed}
             self._wire_version = self._client.admin.command("hello")["maxWireVersion"]
         except PyMongoError as error:
-            what = f"cannot list the collections of {database}, so views cannot be told from collections"
+            what = f"cannot list the collections of {database}, so views and collections look alike"
             raise listing_error(what, error, privilege="listCollections") from error
         with self._lock:
             if database in self._known:
@@ -299,7 +299,7 @@ def _definition(database: str, entry: Mapping[str, Any]) -> Definition:
 
 
 def _changes(before: Definitions, after: Definitions) -> set[str]:
-    """Namespaces whose reads mean something else: the changed ones and the collections below them, before and after."""
+    """Return the namespaces whose reads have another meaning: the changed ones, and the collections below, before and after."""
     changed = set()
     for namespace in before.keys() | after.keys():
         if _meaning(before.get(namespace)) != _meaning(after.get(namespace)):
@@ -315,7 +315,7 @@ def _meaning(definition: Definition | None) -> tuple[Any, ...] | None:
 
 
 def _searches_within(read: CapturedRead) -> bool:
-    """Whether a pipeline holds `$text` elsewhere than where it begins: on another collection, that is."""
+    """Whether a pipeline holds `$text` after its beginning, which means on another collection."""
     return any(
         name == "$match" and holds_text(condition) for name, condition in aggregation.stages(read.query.pipeline)
     )

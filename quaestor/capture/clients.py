@@ -1,7 +1,7 @@
-"""The client that watches MongoDB; when nobody named one, of the cluster that the application's own client is connected to.
+"""The client that watches MongoDB; without a URL in the settings, the cluster is that of the application's own client.
 
-`Quaestor()` and `AsyncMongoClient(url, event_listeners=[quaestor.capture])` are all that the application writes, in this order
-and wherever it likes. Our own client is made with the same hosts, credentials and TLS as the first one that has appeared
+The application only writes `Quaestor()` and `AsyncMongoClient(url, event_listeners=[quaestor.capture])`, in this order and in any
+place. Our own client is made with the same hosts, credentials and TLS as the application's first client
 (`captured_clients`).
 """
 
@@ -27,8 +27,8 @@ _REMEDY = (
 _OURS: dict[str, Any] = {
     "appname": "quaestor",
     "connect": False,
-    # A date out of Python's range must not stop the ingest. Everything else is decoded to plain dicts, naive UTC and
-    # UUIDs as the bytes they are: the defaults.
+    # A date out of Python's range must not stop the ingest. Everything else is decoded by the defaults: to plain dicts, naive
+    # UTC, and UUIDs as bytes.
     "datetime_conversion": "DATETIME_AUTO",
 }
 
@@ -36,9 +36,9 @@ _DROPPED = frozenset(
     {
         "appname", "connect", "datetimeconversion", "documentclass", "eventlisteners", "tzaware", "tzinfo", "typeregistry",
         "unicodedecodeerrorhandler", "uuidrepresentation",
-        # Images stay as encrypted as the queries are.
+        # Images stay encrypted, like the queries.
         "autoencryptionopts",
-        # Change streams and the catalog are read on the primary, and wait for as long as nobody writes.
+        # Change streams and the catalog are read on the primary, and wait for as long as there is no write.
         "maxstalenessseconds", "readconcernlevel", "readpreference", "readpreferencetags", "serverselector", "timeoutms",
     }
 )  # fmt: skip
@@ -46,10 +46,10 @@ _DROPPED = frozenset(
 
 
 def watch_client(capture: Capture, settings: Settings) -> WatchClient:
-    """A client of our own for change streams and the catalog, not connected yet; close() it when done.
+    """Make a client of our own for change streams and the catalog, not connected yet; close() it when done.
 
     Its cluster is settings.mongo_url's, or else that of the first client that carries `capture`. From its first heartbeat on,
-    reads from any other cluster are not cached: nobody would tell of the writes there.
+    reads from any other cluster are not cached: writes there would go unnoticed.
 
     Raises ConfigurationError if there is no such client, or if the URL is bad.
     """
@@ -80,7 +80,7 @@ def _dropped(name: str) -> bool:
 
 
 def _without_dropped(host: Any) -> Any:
-    """The host argument, with the options that ours must not have taken out of its URLs."""
+    """Return the host argument, with the dropped options removed from its URLs."""
     if isinstance(host, str):
         base, _, options = host.partition("?")
         kept = [option for option in options.split("&") if option and not _dropped(option.partition("=")[0])]
@@ -89,5 +89,5 @@ def _without_dropped(host: Any) -> Any:
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:
-    """The host without its credentials."""
+    """Return the host without its credentials."""
     return str(arguments.get("host")).rsplit("@", 1)[-1]

@@ -7,7 +7,7 @@
 | digits after a second | they are the fraction of the second |
 | a number, or text in a base of 2 to 36 | it is a part, is made of parts of two digits, or counts units since the epoch |
 
-Parts are those of UTC and of the process's zone. Those of another zone count if at least four digits of the constant agree;
+Parts belong to UTC and the process's zone. Parts of another zone count if at least four digits of the constant agree;
 dates like 2026-11-22 are left to `clock_values` there.
 Units since the epoch: microseconds; any whole number of ms up to 100 s; of tenths of a second up to an hour; of minutes up to two
 days. Pure.
@@ -23,7 +23,8 @@ from quaestor.capture.clock_parts import SECOND, Part, Table, near_table, near_z
 from quaestor.capture.constants import Kind
 
 Coincidence = tuple[str, int, int]
-"""A constant's hypothesis: the part, its place in the text, and its value in another base, its zone or the length of its unit."""
+"""A hypothesis about a constant: the part, its place in the text, and its value in another base, its zone or its unit's
+length."""
 
 _RUNS: Final = re.compile(r"[0-9]+|[^\W\d_]+")
 _IN_BASE: Final = re.compile(r"[0-9a-z]+")
@@ -42,7 +43,7 @@ _COMPACT_BASES: Final = frozenset({2, 8, 16, 32, 36})
 _WHOLE_MS: Final = 100_000
 """Units up to this may be of any whole number of ms."""
 _PLACES: Final = {0: "year", 5: "month", 8: "day", 11: "hour", 14: "minute", 17: SECOND}
-"""Parts of a moment by their places in its text."""
+"""Parts of a moment by their place in its text."""
 _HOURS: Final = frozenset({"hour", "hour of twelve"})
 _BESIDE_HOURS: Final = frozenset({"minute", "day", SECOND})
 """Parts that make an hour of another zone likely."""
@@ -58,8 +59,8 @@ _DIGIT_OF: Final = {digit: value for value, digit in enumerate("0123456789abcdef
 class Coincidences:
     """Search of one constant for the time of one request.
 
-    ends_ms: the end of the unit of each coincidence; not after now_ms: it is over.
-    dropped: a piece of the constant stands in the request, and was left out.
+    ends_ms: the end of the unit of each coincidence; an end up to now_ms has passed.
+    dropped: a piece of the constant is also in the request, and was left out.
     """
 
     def __init__(self, text: str, kind: Kind, *, started_ms: int, now_ms: int, asked: Container[str] = ()) -> None:
@@ -82,7 +83,7 @@ class Coincidences:
         self.ends_ms[key] = min(end_ms, self.ends_ms.get(key, end_ms))
 
     def _fits(self, name: str, place: int) -> bool:
-        """Whether a part may stand here: a moment's digits are known."""
+        """Whether a part may stand here: the places of a moment's parts are known."""
         return self._kind is not Kind.MOMENT or _PLACES.get(place) == name
 
     def _asked_for(self, run: str) -> bool:
@@ -108,7 +109,7 @@ class Coincidences:
             self._fraction(text, end)
 
     def _elsewhere(self, runs: list[tuple[str, int]]) -> None:
-        """Parts of other zones of the world, each with at least four digits."""
+        """Note parts of other zones of the world, each with at least four digits."""
         pieces: dict[int, list[tuple[Part, int, int]]] = {}
         table = world_table(self._started_ms, self._now_ms)
         for run, place in runs:
@@ -124,7 +125,7 @@ class Coincidences:
                         self._note(part.name, place, part.end_ms, standard_s)
 
     def _fraction(self, text: str, end: int) -> None:
-        """Digits after a second, with a separator or without."""
+        """Note digits after a second, with a separator or without."""
         match = _FRACTION.match(text, end)
         if match is None:
             return
@@ -138,7 +139,8 @@ class Coincidences:
             self._note("fraction", match.start(1), self._started_ms)
 
     def _bases(self, text: str) -> None:
-        """Numbers in other bases. Of several pieces of a text only the long ones are read like that: digits mean so much."""
+        """Note numbers in other bases. Of several pieces only long ones are read in other bases: short ones have many
+        readings."""
         for match in _IN_BASE.finditer(text):
             token, alone = match[0], match[0] == text
             if not (alone or len(token) >= _LEAST_IN_BASE) or len(token) > _LONGEST_IN_BASE or self._asked_for(token):
@@ -162,7 +164,7 @@ class Coincidences:
                 self._note(part.name, place + at, part.end_ms, value)
 
     def _count(self, value: int, place: int = 0) -> None:
-        """Counts of units since the epoch, in UTC or in the process's zone."""
+        """Note counts of units since the epoch, in UTC or in the process's zone."""
         for zone_s in near_zones():
             started_ms, now_ms = self._started_ms + zone_s * 1000, self._now_ms + zone_s * 1000
             if started_ms * 1000 <= value < (now_ms + 1) * 1000 or started_ms <= value // 1_000_000 <= now_ms:
@@ -173,7 +175,7 @@ class Coincidences:
 
 
 def _agree(part: Part, place: int, zone: set[tuple[str, int, int]]) -> bool:
-    """Whether at least four digits are of the part's zone, its own and others beside it."""
+    """Whether at least four digits fit the part's zone: its own and others beside it."""
     others = [
         (start, width)
         for name, start, width in zone
@@ -183,7 +185,7 @@ def _agree(part: Part, place: int, zone: set[tuple[str, int, int]]) -> bool:
 
 
 def _units(count: int, started_ms: int, now_ms: int) -> Iterator[int]:
-    """Lengths in ms of units of which so many had passed at some moment of the request."""
+    """Iterate over lengths in ms of units of which so many had passed at some moment of the request."""
     least, most = started_ms // (count + 1) + 1, now_ms // count
     if count < _LEAST_COUNT:
         yield from range(-(-least // _MINUTE_MS) * _MINUTE_MS, most + 1, _MINUTE_MS)
@@ -195,9 +197,9 @@ def _units(count: int, started_ms: int, now_ms: int) -> Iterator[int]:
 
 
 def _pieces(run: str, table: Table, *, covering: bool = False, least: int = 1) -> Iterator[tuple[Part, int, int]]:
-    """Parts within a run, with their places and lengths: the whole run, parts that make it up together, and those within it.
+    """Iterate over parts within a run, with places and lengths: the whole run, parts that make it up together, and inner parts.
 
-    covering: not those that are merely within it.
+    covering: leave out inner parts.
     least: digits of the shortest part of several.
     """
     size = len(run)
@@ -225,7 +227,7 @@ def _stands_beside_others(digits: str, table: Table) -> bool:
 
 
 def _covered(matches: list[tuple[int, int]], size: int) -> frozenset[tuple[int, int]]:
-    """Matches that are part of a row of matches from the begin to the end."""
+    """Return the matches that belong to a row of matches from the beginning to the end."""
     ahead, behind = {0}, {size}
     for at, length in matches:
         if at in ahead:

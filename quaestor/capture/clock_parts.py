@@ -1,7 +1,7 @@
 """Parts of the present time as text: year to second, weekday, week, names of days and months, in the zones of the world.
 
-A table maps each text to the parts that it stands for and to the end of the unit. A part is written as a number with and without
-leading zeros, or as a name. Pure: the moment is an argument; the process's zone and locale are read.
+A table maps each text to its parts and to the end of each unit. A part is written as a number with and without leading zeros,
+or as a name. Pure: the moment is an argument; the process's zone and locale are read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 _MOST_SECONDS: Final = 30
-"""Handlers that took longer are judged by so many moments of their run, and not by their seconds."""
+"""Longer runs of handlers are judged by so many moments of the run, and without their seconds."""
 _TELLING: Final = frozenset(
     {
         "minute", "minute of day", "hour", "hour of twelve", "half day", "day", "day of year", "weekday", "month",
         "month name", "year",
     }
 )  # fmt: skip
-"""Parts that are looked for in other zones."""
+"""Parts that are searched in other zones."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL: Final = _EPOCH.toordinal()
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -61,12 +61,12 @@ def near_zones() -> tuple[int, ...]:
 
 
 def near_table(started_ms: int, now_ms: int) -> Table:
-    """The parts of every second of a request, in UTC and in the process's zone."""
+    """Return the parts of every second of a request, in UTC and in the process's zone."""
     return _near(started_ms // 1000, now_ms // 1000, near_zones())
 
 
 def world_table(started_ms: int, now_ms: int) -> Table:
-    """The parts from the minute on of the request's first and last minute, in every other zone that is in use."""
+    """Return the parts from the minute on of the request's first and last minute, in every other zone in use."""
     return _world(started_ms // 60_000, now_ms // 60_000, near_zones())
 
 
@@ -96,7 +96,7 @@ def _table(parts: Iterable[tuple[str, Part]]) -> Table:
 
 
 def _parts(second: int, zone_s: int) -> Iterator[tuple[str, Part]]:
-    """All parts of one second, each with its text."""
+    """Iterate over all parts of one second, each with its text."""
     at_s = second + zone_s
     at = _EPOCH + timedelta(seconds=at_s)
     for name, value, width, unit_s in (
@@ -117,7 +117,7 @@ def _parts(second: int, zone_s: int) -> Iterator[tuple[str, Part]]:
 
 @lru_cache(maxsize=128)
 def _of_day(day: date) -> tuple[tuple[str, str, int, int], ...]:
-    """Parts from the day on: text, name, width, end in seconds of the zone."""
+    """Return the parts from the day on: text, name, width, end in seconds of the zone."""
     weekday, year, month = day.weekday(), day.year, day.month
     quarter = (month - 1) // 3
     day_end = _start_s(day) + _DAY_S
@@ -153,7 +153,7 @@ def _of_day(day: date) -> tuple[tuple[str, str, int, int], ...]:
 
 
 def _words(day: date, layout: str) -> list[str]:
-    """Names in the process's locale."""
+    """Return names in the process's locale."""
     return day.strftime(layout).casefold().replace(".", "").split()
 
 

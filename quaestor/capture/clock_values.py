@@ -1,4 +1,4 @@
-"""Clock values: values of a query that may have been computed from the time of the request, and how long they stay the same.
+"""Clock values: values of a query that may have been computed from the time of the request, and how long they stay valid.
 
 | form in a query | read as |
 |---|---|
@@ -8,25 +8,25 @@
 | `2026-11-22T14:30[:00[.123]][Z|+01:00]`, `2026-11-22T14`, also with a blank | the instant; without a zone, in any |
 | `2026-11-22`, `2026/11/22`, `20261122` (number or text), `2026-11` | the day that it begins with, in any zone |
 | `14:30`, `14:30:07[.123]` | the time of day, in any zone |
-| number of 10,000 to 1e9 | so many minutes, 5, 10, 15, 30 minutes, hours or days since the epoch: this slot or one near it |
+| number of 10,000 to 1e9 | minutes, 5, 10, 15, 30 minutes, hours or days since the epoch: this slot or one near it |
 
-*Relative*: not of whole minutes, and a moment of the request was a round amount away: whole seconds if the value has a fraction
-of one and the request took no longer than 100 ms, otherwise multiples of 60 or of 100 s; or it is closer than the window. Such a
-value is over at once. A constant is taken for one by chance in 2 % of the requests of 20 ms, one of whole seconds in 3 to 6 %:
-that answer is not stored, the next one is.
+*Relative*: not of whole minutes, and a moment of the request is a round amount away. For a value with a fraction of a second, in
+a request of up to 100 ms, whole seconds are round; otherwise multiples of 60 or of 100 s are. Values closer than the window count
+too. Such a value is over at once. By chance this holds for a constant in 2 % of the requests of 20 ms. For a constant of whole
+seconds it holds in 3 to 6 %. That answer is not stored, the next one is.
 
-*Floored*: of whole minutes, at most 400 days away. Such a value stays until its unit ends: the largest of 1, 5, 10, 15, 30
-minutes and an hour that divides it, or the day if it is midnight; or a smaller unit, if the request's time, floored to that, is a
-round amount away (up to 6 hours, or 8, 12, 18, and whole days). In every fifth second it is over at once if it is closer than the
-window: so many seconds before now may be a whole minute by chance. Every constant of this kind is taken for one: that costs it a
-shorter life. The unit is that in which the request *began*: if it ended while the handler ran, the value is over at once. A day
-ends where its zone says: an aware datetime's own; else UTC and the process' own; of text, which may be anybody's, where the next
-one begins in the world.
+*Floored*: of whole minutes, at most 400 days away. Such a value stays valid until its unit ends. The unit is the largest of 1, 5,
+10, 15, 30 minutes and an hour that divides it, or the day if it is midnight. A smaller unit counts if the request's time, floored
+to that unit, is a round amount away. Up to 6 hours, or 8, 12, 18, and whole days are round. In every fifth second it is
+over at once if it is closer than the window. By chance that many seconds before now may be a whole minute. Every constant
+of this form counts as floored, which only shortens its life. The unit is the one in which the request *began*. If it ended while
+the handler ran, the value is over at once. A day ends by its zone. That is an aware datetime's own, else UTC and the process's
+own. A text may be of any zone, so its day ends where the next day begins first in the world.
 
-*Constant*: all others, and what the request itself names in its path or query, because that is keyed.
+*Constant*: all other values, and values in the request's own path or query, because they are keyed.
 
-Not told by a value: amounts like 77 s or 7 s when only whole seconds are left, or 7 minutes when only hours are; days that begin
-at odd hours. Numbers of an hour, a weekday, a month are sought by `clock_coincidences`. Pure: no clock.
+Not recognised by a value: amounts like 77 s or 7 s when only whole seconds remain, or 7 minutes when only hours remain; days that
+begin at odd hours. `clock_coincidences` searches numbers of an hour, a weekday, a month. Pure: no clock.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 86_400_000
 MOST_AWAY_MS: Final = 400 * DAY_MS
-"""Floored values farther from now than this are taken for constants."""
+"""Floored values farther from now than this count as constants."""
 _RELATIVE_AWAY_MS: Final = 800 * DAY_MS
 _SHORT_MS: Final = 100
-"""Requests that took no longer are told by any whole second."""
+"""For requests up to this length any whole second counts as round."""
 _SLACK_MS: Final = 1
 _ROUND_MS: Final = (60_000, 100_000)
 _ROUND_SECONDS_MS: Final = 5_000
-"""Fractions of a minute that somebody may have subtracted are multiples of this."""
+"""Fractions of a minute that a handler may have subtracted are multiples of this."""
 _UNITS: Final = (
     (MINUTE_MS, 5 * MINUTE_MS),
     (5 * MINUTE_MS, 15 * MINUTE_MS),
@@ -60,9 +60,9 @@ _UNITS: Final = (
 )
 """Units, finest first, with the amounts that are round beside them."""
 _ROUND_HOURS: Final = frozenset({*range(7), 8, 12, 18})
-"""Beside whole days."""
+"""Round numbers of hours, besides whole days."""
 _ROUND_AWAY_MS: Final = 6 * HOUR_MS
-"""Other amounts are at most this."""
+"""Upper bound of other round amounts."""
 WORLD_MS: Final = (
     0,
     *(hours * HOUR_MS for hours in range(-12, 15) if hours),
@@ -72,24 +72,24 @@ WORLD_MS: Final = (
 _SLOTS: Final = tuple(unit for unit, _ in _UNITS)
 _LEAST_SLOT: Final = 10_000
 _EPOCHS: Final = ((10**9, 1), (10**12, 10**3), (10**15, 10**6), (10**18, 10**9))
-"""Sizes of numbers that count from the epoch, with how many there are in a second."""
+"""Sizes of numbers that count from the epoch, each with the units in a second."""
 _ORDINAL: Final = 719_163
 """`date.toordinal()` of the epoch."""
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)(?:\2(\d\d))?")
 _BREAKS: Final = re.compile(r'[/?&=,;{}\[\]"]')
-"""What stands around the values of a URL, and of JSON in one."""
+"""Characters around the values of a URL, and of JSON in one."""
 _TIME_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,3})\d*)?)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Form(Enum):
-    """Kind of time that a value names."""
+    """Kind of time that a value stands for."""
 
     INSTANT = auto()
     DATE = auto()
-    """A day as text: of whose zone, nobody knows."""
+    """A day as text, of an unknown zone."""
     TIME_OF_DAY = auto()
     SLOT = auto()
     """A number that counts units since the epoch, or is no time at all."""
@@ -97,11 +97,10 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClockValue:
-    """A value that may stem from the clock.
+    """A value that may be computed from the clock.
 
-    at_ms: the instant, since the epoch, as if it were UTC where no zone is known; the time of day, since midnight; the number of
-        a slot.
-    offsets_ms: those that its zone may have from UTC, the likeliest first; empty: UTC or the process' own.
+    at_ms: the instant, since the epoch, as UTC where no zone is known; the time of day, since midnight; the number of a slot.
+    offsets_ms: offsets from UTC that its zone may have, the likeliest first; empty: UTC or the process's own.
     zoned: the zone is the value's own, and at_ms the true instant.
     """
 
@@ -112,7 +111,7 @@ class ClockValue:
 
 
 def of_datetime(value: datetime) -> ClockValue:
-    """The value of a datetime, in whole milliseconds."""
+    """Return the clock value of a datetime, in whole milliseconds."""
     offset = value.utcoffset()
     aware = value if offset is not None else value.replace(tzinfo=UTC)
     at_ms = (aware - _EPOCH) // _MILLISECOND
@@ -126,7 +125,7 @@ def of_datetime(value: datetime) -> ClockValue:
 
 
 def of_number(value: float) -> ClockValue | None:
-    """The value of a number, if it has the size of one."""
+    """Return the clock value of a number; None if it has another size."""
     for least, in_a_second in _EPOCHS:
         if least < value < 10 * least:
             exact = value * 1000 // in_a_second if isinstance(value, int) else value * 1000 / in_a_second
@@ -137,7 +136,7 @@ def of_number(value: float) -> ClockValue | None:
 
 
 def of_text(value: str) -> ClockValue | None:
-    """The value of a string, if it is written like one."""
+    """Return the clock value of a string; None if it has another form."""
     if not 5 <= len(value) <= 40 or not value[0].isascii() or not value[0].isdigit():
         return None
     found = _TIME_OF_DAY.fullmatch(value)
@@ -169,8 +168,8 @@ def _of_date(value: str) -> ClockValue | None:
 
 
 def named(text: str) -> frozenset[int]:
-    """The instants, times of day and numbers that a request names in its path and query, also within JSON: what is equal is the
-    client's."""
+    """Return the instants, times of day and numbers in a request's path and query, also within JSON. Equal values in a query are
+    the client's."""
     pieces = {*_BREAKS.split(text), *_BREAKS.split(unquote_plus(text))}
     values = (of_text(piece.strip(" :")) for piece in pieces)
     return frozenset(value.at_ms for value in values if value is not None)
@@ -185,11 +184,11 @@ def valid_until_ms(
     local_ms: tuple[int, ...] = (0,),
     asked: frozenset[int] = frozenset(),
 ) -> int | None:
-    """The moment until which a value stays what it is, if it stems from the clock; None: for ever. Not after now_ms: it is over.
+    """Return the moment until which a value stays valid, if it follows the clock; None: for ever. Up to now_ms: it is over.
 
     started_ms, now_ms: the request's.
-    window_ms: instants finer than a minute that are closer to the request are taken for now.
-    local_ms: offsets of the process' zone from UTC, in winter and in summer.
+    window_ms: instants finer than a minute that are closer to the request count as now.
+    local_ms: offsets of the process's zone from UTC, in winter and in summer.
     asked: see `named`.
     """
     if value.at_ms in asked or (value.zoned and value.at_ms + value.offsets_ms[0] in asked):
@@ -206,14 +205,14 @@ def valid_until_ms(
         return None
     second_ms = started_ms // 1000 * 1000
     if second_ms % MINUTE_MS == 0 and _is_round(second_ms - value.at_ms, MINUTE_MS, value):
-        return started_ms  # it may as well be so long before this very second
+        return started_ms  # the value may as well be a fixed amount before this very second
     if away_ms <= window_ms and (value.at_ms - second_ms) % _ROUND_SECONDS_MS <= now_ms // 1000 * 1000 - second_ms:
-        return started_ms  # or 30 seconds before it, where that happens to be a whole minute
+        return started_ms  # or 30 seconds before it, which is a whole minute by chance
     return _unit_end(value, started_ms, local_ms)
 
 
 def _away(value: ClockValue, started_ms: int, now_ms: int, local_ms: tuple[int, ...]) -> int:
-    """How far the value is from the request, in the nearest of the zones that it may be of."""
+    """Return the distance of the value from the request, in the nearest zone that it may belong to."""
     offsets = {0} if value.zoned else {0, *local_ms}
     if value.form is Form.TIME_OF_DAY:
         past = [(now_ms + offset - value.at_ms) % DAY_MS for offset in offsets]
@@ -222,7 +221,7 @@ def _away(value: ClockValue, started_ms: int, now_ms: int, local_ms: tuple[int, 
 
 
 def _relative(at_ms: int, started_ms: int, now_ms: int) -> bool:
-    """Whether some moment of the request was a round amount away."""
+    """Whether some moment of the request is a round amount away from the value."""
     whole_seconds = at_ms % 1000 == 0
     if whole_seconds:
         first, last = started_ms // 1000 * 1000, -(-now_ms // 1000) * 1000
@@ -233,7 +232,7 @@ def _relative(at_ms: int, started_ms: int, now_ms: int) -> bool:
 
 
 def _unit_end(value: ClockValue, started_ms: int, local_ms: tuple[int, ...]) -> int:
-    """The end of the unit that a value of whole minutes was floored to."""
+    """Return the end of the unit that a value of whole minutes was floored to."""
     at_ms, offsets = value.at_ms, value.offsets_ms or (0, *local_ms)
     day = value.form is Form.INSTANT and (at_ms + (offsets[0] if value.zoned else 0)) % DAY_MS == 0
     units = [(unit_ms, round_ms) for unit_ms, round_ms in _UNITS if at_ms % unit_ms == 0]
@@ -246,7 +245,7 @@ def _unit_end(value: ClockValue, started_ms: int, local_ms: tuple[int, ...]) -> 
 
 
 def _is_round(amount_ms: int, round_ms: int, value: ClockValue) -> bool:
-    """Whether somebody may have subtracted this amount; in any zone, if the value may be of any."""
+    """Whether a handler may have subtracted this amount; in any zone, if the value's zone is unknown."""
     if value.form is Form.TIME_OF_DAY or (value.offsets_ms and not value.zoned):
         return amount_ms % round_ms == 0
     hours, rest_ms = divmod(abs(amount_ms), HOUR_MS)
@@ -260,7 +259,7 @@ def _next_day(started_ms: int, offset_ms: int) -> int:
 
 
 def _slot_end(number: int, started_ms: int, local_ms: tuple[int, ...]) -> int | None:
-    """The end of the slot that the number counts, if it is this one, its neighbour, or that of an hour, day or week ago."""
+    """Return the end of a counted slot, if it is this one, a neighbour, or that of an hour, day or week ago."""
     for unit_ms in _SLOTS:
         slot = started_ms // unit_ms
         if abs((slot - number) * unit_ms) in (0, unit_ms, HOUR_MS, DAY_MS, 7 * DAY_MS):

@@ -1,4 +1,4 @@
-"""Commands understood: a command document becomes a Query, or the reasons not to cache what it read. Pure: no clock, no I/O.
+"""Interpretation of commands: a command document becomes a Query, or the reasons not to cache its result. Pure: no clock, no I/O.
 
 https://www.mongodb.com/docs/manual/reference/command/
 """
@@ -23,7 +23,7 @@ HARMLESS = frozenset(
         "committransaction",
     }
 )  # fmt: skip
-"""Commands whose reply says nothing about the data (lower case: mongod accepts several spellings)."""
+"""Commands whose reply contains no data (lower case: mongod accepts several spellings)."""
 
 WRITES = frozenset(
     {
@@ -41,16 +41,16 @@ _ENVELOPE = frozenset(
         "apiVersion", "apiStrict", "apiDeprecationErrors", "comment", "maxTimeMS", "collation", "hint",
     }
 )  # fmt: skip
-"""Options of every read command. Those that change its result are looked at in _common()."""
+"""Options of every read command. _common() evaluates the ones that change its result."""
 
 _GOVERNING = frozenset({"autocommit", "readConcern", "hint"})
 _BY_INDEX = ("min", "max", "returnKey", "showRecordId")
 _ENDLESS = ("tailable", "awaitData", "oplogReplay", "allowPartialResults")
 _HOLDING_CONSTANTS = ("filter", "pipeline", "let", "projection", "distinct_key")
 _FIRST_BATCH = 101
-"""Records of a first batch whose size nobody names."""
+"""Records of a first batch without a declared size."""
 _RARE = frozenset({*_BY_INDEX, *_ENDLESS})
-"""Options that most commands do not have: looked for all at once."""
+"""Options that most commands do not have: tested all at once."""
 
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "find": _ENVELOPE
@@ -70,12 +70,12 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
 class Understood:
     """A command's read.
 
-    query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` says why).
+    query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` gives the cause).
     reasons: non-empty if a response that used this must not be cached.
-    instants: every point in time that the query names, in ms since the epoch.
-    clock_values: every value in it that may stem from the clock.
+    instants: every point in time in the query, in ms since the epoch.
+    clock_values: every value in it that may follow the clock.
     constants: its leaves, which may hold parts of the present time.
-    keeps_records: the reply's documents are records, or what became of them one by one, with their whole `_id`.
+    keeps_records: the reply's documents are records with their whole `_id`, each perhaps with changed fields.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
     """
@@ -94,19 +94,19 @@ _NOTHING = Understood()
 
 
 def unknown_uuids() -> int | None:
-    """UuidRepresentation of a caller that cannot tell how the client encodes native UUIDs."""
+    """Return None: this caller does not know how the client encodes native UUIDs."""
     return None
 
 
 def understand(
     name: str, command: Mapping[str, Any], database: str, uuid_representation: UuidRepresentation = unknown_uuids
 ) -> Understood:
-    """The read of a command as a driver's listener is given it. Keeps no reference into `command`. O(size).
+    """Return the read of a command as a driver's listener receives it. Keeps no reference into `command`. O(size).
 
     name: of the command, in any spelling that mongod accepts.
-    uuid_representation: asked only if the command holds a native UUID.
+    uuid_representation: called only if the command holds a native UUID.
 
-    Everything that is not known to be harmless ends as UNREADABLE: uncertain means fresh.
+    Every command that is not known to be harmless becomes UNREADABLE: uncertain means fresh.
     """
     kind = name.lower()
     read = _READS.get(kind)
@@ -120,7 +120,7 @@ def understand(
 
 
 def _is_natural(hint: Any) -> bool:
-    """Whether a hint asks for the records as they are stored, so that no index leaves any out."""
+    """Whether a hint asks for the records in stored order, so that no index leaves any out."""
     return isinstance(hint, Mapping) and list(hint) == ["$natural"]
 
 
@@ -129,7 +129,7 @@ def _refused(reason: Uncacheable, detail: str) -> Understood:
 
 
 class _Reader:
-    """Reads one command's fields; collects reasons, instants and grounds for widening on the way."""
+    """Reader of one command's fields, which collects reasons, instants and grounds for widening on the way."""
 
     __slots__ = ("collection", "command", "database", "findings", "kind", "namespace", "uuids", "widened")
 
@@ -154,7 +154,7 @@ class _Reader:
         return snapshot(value, self.findings, self.uuids)
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """A sub-document, copied; None if absent or empty."""
+        """Return a sub-document, copied; None if absent or empty."""
         if name not in self.command:
             return None
         value = self.command[name]
@@ -181,7 +181,7 @@ class _Reader:
             self.refuse(Uncacheable.UNREADABLE, f"option {option} of {self.kind}")
 
     def understood(self, operation: Operation, *, keeps_records: bool = False, **fields: Any) -> Understood:
-        """The result. If something could not be copied faithfully, only the dependency on the collection is kept."""
+        """Return the result. If a part could not be copied faithfully, only the dependency on the collection is kept."""
         findings = self.findings
         looked_at = {name: fields.get(name) for name in _HOLDING_CONSTANTS}
         if findings.opaque is not None:
@@ -231,7 +231,7 @@ def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) 
 
 
 def _most(reader: _Reader) -> int:
-    """The number of records at which a find ends: the first batch of one that has no other is its limit too."""
+    """Return the number of records at which a find ends: its only batch limits it too."""
     limit = reader.number("limit")
     if not reader.command.get("singleBatch"):
         return limit

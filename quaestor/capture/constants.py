@@ -1,4 +1,4 @@
-"""Constants of a query: the leaves that a handler may have computed, with the places where they stand."""
+"""Constants of a query: leaves that a handler may have computed, with their places."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bson.decimal128 import Decimal128
 from bson.regex import Regex
 
 MOST_CONSTANTS: Final = 500
-"""Constants of one query that are looked at."""
+"""Constants of one query that are examined."""
 MOST_CHARACTERS: Final = 1_000
-"""Characters of a constant that are looked at."""
+"""Characters of a constant that are examined."""
 _LEFT_OUT: Final = frozenset({"$limit", "$skip", "$sort", "$slice", "$meta"})
 _PROJECTION: Final = ("projection",)
 _LARGEST: Final = 10**19
@@ -44,7 +44,7 @@ class Constant(NamedTuple):
 
 
 def constants_of(namespace: str, **fields: Any) -> tuple[Constant, ...]:
-    """The constants of a query's filter, pipeline, let and projection; names of fields and collections with digits among them.
+    """Return the constants of a query's filter, pipeline, let and projection, and names of fields and collections with digits.
 
     O(size), at most MOST_CONSTANTS.
     """
@@ -93,7 +93,7 @@ def _note(place: tuple[str, ...], written: tuple[str, Kind] | None, found: list[
 
 
 def _without_flags(item: Any) -> Any:
-    """A projection's expressions: 0 and 1 say whether a field is shown."""
+    """Return a projection's expressions, without the flags 0 and 1 that show or hide a field."""
     if isinstance(item, Mapping):
         return {name: how for name, how in item.items() if not _flag(how)}
     return None if _flag(item) else item
@@ -104,7 +104,7 @@ def _flag(value: Any) -> bool:
 
 
 def _written(value: Any) -> tuple[str, Kind] | None:
-    """The text and the kind of a leaf; None for what holds no parts of a time."""
+    """Return the text and the kind of a leaf; None for a leaf that cannot hold parts of a time."""
     kind = type(value)
     if kind is int:
         return (str(abs(value)), Kind.NUMBER) if -_LARGEST < value < _LARGEST else None
@@ -130,7 +130,7 @@ def _written(value: Any) -> tuple[str, Kind] | None:
 
 
 def _number(value: float | Decimal) -> tuple[str, Kind] | None:
-    if not -_LARGEST < value < _LARGEST:  # nor what is no number
+    if not -_LARGEST < value < _LARGEST:  # also false for NaN
         return None
     whole = int(value)
     return (str(abs(whole)), Kind.NUMBER) if whole == value else (str(abs(value)), Kind.TEXT)

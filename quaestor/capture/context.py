@@ -1,8 +1,8 @@
-"""The recording of the request that code runs for, found through a context variable.
+"""The recording of the request that the running code belongs to, found through a context variable.
 
-The variable holds a slot, not the recorder: a task that outlives the request (the driver's own background tasks inherit the
-context of whoever used the client first) then keeps a slot alive and not the request's documents. The log of writes stays in the
-slot: whoever writes in the context of a request after its answer is noticed.
+The variable holds a slot, not the recorder. A task that outlives the request then keeps a slot alive, not the request's
+documents; the driver's own background tasks, for example, inherit the context of the client's first user. The log of writes stays
+in the slot, so that a write in the context of a request after its answer is noticed.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _recorders: dict[int, Recorder] = {}
 
 
 def current() -> Recorder | None:
-    """The recorder of the request that this code runs for, or None."""
+    """Return the recorder of the request that this code runs for, or None."""
     return _slot.get().recorder
 
 
 def heard() -> tuple[Recorder | None, WriteLog | None]:
-    """The recorder of the request that this code runs for, and the log of writes of the request, also after its answer."""
+    """Return the recorder of the request that this code runs for, and the request's log of writes, also after its answer."""
     slot = _slot.get()
     return slot.recorder, slot.writes
 
 
 def heard_by(capture: object) -> tuple[Recorder | None, WriteLog | None]:
-    """The recorder, if it is to be told by this capture and not by that of another Quaestor in this process, and the log of
-    writes of the request that this code runs for; or None for each."""
+    """Return the recorder and the log of writes of the request that this code runs for; or None for each. The recorder is
+    None also if the capture of another Quaestor in this process feeds it."""
     slot = _slot.get()
     recorder = slot.recorder
     if recorder is not None and recorder.capture is not capture and recorder.capture is not None:
@@ -54,10 +54,10 @@ def heard_by(capture: object) -> tuple[Recorder | None, WriteLog | None]:
 
 
 def possible_recordings() -> Iterable[Recorder]:
-    """The recordings that a read in the calling thread may belong to although its context leads to none.
+    """Return the recordings that a read in the calling thread may belong to although its context leads to none.
 
-    `loop.run_in_executor` and bare threads do not hand over the context, so a read there may be of any request under way.
-    Empty for the main thread, for threads that run an event loop, for anyio's workers (they are handed a context) and
+    `loop.run_in_executor` and bare threads do not hand over the context, so a read there may belong to any request under way.
+    Empty for the main thread, for threads that run an event loop, for anyio's workers (they receive a context) and
     inside not_recording(). O(1) while nothing is recorded.
     """
     if not _recorders or _slot.get() is not _NO_REQUEST:
@@ -88,8 +88,8 @@ def not_recording() -> Iterator[None]:
 
 @contextmanager
 def logging_writes() -> Iterator[WriteLog]:
-    """Log what is written in this context, in the tasks it starts and in the threads it hands its context to; reads are recorded
-    nowhere, as in not_recording()."""
+    """Log writes in this context, in the tasks it starts and in the threads it hands its context to. Reads are not recorded, as
+    in not_recording()."""
     slot = _Slot(None, WriteLog())
     assert slot.writes is not None
     token = _slot.set(slot)
@@ -104,7 +104,7 @@ def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
     Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
-    thread that was not handed any context (`loop.run_in_executor`) makes every recording under way uncacheable.
+    thread that received no context (`loop.run_in_executor`) makes every recording under way uncacheable.
     After the block no read is recorded any more, not even of tasks that the block started. Their writes are still logged.
 
     clock_window_ms, capture: see Recorder.
@@ -113,7 +113,7 @@ def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object
 
 
 class Recording:
-    """The block of one recording: a class, because every miss would pay for a generator."""
+    """The block of one recording; a class, because every miss would pay for a generator."""
 
     __slots__ = ("_recorder", "_slot", "_token")
 
@@ -125,7 +125,7 @@ class Recording:
         recorder = self._recorder
         outer = _slot.get().recorder
         if outer is not None:
-            # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
+            # The inner recording may end in a cached answer, whose reads the outer one does not see.
             outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
         self._slot = _Slot(recorder, recorder.writes)
         self._token = _slot.set(self._slot)
@@ -133,7 +133,7 @@ class Recording:
         return recorder
 
     def left_behind(self) -> LeftBehind:
-        """Work that still runs in the context of the block. Called once, after the block, on its event loop."""
+        """Return the work that still runs in the context of the block. Called once, after the block, on its event loop."""
         assert self._slot is not None, "the block has not begun, or was asked before"
         slot, self._slot = self._slot, None
         return LeftBehind(slot, _slot, _NOT_RECORDED)

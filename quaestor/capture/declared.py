@@ -1,23 +1,25 @@
-"""Declared reads: queries that somebody tells instead of running them on a captured client, as an origin behind the proxy does.
+"""Declared reads: queries that an origin, for example one behind the proxy, reports instead of running them on a captured client.
 
 A declaration is a JSON array (MongoDB Extended JSON) of objects:
 
     {"collection": "flights", "filter": {"origin": "JFK"}, "sort": {"scheduled": 1}, "limit": 20}
 
-    collection      required; with its database before a dot, or with "database" beside it
-    database        of the collection, if it is not the default
-    filter          as in find; {} if absent
-    sort            as in find: an object, or fields like "scheduled,-_id"
-    skip, limit, projection, collation, let     as in find
-    pipeline        instead of filter to projection: as in aggregate
-    count           true: only the number of matches is used
-    distinct        a field name: only its distinct values are used
-    operationTime   a timestamp: of the reply, as drivers tell it
-    secondary       true: read on a secondary; then operationTime is required, because nothing else says how old the data was
+    | field | meaning |
+    |---|---|
+    | collection | required; with its database before a dot, or with "database" beside it |
+    | database | of the collection, if it is not the default |
+    | filter | as in find; {} if absent |
+    | sort | as in find: an object, or fields like "scheduled,-_id" |
+    | skip, limit, projection, collation, let | as in find |
+    | pipeline | instead of filter to projection: as in aggregate |
+    | count | true: only the number of matches is used |
+    | distinct | a field name: only its distinct values are used |
+    | operationTime | a timestamp: of the reply, as drivers report it |
+    | secondary | true: read on a secondary; then operationTime is required, because nothing else dates the data |
 
-or, for what no query says, of a tag to invalidate by: `{"tag": "prices"}`.
+or, for a dependency that is no query, of a tag to invalidate by: `{"tag": "prices"}`.
 
-A query goes the same way as a command that was listened to, so it means exactly the same.
+A declared query is treated like a captured command, so it has exactly the same meaning.
 """
 
 from __future__ import annotations
@@ -40,19 +42,19 @@ from quaestor.planning.plan import plan_query
 from quaestor.tags import valid_tag
 
 MAX_BYTES = 32 * 1024
-"""Of a declaration's text."""
+"""Longest text of a declaration."""
 MAX_QUERIES = 64
-"""In one declaration, tags among them."""
+"""Most queries and tags in one declaration."""
 MAX_DEPTH = 40
-"""Levels of nested arrays and objects."""
+"""Deepest nesting of arrays and objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredRead:
     """One query of a declaration.
 
-    understood: what the same query as a command reads.
-    read_at: the reply's operationTime, if it was told.
+    understood: the read of the same query as a command.
+    read_at: the reply's operationTime, if it was declared.
     primary: it was read on the primary.
     """
 
@@ -74,8 +76,8 @@ def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
 
     database: of collections that are named without one.
 
-    Raises MalformedQueryError, saying which query and what is wrong, for what is no declaration, for what mongod would
-    refuse, and beyond MAX_BYTES, MAX_QUERIES or MAX_DEPTH. O(size).
+    Raises MalformedQueryError, with the query and the fault, for a text that is no declaration and for a query that mongod
+    refuses. Also beyond MAX_BYTES, MAX_QUERIES or MAX_DEPTH. O(size).
     """
     if len(text) > MAX_BYTES:
         raise MalformedQueryError(f"a declaration has at most {MAX_BYTES} bytes, not {len(text)}")
@@ -119,9 +121,9 @@ def record(
 ) -> None:
     """Add a declaration to the recording of the answer that depends on it.
 
-    since: the watermark taken before whoever declared was asked: all writes up to it were visible to the reads.
-    duration_ms: how long whoever declared took to answer.
-    controls: what its tags and its URL are invalidated by (see `quaestor.tags`).
+    since: the watermark taken before the declaring origin was called: all writes up to it were visible to the reads.
+    duration_ms: how long the origin took to answer.
+    controls: the reads by which its tags and its URL are invalidated (see `quaestor.tags`).
     """
     for declared in declaration.reads:
         for reason in declared.understood.reasons:
@@ -169,7 +171,7 @@ def _declared(item: Any, default: str | None) -> DeclaredRead:
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
-    """Breadth first, because depth is what is in question."""
+    """Whether a value is nested too deeply. Breadth first, because depth-first recursion might overflow the stack."""
     layer = [value]
     for _ in range(levels):
         layer = [

@@ -12,11 +12,11 @@ _FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "di
 
 
 def command_of(item: Any, default: str | None) -> tuple[str, dict[str, Any], str]:
-    """Name of the command, the command as a driver would send it, and its database.
+    """Return the name of the command, the command as a driver would send it, and its database.
 
     default: database of a collection that is named without one; None if there is none.
 
-    Raises MalformedQueryError for what is no such object.
+    Raises MalformedQueryError for an object of another form.
     """
     if not isinstance(item, dict):
         raise MalformedQueryError(f'it is an object like {{"collection": "flights"}}, not {shown(item)}')
@@ -61,7 +61,7 @@ def _command(item: Mapping[str, Any], collection: str) -> tuple[str, dict[str, A
     window = {name: _number(item, name) for name in ("skip", "limit") if name in item}
     if flag(item, "count"):
         _only(item, "count", {"filter", "skip", "limit"})
-        # As a driver's count_documents: an empty filter is counted too, and not read off the collection's metadata.
+        # Like a driver's count_documents: with an empty filter too the records are counted, not the collection's metadata.
         return "aggregate", {"aggregate": collection, "pipeline": _counting(condition, window), **command}
     command |= {"find": collection, "filter": condition, **window}
     if "sort" in item:
@@ -106,7 +106,7 @@ def _sort(given: Any) -> dict[str, Any]:
 
 
 def flag(item: Mapping[str, Any], name: str) -> bool:
-    """A field that is true or false, or absent: false. Raises MalformedQueryError for any other."""
+    """Return a field that is true or false; false if it is absent. Raises MalformedQueryError for any other value."""
     value = item.get(name, False)
     if not isinstance(value, bool):
         raise MalformedQueryError(f"{name} is true or false, not {shown(value)}")
@@ -114,5 +114,5 @@ def flag(item: Mapping[str, Any], name: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, cut short."""
+    """Return a value for a message, cut short."""
     return repr(value)[:80]

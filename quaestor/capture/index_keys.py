@@ -1,8 +1,8 @@
-"""Keys of indexes, for reads whose order is left to the database. By them it may order what a query finds.
+"""Keys of indexes, for reads whose order is left to the database: it may order the result by any of them.
 
-Listed when a namespace is read like that for the first time, and again and again after that. Change events of MongoDB 6.0 tell
-that an index came or went, and end what it may order. But what is read just after the event may still be planned with the keys
-before it. So the listing reports the new keys, and what was planned with others is given up. Before 6.0 it tells of the index.
+The keys are listed when a namespace has its first such read, and repeatedly after that. Change events of MongoDB 6.0 report that
+an index came or went, and end the affected reads. But a read just after the event may still be planned with the old keys.
+Therefore the listing reports the new keys, and reads with others are given up. Before 6.0 the listing alone reports the index.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pymongo.errors import OperationFailure, PyMongoError
 from quaestor.planning.index_order import ANY_FIELD, UNKNOWN
 
 MAX_FOLLOWED: Final = 1_000
-"""Namespaces whose indexes are followed; of others they are not known."""
+"""Namespaces whose indexes are followed; the keys of further ones are unknown."""
 _NO_COLLECTION: Final = 26
 
 Keys = tuple[tuple[str, ...], ...]
 
 
 class IndexKeys:
-    """Keys of indexes by namespace, but for that on `_id`, at most a poll old. Thread-safe."""
+    """Keys of indexes by namespace, except the one on `_id`, at most a poll old. Thread-safe."""
 
     def __init__(self, client: MongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -33,15 +33,15 @@ class IndexKeys:
 
     @property
     def followed(self) -> int:
-        """The number of namespaces that every poll lists."""
+        """Number of namespaces that every poll lists."""
         return len(self._known)
 
     def known(self, namespace: str) -> Keys | None:
-        """The keys as last listed; None if they never were."""
+        """Return the last listed keys; None if they were never listed."""
         return self._known.get(namespace)
 
     def follow(self, namespace: str) -> Keys:
-        """List the keys now and in every poll from now on. Blocking; never raises: what cannot be listed is UNKNOWN."""
+        """List the keys now and in every poll from now on. Blocking; never raises: keys that cannot be listed are UNKNOWN."""
         keys = self._listed(namespace)
         with self._lock:
             if namespace not in self._known and len(self._known) >= MAX_FOLLOWED:
@@ -49,7 +49,7 @@ class IndexKeys:
             return self._known.setdefault(namespace, keys)
 
     def poll(self) -> Mapping[str, tuple[Keys, Keys]]:
-        """List again what is followed. Returns the namespaces whose keys changed, with those before and after.
+        """List the followed namespaces again. Returns those with changed keys, each with the keys before and after.
 
         Blocking; never raises.
         """
@@ -70,7 +70,7 @@ class IndexKeys:
             return () if error.code == _NO_COLLECTION else UNKNOWN
         except PyMongoError:
             return UNKNOWN
-        # One that is being built comes as {spec, buildUUID}. It finds nothing yet.
+        # An index under construction comes as {spec, buildUUID}, and is not used yet.
         ready = [index for index in listed if "buildUUID" not in index and not index.get("hidden")]
         keys = (tuple(map(str, index["key"])) for index in ready)
         return tuple(
@@ -78,7 +78,7 @@ class IndexKeys:
         )
 
     def _listing(self, database: str, name: str) -> list[dict[str, Any]]:
-        """The indexes, those that are being built marked, unless the client's Stable API or the server knows no such option."""
+        """Return the indexes, with unfinished ones marked, unless the client's Stable API or the server lacks that option."""
         try:
             reply = self._client[database].command("listIndexes", name, includeBuildUUIDs=True)
         except OperationFailure as error:

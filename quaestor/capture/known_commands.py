@@ -1,4 +1,4 @@
-"""Cache of commands that were understood lately: a handler sends the same ones again and again."""
+"""Cache of interpreted commands: a handler sends the same ones again and again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from quaestor.capture.snapshot import UuidRepresentation
 
 _MAX_COMMANDS: Final = 1_000
 _MAX_BYTES: Final = 1_024
-"""Bytes of a command that is remembered."""
+"""Longest command that is remembered, in bytes."""
 _OF_THE_CALL: Final = frozenset({"lsid", "$clusterTime"})
-"""What every call says anew, and understand() takes no notice of."""
+"""Fields that differ in every call, and that understand() ignores."""
 
 
 class KnownCommands:
-    """Cache of understand(), by what the server is sent. Thread-safe.
+    """Cache of understand(), by the bytes that the server receives. Thread-safe.
 
-    Not remembered is whatever is not the same each time, or is not told by its bytes alone: what names a point in time (BSON
-    keeps less of it than Python has), what must not be cached, and values that only the client's own codec can write, native
-    UUIDs among them.
+    A command is not remembered if it may differ next time, or if its bytes do not determine its meaning. Not remembered are
+    commands with a point in time (BSON is coarser than Python), and commands that must not be cached. The same holds for values
+    that only the client's own codec can write, native UUIDs among them.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Work that a request leaves behind: tasks and threads that still run in its context after its handler has returned.
 
-A context is a strong reference to the slot of its recording. Once the slot is gone, nothing can write in the name of the request
-any more. Tasks of the driver inherit the context of whoever used the client first, and belong to no request: they are detached.
+A context is a strong reference to the slot of its recording. Once the slot is gone, no write can happen in the name of the
+request any more. Tasks of the driver inherit the context of the client's first user, and belong to no request: they are detached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HANDED_BACK_S: Final = 0.005
 class LeftBehind:
     """Work that one recording has left behind. Use from the event loop that ran the request.
 
-    slot: of the recording; nobody else but contexts may refer to it.
+    slot: of the recording; only contexts may refer to it.
     variable: the context variable that holds slots.
     nobody: the slot of a context that belongs to no request.
     """
@@ -36,13 +36,13 @@ class LeftBehind:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left that could act in the context of the request."""
+        """Whether no code can act in the context of the request any more."""
         return self._slot() is None
 
     async def tasks(self) -> list[asyncio.Task[Any]]:
-        """Tasks that the request has begun and that still run; [] at once if nothing of the request is left.
+        """Return tasks that the request has begun and that still run; [] at once if nothing of the request is left.
 
-        Waits a moment for threads that are about to hand the context back.
+        Waits a moment for threads that are about to release the context.
         """
         if self.over:
             return []
@@ -60,20 +60,20 @@ class LeftBehind:
             if context is None or context.get(self._variable) is not self._slot():
                 continue
             if _of_driver(task):
-                with suppress(RuntimeError):  # it runs at this moment
+                with suppress(RuntimeError):  # the task is running at this moment
                     context.run(self._variable.set, self._nobody)
             elif task is not asyncio.current_task():
                 spawned.append(task)
         return spawned
 
     def _collected(self, _: object) -> None:
-        """Called in the thread that has dropped the last reference."""
+        """Report that the slot is gone. Called in the thread that has dropped the last reference."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._gone.set)
 
 
 def _context_of(task: asyncio.Task[Any]) -> Context | None:
-    asked = getattr(task, "get_context", None)  # from Python 3.12 on
+    asked = getattr(task, "get_context", None)  # since Python 3.12
     if asked is not None:
         context: Context = asked()
         return context

@@ -1,7 +1,7 @@
 """The pymongo listener: feeds every command of a recorded request to its recorder.
 
-pymongo calls a command listener in the very context (task, thread) that runs the operation, synchronously, for MongoClient
-as for AsyncMongoClient, so the context variable leads to the right recorder. Nothing here raises, and a command outside
+pymongo calls a command listener synchronously in the very context (task, thread) of the operation. MongoClient and
+AsyncMongoClient both do, so the context variable leads to the right recorder. Nothing here raises, and a command outside
 a recorded request costs one look at a context variable.
 """
 
@@ -45,18 +45,18 @@ from quaestor.query.encoding import RAW
 _NEVER_WRITES = frozenset({"find", "getMore", "count", "distinct"})
 _MAX_FRAMES = 40
 _MOST_COMPARED = 1_000
-"""Views."""
+"""Views whose results are digested, at most."""
 _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
-"""Types of `_id` that are immutable and that every codec encodes alike."""
+"""Types of `_id` that are immutable and encoded alike by every codec."""
 
 
 class Capture(CommandListener, ServerHeartbeatListener):
     """Listener for every client whose reads may be cached: `AsyncMongoClient(url, event_listeners=[capture])`.
 
-    Thread-safe. Listens to heartbeats too: they tell which address is a primary, which a command alone does not
-    when its read preference leaves the choice open or the client is connected directly; and that a client has appeared.
+    Thread-safe. Listens to heartbeats too: they report which address is a primary, and that a client has appeared. A command
+    alone does not show the primary when its read preference leaves the choice open or the client is connected directly.
 
-    clients: those that carry it.
+    clients: clients with this capture.
     unreported: writes that no change event reports.
     """
 
@@ -69,7 +69,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
         notice_uncaptured()
 
     def watcher(self) -> Watcher:
-        """A listener for the client that watches the writes: reads from any other cluster are then refused."""
+        """Return a listener for the client that watches the writes. With it, reads from any other cluster are refused."""
         return Watcher(self._topology)
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
@@ -123,12 +123,12 @@ class Capture(CommandListener, ServerHeartbeatListener):
             recorder.failed(_request(event))
 
     def _log_write(self, writes: WriteLog, event: CommandStartedEvent) -> None:
-        """Writes in another cluster than the one watched are nobody's to wait for."""
+        """Log a write, unless it is in another cluster than the watched one: no answer waits for that."""
         try:
             if is_write(event) and not self._topology.is_in_another_cluster(event.connection_id):
                 writes.started(event)
         except Exception:
-            return  # a command that nobody understands is none that is known to write
+            return  # a command that cannot be interpreted is not known to write
 
     def _started(self, recorder: Recorder, name: str, event: CommandStartedEvent) -> None:
         if name == "getMore":
@@ -155,17 +155,17 @@ class Capture(CommandListener, ServerHeartbeatListener):
         )
 
     def compare(self, views: Iterable[str]) -> None:
-        """Take digests of what is read of these from now on: they have turned out to be views whose results may be compared."""
+        """Digest the reads of these namespaces from now on: they are views whose results may be compared."""
         self._compared.update(islice(views, max(0, _MOST_COMPARED - len(self._compared))))
 
     def _digest(self, query: Query) -> ResultDigest | None:
-        """Digest of a result that may be compared with a later one; None: it is not."""
+        """Return a digest of a result that may be compared with a later one; None: it may not."""
         wanted = may_be_compared(query) or (query.namespace in self._compared and query.widened is None)
         return ResultDigest(query) if wanted and loses_nothing(_codec_options()) else None
 
 
 def _started_without_recorder(event: CommandStartedEvent) -> None:
-    """A command outside every recorded request; or one inside, in a thread that does not know of it."""
+    """Refuse the recordings that a command without a recorder may belong to: its thread may lack a request's context."""
     for recorder in possible_recordings():
         if event.command_name in READING:
             recorder.refuse(
@@ -178,7 +178,7 @@ def _started_without_recorder(event: CommandStartedEvent) -> None:
 def _get_more(recorder: Recorder, event: CommandStartedEvent) -> None:
     cursor_id = int(event.command["getMore"])
     if event.request_id == 0:
-        # An exhaust cursor streams batches without asking; their replies cannot be told apart.
+        # An exhaust cursor streams batches without requests; their replies cannot be assigned to reads.
         recorder.refuse(Uncacheable.UNREADABLE, "an exhaust cursor")
     elif not recorder.get_more(_request(event), _cursor(event, cursor_id)):
         recorder.refuse(Uncacheable.UNREADABLE, "a cursor that was opened outside this request")
@@ -232,10 +232,10 @@ def _version(operation_time: Any) -> Version:
 
 
 def _ids(batch: Sequence[Any]) -> list[Any] | None:
-    """The `_id` of each record, as copies that the handler cannot change any more. This is done for every record that is read,
-    so nothing is made of the ordinary ones but a list.
+    """Return the `_id` of each record, as copies that the handler cannot change any more. This runs for every record that is
+    read, so the usual types are not copied.
 
-    None if one has none or one that cannot be written as BSON again (a type of the client's own), or for raw bytes.
+    None for raw bytes, and if a record has no `_id` or one that cannot be written as BSON again (a client's own type).
     """
     if batch and isinstance(batch[0], RawBSONDocument):
         return _unusual_ids(batch)
@@ -250,7 +250,7 @@ def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
     ids: list[Any] = []
     for document in batch:
         if isinstance(document, RawBSONDocument):
-            # Its own codec options may not know a value of the record, or turn the _id into what ours cannot encode.
+            # Its own codec options may not know a value of the record, or decode the _id to a type that ours cannot encode.
             document = RawBSONDocument(document.raw, RAW)
         elif not isinstance(document, Mapping):
             return None
@@ -265,7 +265,7 @@ def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
 
 
 def _deciding(query: Query, document: Any) -> Any:
-    """Of the last record in an order by its fields, these: the rest need not be copied. Others as they are."""
+    """Return the sorting fields of the last record in a sorted find: the rest need not be copied. Other records as they are."""
     if query.operation is not Operation.FIND or not query.sort or type(document) is not dict:
         return document
     if not all(isinstance(direction, int) for _, direction in query.sort):
@@ -275,7 +275,7 @@ def _deciding(query: Query, document: Any) -> Any:
 
 
 def _record(document: Any) -> Document | None:
-    """A copy that the handler cannot change; None if it cannot be written as BSON again."""
+    """Return a copy that the handler cannot change; None if it cannot be written as BSON again."""
     if isinstance(document, RawBSONDocument):
         return RawBSONDocument(document.raw, RAW)
     findings = Findings()
@@ -284,17 +284,17 @@ def _record(document: Any) -> Document | None:
 
 
 def _uuid_representation() -> int | None:
-    """How the command being run encodes native UUIDs; None if the driver's frames do not tell."""
+    """Return how the running command encodes native UUIDs; None if the driver's frames do not show it."""
     options = _codec_options()
     return None if options is None else int(options.uuid_representation)
 
 
 def _codec_options() -> CodecOptions[Any] | None:
-    """The codec options of the command being run; None if the driver's frames do not tell.
+    """Return the codec options of the running command; None if the driver's frames do not show them.
 
-    The event does not carry the codec options of its operation, and a collection may have other ones than its client.
-    The driver's own frames, below this one on the stack, hold them: only commands and `_id`s with a native UUID, and results that
-    may be compared later, pay for the search, and a driver that keeps them elsewhere makes us widen.
+    The event does not carry the codec options of its operation, and a collection may have other options than its client. The
+    driver's own frames, below this one on the stack, hold them. Only commands and `_id`s with a native UUID, and results that
+    may be compared later, pay for the search. A driver that keeps the options elsewhere makes us widen.
     """
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):

@@ -1,4 +1,4 @@
-"""Errors of commands that list collections and indexes, as sentences with the remedy that fits."""
+"""Errors of commands that list collections and indexes, as messages with the fitting remedy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _REFUSED: Final = frozenset({13, 18})
 
 
 def listing_error(what: str, error: PyMongoError, *, privilege: str) -> DatabaseError:
-    """The error for what could not be listed.
+    """Return the error for a failed listing.
 
-    what: could not be done, and what follows, for people.
-    privilege: that the command needs; named where mongod refuses the user.
+    what: the failed action and its consequence, for people.
+    privilege: needed by the command; named where mongod refuses the user.
     """
     if isinstance(error, ConnectionFailure):
         reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]

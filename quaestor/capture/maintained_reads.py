@@ -1,6 +1,6 @@
-"""Maintained reads: what was taken from a result that the grid keeps up to date, noted as the query that it stands for.
+"""Maintained reads: reads from a result that the grid keeps up to date, noted as the query that the result belongs to.
 
-Such a result contains every write up to a version, and perhaps newer ones: just what is known of a reply with that operationTime.
+Such a result contains every write up to a version, and perhaps newer ones. A reply with that operationTime has the same property.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def note_maintained(
 ) -> None:
     """Note a find, without a projection, that was answered from its maintained result.
 
-    documents: the whole records, in order; nobody changes them again.
+    documents: the whole records, in order, never changed again.
     version: every write up to it is contained.
     duration_ms: how long it took.
     """

@@ -1,7 +1,7 @@
-"""Pre- and post-images of the collections that answers depend on, turned on where the user may (setting `pre_images`).
+"""Pre- and post-images of the collections that answers depend on, enabled where the user may (setting `pre_images`).
 
-Without them MongoDB's change streams do not say what a record was like, and more is invalidated than has changed. Turning them on
-changes no record and no result; from then on the server keeps images of each write, which costs it room and time.
+Without them MongoDB's change streams lack the earlier state of a record, and more is invalidated than has changed. Enabling them
+changes no record and no result. From then on the server keeps images of each write, which costs room and time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quaestor.query import aggregation
 
 _PATIENCE_S: Final = 10.0
 _LOOK_AGAIN_MS: Final = 600_000
-"""A collection may be dropped and made anew, without images."""
+"""A collection may be dropped and created again, without images."""
 _TRY_AGAIN_MS: Final = 60_000
 _MOST_COLLECTIONS: Final = 10_000
 _MOST_NAMED: Final = 64
@@ -35,9 +35,9 @@ _NAMESPACE_NOT_FOUND: Final = 26
 
 
 class PreImages:
-    """Images of the collections that are wanted, turned on in the background. No request waits for it, or fails by it.
+    """Images of the wanted collections, enabled in the background. No request waits for it, or fails by it.
 
-    ignored: a namespace that needs none.
+    ignored: a namespace that needs no images.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock, *, ignored: str) -> None:
@@ -54,12 +54,12 @@ class PreImages:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Reasons why images could not be turned on, by namespace; of the first few."""
+        """Reasons why images could not be enabled, by namespace; of the first few."""
         with self._lock:
             return dict(list(self._refused.items())[:_MOST_NAMED])
 
     def want(self, namespaces: Iterable[str]) -> None:
-        """Have the images of these collections turned on. No I/O; from any thread."""
+        """Have the images of these collections enabled. No I/O; from any thread."""
         now_ms = self._clock()
         new = {name for name in namespaces if self._settled.get(name, 0) <= now_ms and name != self._ignored}
         if not new or self._loop is None:
@@ -70,7 +70,7 @@ class PreImages:
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def run(self, client: MongoClient[dict[str, Any]], catalog: Catalog) -> None:
-        """Turn on what is wanted, until cancelled."""
+        """Enable wanted images until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             while True:
@@ -93,7 +93,7 @@ class PreImages:
                 self._settle(namespace, _LOOK_AGAIN_MS if there else _TRY_AGAIN_MS)
 
     def _turn_on_one(self, client: MongoClient[dict[str, Any]], catalog: Catalog, namespace: str) -> bool:
-        """Returns whether the collection is there. Raises PyMongoError, DatabaseError."""
+        """Enable the images of one collection; return whether it exists. Raises PyMongoError, DatabaseError."""
         definition = catalog.definition(namespace)
         if definition.images or definition.kind is not Kind.COLLECTION:
             return True
@@ -116,7 +116,7 @@ class PreImages:
                 self._told = False
 
     def _refuse(self, namespace: str, error: PyMongoError | DatabaseError) -> None:
-        """Once in the log, however many collections it concerns; each by name in the status."""
+        """Note a refusal: one log entry for any number of collections, and each by name in the status."""
         why = str(error).partition(", full error")[0]
         self._settle(namespace, _TRY_AGAIN_MS)
         with self._lock:
@@ -128,7 +128,7 @@ class PreImages:
 
 
 class ImagesResolver:
-    """Resolver of namespaces that has the images turned on of what is about to be registered."""
+    """Resolver of namespaces that also enables the images of the collections about to be registered."""
 
     def __init__(self, catalog: Catalog, images: PreImages) -> None:
         self._catalog = catalog

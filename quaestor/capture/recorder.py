@@ -1,4 +1,4 @@
-"""The record of one request's reads so far, and of what forbids to cache its response."""
+"""The record of one request's reads so far, and of the reasons not to cache its response."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DEFAULT_CLOCK_WINDOW_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything a request read, in the order it asked, or why its response must not be cached.
+    """The reads of a request, in order, or the reasons why its response must not be cached.
 
-    reads: of collections, views and whatever else a command can name.
+    reads: of collections, views and any other namespace that a command can name.
     reasons: why not to cache, each once.
-    valid_until_ms: when it is over without any write, because a value in a query was floored to a unit of the clock or holds
-        a part of the present time; None: never.
+    valid_until_ms: when it is over without any write; None: never. A value in a query was then floored to a unit of the clock, or
+        holds a part of the present time.
 
     Cacheable exactly if `reasons` is empty; a Recorder adds NO_READS, so that "nothing known" is a reason as well.
     """
@@ -45,8 +45,8 @@ class ConstantsOfRun:
     """Context in which the constants of a handler's run are judged.
 
     seen: the memory of the process.
-    route: what ran.
-    asked: what the request says.
+    route: of the request.
+    asked: the request's own text.
     """
 
     seen: SeenConstants
@@ -59,16 +59,16 @@ class ReadInProgress:
     """One captured command, from its start to the last getMore of its cursor.
 
     understood: the command.
-    operation_id: the driver's, the same for a retry; None if it is not known.
+    operation_id: the driver's, the same for a retry; None if it is unknown.
     primary: it went to a primary.
-    ids: grows with the replies; None once it is known that the records cannot be told by them.
+    ids: grows with the replies; None once it is known that ids do not identify the records.
     last: the newest record, if it matters.
     read_at: the newest operationTime of the replies, 0 before the first.
     cursor: the server's open cursor, 0 when the result has been read to its end.
     duration_ms: of all commands that were answered.
     unanswered: commands under way.
-    failed: a command failed, and no retry has taken its place.
-    digest: of what was read so far; None: it is not wanted.
+    failed: a command failed, and no retry has replaced it.
+    digest: of the result so far; None: not wanted.
     """
 
     understood: Understood
@@ -84,7 +84,7 @@ class ReadInProgress:
     digest: ResultDigest | None = None
 
     def captured(self) -> CapturedRead:
-        """The read as far as it went; without its records unless all of them are known."""
+        """Return the read as far as it went; without its records unless all of them are known."""
         assert self.understood.query is not None
         complete = self.ids is not None and not self.cursor
         return CapturedRead(
@@ -100,11 +100,11 @@ class ReadInProgress:
 
 @dataclass(slots=True)
 class Recorder:
-    """Recorder of the commands of one request. May be fed from several threads at once.
+    """Recorder of the commands of one request. Several threads may feed it at once.
 
     clock_window_ms: a point in time in a query, finer than a minute, that is closer to the request than this counts as "now".
-    capture: the one whose clients are listened to; None: any.
-    writes: what the request has written.
+    capture: only its clients are recorded; None: clients of any capture.
+    writes: log of the request's writes.
     """
 
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
@@ -121,26 +121,26 @@ class Recorder:
 
     @property
     def reading(self) -> bool:
-        """Whether anything was read so far."""
+        """Whether there was any read so far."""
         return bool(self._reads)
 
     def refuse(self, reason: Uncacheable, detail: str) -> None:
-        """Note why the response must not be cached. Later reads do not change that."""
+        """Note a reason not to cache the response. Later reads do not change that."""
         if self._closed:
             return
         self._reasons[Reason(reason, detail)] = None
 
     def sent(self, event: CommandStartedEvent) -> None:
-        """Note that a command was sent, by whatever client: it must be claimed before anything else happens in its thread."""
+        """Note a command of any client. The capture must claim it before anything else happens in its thread."""
         if not self._closed:
             self._unclaimed[id(event)] = event
 
     def claim(self, event: CommandStartedEvent) -> None:
-        """Note that the client that sends this command is known."""
+        """Note that the command's client is captured."""
         self._unclaimed.pop(id(event), None)
 
     def begin(self, request: Any, read: ReadInProgress) -> None:
-        """Note that a read was sent; a retry takes the place of the attempt that failed.
+        """Note that a read was sent; a retry replaces the failed attempt.
 
         request: identifies its reply.
         """
@@ -177,9 +177,9 @@ class Recorder:
         """Note that a reply arrived.
 
         read_at: its operationTime; 0 if it has none.
-        ids: of the records in this batch; None if they cannot be told. Nobody changes them again.
-        last: the last of them, if it matters. Nobody changes it again.
-        cursor: what get_more() will be asked for.
+        ids: of the records in this batch, never changed again; None if they are unknown.
+        last: the last of them, if it matters, never changed again.
+        cursor: the key for get_more().
         cursor_id: 0 if the result ends here.
         """
         with self._lock:
@@ -211,11 +211,11 @@ class Recorder:
                     self._failed[read.operation_id] = read
 
     def read_of(self, request: Any) -> ReadInProgress | None:
-        """The read that a reply to `request` belongs to."""
+        """Return the read that a reply to `request` belongs to."""
         return self._by_request.get(request)
 
     def close(self) -> None:
-        """Stop recording: nothing that is read from now on matters, and an export may stream for hours."""
+        """Stop recording: later reads do not matter, and an export may stream for hours."""
         with self._lock:
             self._closed = True
             self._reads, self._failed, self._by_request, self._by_cursor, self._unclaimed = [], {}, {}, {}, {}
@@ -223,11 +223,11 @@ class Recorder:
     def outcome(
         self, now_ms: int, *, started_ms: int | None = None, asked: str = "", constants: ConstantsOfRun | None = None
     ) -> Outcome:
-        """Everything known at this moment (ms since the epoch). Reads still under way count as failed.
+        """Return everything known at this moment (ms since the epoch). Reads still under way count as failed.
 
-        started_ms: when the request began; now_ms, if nobody knows.
-        asked: path and query of the request, as far as they are keyed: times that it names are its own.
-        constants: where constants are looked up that may hold parts of the present time; None: nowhere.
+        started_ms: when the request began; None: now_ms.
+        asked: path and query of the request, as far as they are keyed: times in them are the request's own.
+        constants: memory of constants that may hold parts of the present time; None: they are not examined.
         """
         started_ms = now_ms if started_ms is None else started_ms
         with self._lock:
@@ -258,7 +258,7 @@ class Recorder:
     def _ends_ms(
         self, understood: Understood, constants: ConstantsOfRun | None, started_ms: int, now_ms: int, asked: str
     ) -> Iterator[int]:
-        """The moments at which a read is over without any write."""
+        """Iterate over the moments at which a read is over without any write."""
         yield from ends_ms(
             understood.clock_values, started_ms=started_ms, now_ms=now_ms, window_ms=self.clock_window_ms, asked=asked
         )
@@ -271,7 +271,7 @@ class Recorder:
 def ends_ms(
     values: Iterable[ClockValue], *, started_ms: int, now_ms: int, window_ms: int, asked: str = ""
 ) -> Iterator[int]:
-    """The moments at which values of a query are over that may stem from the clock; not after now_ms: at once.
+    """Iterate over the moments at which values that may follow the clock are over. Up to now_ms: at once.
 
     started_ms, now_ms: the request's.
     window_ms: see Recorder.clock_window_ms.

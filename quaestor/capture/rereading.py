@@ -1,4 +1,4 @@
-"""Reading of a captured query once more, by a client of our own: its result as a digest, and when it was read."""
+"""Repetition of a captured query by a client of our own: the result's digest, and its time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ONE_BATCH: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """One more reading of a query.
+    """One repetition of a query.
 
     digest: see CapturedRead; None: the result is too large.
     read_at: see CapturedRead.
-    duration_ms: how long it took, the way there and back included.
+    duration_ms: how long it took, including the network.
     """
 
     digest: bytes | None
@@ -33,9 +33,9 @@ class Reread:
 
 
 class Rereader:
-    """Reader on the primary, as handlers read there. Blocking; used from several threads.
+    """Reader on the primary, where handlers read too. Blocking; used from several threads.
 
-    client: stays its owner's.
+    client: closed by its owner.
     timeout_ms: of each reading.
     """
 
@@ -50,7 +50,7 @@ class Rereader:
         digest = ResultDigest(query)
         try:
             with pymongo.timeout(self._timeout_ms / 1000):
-                # A command takes the driver's default options unless it is given the client's.
+                # A command uses the driver's default options unless it receives the client's.
                 reply = self._client[database].command(
                     _command(query, collection), codec_options=self._client.codec_options
                 )

@@ -1,7 +1,7 @@
-"""Digests of results, as they were read: whoever reads the same result again finds the same digest.
+"""Digests of results: reading the same result again gives the same digest.
 
-A digest is of everything that is returned, in order, as BSON. It is no checksum but a cryptographic hash, because what is stored
-may come from anybody, and two results with one digest would be taken for one.
+A digest covers everything that is returned, in order, as BSON. The hash is cryptographic, not a checksum: records may come
+from strangers, and two results with one digest would count as equal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from quaestor.query.aggregation import projects
 from quaestor.query.encoding import OPTIONS
 
 MOST_BYTES: Final = 1024 * 1024
-"""Of a result that is worth it; reading a larger one again costs more than it is likely to save."""
+"""Largest result that is digested; reading a larger one again costs more than it is likely to save."""
 _PLAIN: Final = TypeRegistry()
 _BYTES: Final = 16
 
 
 class ResultDigest:
-    """Digest of one result, fed batch by batch. A result that is too large has none, nor has a value that BSON alone cannot say.
+    """Digest of one result, fed batch by batch. A result that is too large, or holds a value outside BSON, has none.
 
-    query: a number is counted by whatever command, and the values of a distinct have no order. A view and its collection share no
-        digest: an index may show other values of the collection.
+    query: a count has the same digest from any command, and the values of a distinct are sorted. A view and its collection have
+        different digests: an index may show other values of the collection.
     """
 
     __slots__ = ("_hash", "_left", "_operation")
@@ -40,7 +40,7 @@ class ResultDigest:
         self._left = MOST_BYTES
 
     def add(self, reply: Mapping[str, Any]) -> None:
-        """Take in one reply of the server. O(its size)."""
+        """Add one reply of the server. O(its size)."""
         if self._left < 0:
             return
         try:
@@ -50,11 +50,11 @@ class ResultDigest:
                 if self._left < 0:
                     return
                 self._hash.update(raw)
-        except Exception:  # a type of the client's own: whatever its codec raises
+        except Exception:  # any error of the client's own codec
             self._left = -1
 
     def value(self) -> bytes | None:
-        """The digest of all that was added; None if there is none."""
+        """Return the digest of all that was added; None if there is none."""
         return None if self._left < 0 else self._hash.digest()
 
 
@@ -80,7 +80,7 @@ def _content(reply: Mapping[str, Any], operation: Operation) -> Iterable[Any]:
 
 
 def may_be_compared(query: Query) -> bool:
-    """Whether the result of a query may be read again, to be compared.
+    """Whether the result of a query may be read again for comparison.
 
     True if more writes are likely to count than change it, and all options of the query are known. Such finds skip records, show
     some of many in no order, or hide the `_id`. Their reply leaves open which record a write adds or removes. A filter that names
@@ -102,6 +102,6 @@ def sorts(query: Query) -> bool:
 
 
 def loses_nothing(options: CodecOptions[Any] | None) -> bool:
-    """Whether a client with these options shows what the database said; None: they are not known. One with decoders of its own
-    may show two different values as one."""
+    """Whether a client with these options decodes distinct values to distinct ones; None: unknown options. Custom decoders may
+    map two different values to one."""
     return options is not None and options.type_registry == _PLAIN

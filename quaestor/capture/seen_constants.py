@@ -1,7 +1,7 @@
-"""Memory of constants: what each of them may still be, the clock or a literal.
+"""Memory of constants: for each one, whether it may still follow the clock, or is a literal.
 
 A constant is searched for parts of the present time when it is first seen. Each coincidence bounds the answer's life by the
-end of its unit. At each later sight only those coincidences remain that hold again. Without any, the constant is a literal and is
+end of its unit. At each later sight only the coincidences remain that hold again. Without any, the constant is a literal and is
 not searched again.
 """
 
@@ -20,11 +20,11 @@ MOST_REMEMBERED: Final = 20_000
 _TOKENS: Final = re.compile(r"[^\W_]+")
 _PIECES: Final = re.compile(r"[0-9]+|[^\W\d_]+")
 _LEAST_CONTAINED: Final = 4
-"""Characters of a text that is the request's wherever it stands in it; a shorter one has to be a token."""
+"""Characters of a text that belongs to the request wherever it occurs there; a shorter one has to be a token."""
 
 
 class _Possible(NamedTuple):
-    """What a constant may be.
+    """The remaining hypotheses about a constant.
 
     names: coincidences that have held at every sight.
     until_ms: when the first of them ends.
@@ -52,11 +52,11 @@ class SeenConstants:
     def ends_ms(
         self, route: Hashable, constants: Iterable[Constant], *, started_ms: int, now_ms: int, asked: AskedText
     ) -> Iterator[int]:
-        """The moments at which constants are over that may hold parts of the present time; not after now_ms: at once.
+        """Iterate over the moments at which constants that may hold parts of the present time are over. Up to now_ms: at once.
 
-        route: what ran the query: the same constant elsewhere is another.
+        route: of the query: the same constant on another route is a different one.
         started_ms, now_ms: the request's.
-        asked: what the request itself says is no hidden input.
+        asked: the request's own text, which is no hidden input.
         """
         possible = self._possible
         for constant in constants if self.searching else ():
@@ -97,7 +97,7 @@ class AskedText:
 
     @property
     def text(self) -> str:
-        """All of it, also without its percent-encoding, in lower case."""
+        """The whole text, also without its percent-encoding, in lower case."""
         if self._text is None:
             joined = " ".join(self._parts)
             self._text = (f"{joined} {unquote_plus(joined)}" if "%" in joined or "+" in joined else joined).casefold()

@@ -1,8 +1,9 @@
-"""Copies of BSON values that nobody else can change, and findings of what the copying came across.
+"""Immutable copies of BSON values, and findings about their content.
 
-The driver hands its listeners the very dicts that the handler holds. A handler may go on using them (add a clause to the
-filter and query again, turn `_id` into a string), so whatever outlives the call has to be copied. The copy is plain
-(dict, list) and means the same to every codec: what only the client's own codec options could encode is converted or reported.
+The driver passes its listeners the very dicts that the handler holds. A handler may go on using them: add a clause to the
+filter and query again, or turn `_id` into a string. Everything that outlives the call therefore has to be copied. The copy is
+plain (dict, list) and has the same meaning for every codec. Values that only the client's own codec options could encode are
+converted or reported.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from quaestor.capture.clock_values import ClockValue, Form, of_datetime, of_numb
 from quaestor.model import Reason, Uncacheable
 
 UuidRepresentation = Callable[[], int | None]
-"""Which of bson's UUID representations the command at hand is encoded with; None if that cannot be told."""
+"""Returns which of bson's UUID representations the running command uses; None if unknown."""
 
 OPERATORS: Mapping[str, tuple[Uncacheable, str]] = {
     "$where": (Uncacheable.SERVER_SIDE_SCRIPT, "$where runs arbitrary code"),
@@ -43,7 +44,7 @@ OPERATORS: Mapping[str, tuple[Uncacheable, str]] = {
 VARIABLES: Mapping[str, tuple[Uncacheable, str]] = {
     "$$NOW": (Uncacheable.CLOCK, "$$NOW is the time of the read"),
     "$$CLUSTER_TIME": (Uncacheable.CLOCK, "$$CLUSTER_TIME is the time of the read"),
-    "$$USER_ROLES": (Uncacheable.UNREADABLE, "$$USER_ROLES depends on who asks"),
+    "$$USER_ROLES": (Uncacheable.UNREADABLE, "$$USER_ROLES depends on the user of the request"),
 }
 """Variables that no write can invalidate. https://www.mongodb.com/docs/manual/reference/aggregation-variables/"""
 
@@ -52,21 +53,20 @@ _IMMUTABLE = (
 )  # fmt: skip
 _NEVER_A_TIME = (decimal.Decimal, Enum, set, frozenset)
 _NO_RECORD = bytes(8)
-"""The end of an ObjectId that `from_datetime` made; a record's own ends otherwise."""
+"""The end of an ObjectId from `from_datetime`; a record's own ends differently."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
 class Findings:
-    """Findings of a copy: what in the value bears on caching the response that used it.
+    """Findings of a copy: properties of the value that matter for caching the response.
 
     reasons: why a response that used the value must not be cached.
-    moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601
-        strings and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges
-        them.
-    clock_values: every value that may stem from the clock, for the same.
-    opaque: a value was met that only the client's codec can encode: the copy is not what mongod sees; says which.
+    moments: every point in time in the value, to be judged with the time of the request: datetimes, and moments in ms since
+        the epoch. The latter come from Timestamps, ISO 8601 strings and numbers of the size of epoch seconds or milliseconds.
+    clock_values: every value that may follow the clock, judged in the same way.
+    opaque: description of a value that only the client's codec can encode: the copy differs from mongod's view.
     """
 
     reasons: list[Reason] = field(default_factory=list)
@@ -75,12 +75,12 @@ class Findings:
     opaque: str | None = None
 
     def instants(self) -> tuple[int, ...]:
-        """The moments in ms since the epoch."""
+        """Return the moments in ms since the epoch."""
         return tuple(moment if isinstance(moment, int) else _epoch_ms(moment) for moment in self.moments)
 
 
 def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
-    """A deep copy of a BSON value, in plain dicts and lists; O(size). Never raises on odd values: it reports them."""
+    """Return a deep copy of a BSON value, in plain dicts and lists; O(size). Never raises on odd values: it reports them."""
     kind = type(value)
     if kind is str:
         _string(value, findings)
@@ -150,7 +150,7 @@ def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentatio
 
 
 def _opaque(value: Any, findings: Findings) -> None:
-    """Encoded by a codec of the client's own. It could become a date close to now, unless its type rules that out."""
+    """Report a value of the client's own codec. The value may become a date close to now, unless its type rules that out."""
     name = type(value).__qualname__
     findings.opaque = f"a value of type {name}, which only the client's own codec encodes"
     if not isinstance(value, _NEVER_A_TIME):
@@ -179,11 +179,11 @@ def _string(value: str, findings: Findings) -> None:
 
 
 def _datetime(value: datetime.datetime, findings: Findings) -> datetime.datetime:
-    """Naive UTC in milliseconds, as BSON stores it."""
+    """Return naive UTC in milliseconds, as BSON stores it."""
     findings.moments.append(value)
     findings.clock_values.append(of_datetime(value))
     if value.microsecond % 1000:
-        # BSON keeps milliseconds, so this did not come out of the database: somebody looked at a clock and computed.
+        # BSON keeps milliseconds, so this value did not come from the database: it was computed from a clock.
         findings.reasons.append(
             Reason(
                 Uncacheable.CLOCK, f"{value.isoformat()} is finer than the database's milliseconds: computed from now"
@@ -212,6 +212,6 @@ def _iso_string(value: str, findings: Findings) -> None:
 
 
 def _epoch_ms(moment: datetime.datetime) -> int:
-    """Naive datetimes are UTC, as the driver takes them."""
+    """Return ms since the epoch; naive datetimes are UTC, as the driver takes them."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
     return (aware - _EPOCH) // _MILLISECOND

@@ -1,9 +1,9 @@
-"""Definitions of text indexes, for reads whose filter holds `$text`. What such a read finds is said by them alone.
+"""Definitions of text indexes, for reads whose filter holds `$text`. The definition alone determines the result of such a read.
 
-mongod 6.0 reports in its change stream when a text index comes, goes or is hidden (`change_events.py`). So a definition that
-is listed *after* the read was answered is safe: had it changed in between, the event would be newer than the
-registration's `since`, and replaying it would invalidate. Older servers report nothing: there a definition has to be known
-before the read, is listed again and again, and changes are reported, as those of views are.
+mongod 6.0 reports in its change stream when a text index comes, goes or is hidden (`change_events.py`). A definition that
+is therefore safe if it is listed *after* the read was answered. Had it changed in between, the event would be newer than the
+registration's `since`, and replaying it would invalidate. Older servers report nothing. There a definition has to be known
+before the read; it is listed repeatedly, and its changes are reported like those of views.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=D
 
 
 class TextIndexes:
-    """Definitions of text indexes: looked up, and those remembered that have to be looked up again. Thread-safe."""
+    """Definitions of text indexes: current look-ups, and remembered definitions that are listed repeatedly. Thread-safe."""
 
     def __init__(self, client: MongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class TextIndexes:
         self._lock = threading.Lock()
 
     def now(self, namespace: str) -> Document | None:
-        """The definition at this moment, reduced to what decides a search; None if there is no text index. Blocking.
+        """Return the definition at this moment, reduced to its deciding parts; None if there is no text index. Blocking.
 
         Raises DatabaseError.
         """
@@ -49,7 +49,7 @@ class TextIndexes:
         return next(found, None)
 
     def follow(self, namespace: str) -> bool:
-        """Have `poll` look for changes of this one from now on. Blocking.
+        """Have `poll` look for changes of this namespace's index from now on. Blocking.
 
         Returns whether the definition was known before, so that a read answered before this call was made with it.
         Raises DatabaseError, also if too many are followed already.
@@ -68,13 +68,13 @@ class TextIndexes:
         return False
 
     def known(self, namespace: str) -> Document | None:
-        """The definition of one that is followed, as last listed."""
+        """Return the last listed definition of a followed namespace."""
         return self._known.get(namespace)
 
     def poll(self) -> frozenset[str]:
-        """List again what is followed. Returns the namespaces whose definition changed. Blocking; never raises.
+        """List the followed namespaces again. Returns those with a changed definition. Blocking; never raises.
 
-        What could not be listed counts as changed and is no longer known: nobody can say what became of it.
+        A definition that could not be listed counts as changed and is forgotten, because its state is unknown.
         """
         changed = set()
         for namespace in list(self._known):
@@ -93,7 +93,7 @@ class TextIndexes:
 
 
 def reduced(definition: Mapping[str, Any]) -> Document:
-    """A text index as `list_indexes` gives it, without its name and the options that decide nothing."""
+    """Return a text index from `list_indexes`, without its name and the options that decide nothing."""
     kept = {name: definition[name] for name in DEFINITION if name in definition}
     return kept | {"weights": dict(sorted(definition.get("weights", {}).items()))}
 

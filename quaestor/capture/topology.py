@@ -1,4 +1,4 @@
-"""Servers that captured clients talk to, as heartbeats report them: which is the primary, and of which cluster."""
+"""Servers of captured clients, as heartbeats report them: which is the primary, and which cluster each belongs to."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class _Server:
     """One server.
 
     writable: it is a primary, or a mongos.
-    names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not
-    say.
+    names: its address and those of its replica set, in the members' own spelling; None for a mongos, which does not
+        report them.
     """
 
     writable: bool
@@ -46,21 +46,21 @@ class Topology:
         self._distrusted: frozenset[Address] = frozenset()
 
     def heartbeat_succeeded(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
-        """Note how a server answered."""
+        """Note the answer of a server."""
         self._servers[address] = _Server(bool(hello.is_writable), _names(address, hello))
 
     def heartbeat_failed(self, address: Address) -> None:
-        """Note that a server did not answer: what it was is not known any more."""
+        """Note that a server did not answer: its role is unknown from now on."""
         self._servers.pop(address, None)
 
     def watch(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
-        """Note that this server belongs to the cluster whose writes are watched."""
+        """Note that this server belongs to the watched cluster."""
         names = _names(address, hello)
         if names is not None:
             self._watched = (self._watched or frozenset()) | names
 
     def distrust(self, addresses: Iterable[Address]) -> None:
-        """Note that these belong to another cluster than the one watched, as far as is known without having asked them."""
+        """Note that these seem to belong to another cluster than the watched one, before they have answered."""
         self._distrusted |= frozenset(addresses)
 
     def is_primary(self, address: Address) -> bool:
@@ -69,7 +69,8 @@ class Topology:
         return server is not None and server.writable
 
     def is_in_another_cluster(self, address: Address) -> bool:
-        """Whether this server certainly belongs to another cluster than the one watched, or is distrusted and has not told."""
+        """Whether this server certainly belongs to another cluster than the watched one, or is distrusted and has not
+        answered."""
         server = self._servers.get(address)
         names = None if server is None else server.names
         if names is None or self._watched is None:
@@ -78,8 +79,8 @@ class Topology:
 
 
 class Watcher(CommandListener, ServerHeartbeatListener):
-    """Listener of the client that watches the writes: tells the topology which cluster that is. Its commands are no business of
-    requests, also while one is recorded."""
+    """Listener of the client that watches the writes: it reports the watched cluster to the topology. Its commands do not belong
+    to requests, even while a request is recorded."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

@@ -1,10 +1,10 @@
 """Commands of every client: the uncaptured ones of a recorded request, and writes, also after the request was answered.
 
-pymongo gives every client that is made from now on the listeners registered for the whole process, before its own. One of them
-notes each command of a recorded request; the capture of the client that sends it claims it back at once, with the same event.
-What nobody claimed was sent by a client whose writes nobody tells of, perhaps, and whose reads nobody registered.
+Every client that pymongo makes from now on has the listeners registered for the whole process, before its own. One of them
+notes each command of a recorded request; the capture of the sending client claims it at once, with the same event.
+An unclaimed command comes from a client whose reads are not registered, and whose writes may go unnoticed.
 
-Not counted is what pymongo's automatic encryption asks a mongocryptd: that one holds no data, it marks what is to be encrypted.
+Requests of pymongo's automatic encryption to a mongocryptd do not count: it holds no data, and only marks the fields to encrypt.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _EveryCommand(CommandListener):
 
 
 def notice_uncaptured() -> None:
-    """Note the uncaptured commands of every client that is made after the first call, of which there need be only one."""
+    """Note the uncaptured commands of every client that is made after the first call. Further calls change nothing."""
     global _registered
     with _registering:
         if not _registered:

@@ -1,6 +1,6 @@
 """Writes of captured clients that no change event reports: `applyOps`, which `mongorestore --oplogReplay` and mongosync use too.
 
-mongod logs the operations of an `applyOps` as one entry, and change streams pass over that entry unless it is a transaction.
+mongod logs the operations of an `applyOps` as one entry, and change streams skip that entry unless it is a transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UnreportedWrites:
         self._report: Callable[[Namespaces], None] | None = None
 
     def follow(self, report: Callable[[Namespaces], None] | None) -> None:
-        """Have each `applyOps` reported when it has ended: the namespaces that it names. In whatever thread; None: no longer."""
+        """Report each `applyOps` when it has ended, with its namespaces, in any thread; None: stop reporting."""
         self._report = report
 
     def started(self, event: CommandStartedEvent) -> None:
@@ -38,14 +38,14 @@ class UnreportedWrites:
             namespaces = frozenset(_named(event.command, depth=0))
         except Exception:
             namespaces = frozenset()
-        # What nobody understands may write to anything; a database is the least that a command names.
+        # A command that cannot be interpreted may write to anything in its database.
         with self._lock:
             if len(self._pending) >= _MOST_PENDING:
                 self._pending.pop(next(iter(self._pending)))
             self._pending[event.connection_id, event.request_id] = namespaces or frozenset({f"{event.database_name}.*"})
 
     def ended(self, event: CommandSucceededEvent | CommandFailedEvent) -> None:
-        """Report a command that was noted, also if it failed: it may have applied some of its operations."""
+        """Report a noted command, even if it failed: it may have applied some of its operations."""
         with self._lock:
             namespaces = self._pending.pop((event.connection_id, event.request_id), None)
         report = self._report

@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Definition of one namespace, as listCollections gives it.
+    """Definition of one namespace, from listCollections.
 
     view_on: the namespace below a view.
     pipeline: the view's.
@@ -50,16 +50,16 @@ class Definition:
 
 
 Lookup = Callable[[str], Definition | None]
-"""The definition of a namespace; None for one that does not exist or has nothing special."""
+"""Returns the definition of a namespace; None for one that does not exist or has nothing special."""
 
 
 def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_reported: bool = True) -> Outcome:
-    """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
+    """Return the same reads on collections, with the collation that applies, and a widened read for every view in a pipeline.
 
-    Each view on the way adds a read that no record satisfies: its registration ends when the view is defined anew.
+    Each view on the way adds a read that no record satisfies: its registration ends when the view is redefined.
 
     lookup: the definition of a namespace.
-    capped_deletes_reported: whether the change stream reports what capped collections drop.
+    capped_deletes_reported: whether the change stream reports the records that capped collections drop.
 
     Reasons: a time-series collection below, a view whose pipeline no write can invalidate, or a capped collection whose
     records vanish without an event.
@@ -72,7 +72,7 @@ def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_rep
 
 
 def base_of(namespace: str, lookup: Lookup) -> str:
-    """The collection that a namespace stands for: the end of its chain of views."""
+    """Return the collection that a namespace stands for: the end of its chain of views."""
     return _follow(namespace, lookup).base
 
 
@@ -124,7 +124,7 @@ class _Resolver:
             self._foreign(source, read, named=True)
 
     def _foreign(self, namespace: str, read: CapturedRead, *, named: bool) -> None:
-        """A namespace that a pipeline reads besides its own.
+        """Add a namespace that a pipeline reads besides its own.
 
         named: by the query itself; if it is a collection, planning the query finds it too.
         """
@@ -186,9 +186,9 @@ def _with_collation(query: Query, definition: Definition | None) -> Query:
 
 
 def _onto(query: Query, chain: _Chain) -> Query:
-    """The query on the view as a query on the collection below it.
+    """Return the query on the view as a query on the collection below it.
 
-    Through a view that only filters, a record is a record: the conditions are joined. A count or a distinct stays one on a view
+    A view that only filters shows whole records: the conditions are joined. A count or a distinct keeps its operation on a view
     that also sorts and shows fields. Other queries become aggregates.
     """
     if query.operation in (Operation.COUNT, Operation.DISTINCT) and query.let is None:

@@ -1,7 +1,7 @@
-"""The log of what one request wrote, as far as it tells how new its newest write is.
+"""The log of one request's writes, as far as it shows the version of its newest write.
 
-A command counts when its reply says that something was changed: what changes nothing has no event in the change stream, and
-whoever waited for one would wait in vain. Writes of a transaction count when it is committed.
+A command counts when its reply reports a change. A command without a change has no event in the change stream, and a wait for one
+would be in vain. Writes of a transaction count when it is committed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _WRITING_STAGES: Final = frozenset({"$out", "$merge"})
 
 
 class WriteLog:
-    """Log of one request's writes. May be fed from several threads at once.
+    """Log of one request's writes. Several threads may feed it at once.
 
     version: the operationTime of the newest write that was acknowledged and changed something; 0: there was none.
-    undated: something was written that nobody has dated: unacknowledged, or by a server without operationTime.
-    attempted: a command that writes records was sent, by any client and to any cluster, whatever became of it.
+    undated: there was a write without a known time: unacknowledged, or by a server without operationTime.
+    attempted: a command that writes records was sent, by any client and to any cluster, whatever its outcome.
     on_attempt: called once, at the first attempt, in the thread that sends the command. Never raises.
     """
 
@@ -64,7 +64,7 @@ class WriteLog:
 
     @property
     def wrote(self) -> bool:
-        """Whether anything is known to have been written."""
+        """Whether any write is known to have happened."""
         return self.undated or self.version > 0
 
     def attempt(self) -> None:
@@ -87,11 +87,11 @@ class WriteLog:
         with self._lock:
             in_transaction = self._pending.pop((event.connection_id, event.request_id), None)
             if in_transaction is not None:
-                with suppress(Exception):  # a reply that nobody understands tells of no write
+                with suppress(Exception):  # a reply that cannot be interpreted shows no write
                     self._replied(event.command_name.lower(), event.reply, in_transaction)
 
     def failed(self, request: tuple[Any, int]) -> None:
-        """Note that the command behind `request` failed: if the driver repeats it, that is a command of its own.
+        """Note that the command behind `request` failed: a repetition by the driver is a separate command.
 
         request: its connection and its number.
         """
@@ -119,7 +119,7 @@ class WriteLog:
 
 
 def is_write(event: CommandStartedEvent) -> bool:
-    """Whether a command is one that writes, or ends a transaction."""
+    """Whether a command writes, or ends a transaction."""
     kind = event.command_name.lower()
     if kind != _AGGREGATE:
         return kind in _WRITING
@@ -128,7 +128,7 @@ def is_write(event: CommandStartedEvent) -> bool:
 
 
 def writes_records(event: CommandStartedEvent) -> bool:
-    """Whether a command is one that writes; the end of a transaction is none, nor is the set-up of indexes."""
+    """Whether a command writes records; ending a transaction and setting up indexes do not count."""
     return is_write(event) and event.command_name.lower() not in _ENDS
 
 
@@ -136,6 +136,6 @@ def _changed(kind: str, reply: Mapping[str, Any]) -> bool:
     if kind == _FIND_AND_MODIFY:
         return bool((reply.get("lastErrorObject") or {}).get("n"))
     if kind == _DROP_DATABASE:
-        return "dropped" in reply  # named only if it was there
+        return "dropped" in reply  # present only if the database existed
     counted = _COUNTED.get(kind)
     return counted is None or any(reply.get(field) for field in counted)

@@ -150,9 +150,9 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
 def _is_at_the_limit(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
     """Whether mongod's library may return infinity for a finite power or the reverse, or plus infinity for minus infinity.
 
-    The library cuts the logarithm of the base off after 28 decimals. It raises e to the product with the exponent, and then
-    corrects the result by the rest. A result that is infinite before the correction is plus infinity, also if the power is
-    negative. A result that becomes infinite by the correction keeps its sign.
+    The library cuts the logarithm of the base off after 28 decimals, raises e to its product with the exponent, and corrects
+    by the rest. A result that is infinite before the correction is plus infinity, also if the power is negative. A result
+    that becomes infinite by the correction keeps its sign.
     """
     if exponent.is_infinite():
         return False
