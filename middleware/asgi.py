@@ -18,6 +18,8 @@ from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.effects.purge_probe import PATH as PROBE_PATH
+from quaestor.live.answers import Named
+from quaestor.live.sse import wants_stream
 from quaestor.middleware import bodies
 from quaestor.middleware.asked_whole import AskedWhole
 from quaestor.middleware.audit import Audit
@@ -26,23 +28,25 @@ from quaestor.middleware.bypass import pass_by
 from quaestor.middleware.construction import ReadableRefusal
 from quaestor.middleware.context import ExchangeContext
 from quaestor.middleware.exchange import Exchange
+from quaestor.middleware.followed_reads import Reading
 from quaestor.middleware.headers import HeaderPolicy
 from quaestor.middleware.interface import App, Engine, Mountable, Receive, Scope, Send
 from quaestor.middleware.lifespan import Lifespan
+from quaestor.middleware.live_answers import LiveAnswers
 from quaestor.middleware.never_stored import NeverStored
 from quaestor.middleware.order import report_misplaced
 from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.page_script import PageScript
 from quaestor.middleware.purge_probe import PurgeProbeEndpoint
 from quaestor.middleware.quarantines import Quarantines
-from quaestor.middleware.refresh import Refreshes
+from quaestor.middleware.refresh import Refreshes, only_request
 from quaestor.middleware.request_admission import wanted
 from quaestor.middleware.routes import Plan, Routes
 from quaestor.middleware.sending import refuse
 from quaestor.middleware.sketch_endpoint import SketchEndpoint
 from quaestor.middleware.unsafe_requests import outdating
 from quaestor.middleware.verification import Verifications
-from quaestor.policy import REPRESENTATION, Representation
+from quaestor.policy import REPRESENTATION, Live, Representation, as_live
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.key import Target
@@ -67,6 +71,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     forwards: the app forwards every request with its fields to an origin, and returns the origin's answers, `Vary` included.
         That `Vary` then names the deciding fields; copying a field does not make it one. `X-` fields that no list names are
         credentials (docs/proxy.md).
+    live: clients may follow the answers of every route that does not say otherwise (docs/live.md).
 
     Raises ConfigurationError for a wrong argument. If the framework constructs it later, the app refuses to start with it.
     """
@@ -84,6 +89,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         browser_client: BrowserClient | None = None,
         dashboard: Mountable | None = None,
         forwards: bool = False,
+        live: bool | Live = False,
     ) -> None:
         self._dashboard = None if dashboard is None else dashboard.mounted(quaestor)
         self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
@@ -122,7 +128,9 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             barred=quaestor.read_path.probation.barred,
             traffic=quaestor.telemetry.routes.of,
             forwards=forwards,
+            live=as_live(live) or None,
         )
+        self._live = LiveAnswers(quaestor, name=self._named, ask=self._ask, answer=self._closer_look)
         self._quarantines = Quarantines(quaestor.read_path, self._routes)
         self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
         self._plans = self._routes.plans
@@ -164,6 +172,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     and "user" not in scope
                     and (not (extensions := scope.get("extensions")) or "tls" not in extensions)
                     and (asked := plan.target) is not None
+                    and (plan.live is None or not wants_stream(scope["headers"]))
                 ):
                     now_ms = self._clock()
                     resident = self._servable(asked.key, now_ms)
@@ -207,6 +216,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                 return await refuse(send)
             plan.traffic.passed_by("request")
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
+        if plan.live is not None and await self._live.serves(scope, receive, send, facts=facts, live=plan.live):
+            return None
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
         if credentials:
@@ -250,6 +261,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         plan: Plan,
         *,
         credentials: bool = False,
+        reading: Reading | None = None,
     ) -> Exchange:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
@@ -257,8 +269,29 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
             asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
+            reading=reading,
         )  # fmt: skip
         return Exchange(context)
+
+    def _named(self, scope: Scope) -> Named:
+        """The name of what a follower asks for."""
+        facts = inspect(scope["headers"], self._notable)
+        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
+        key = None if target is None else self._read_path.variants.key(target.key, scope["headers"])
+        return Named(key=key, reason=reason, live=plan.live)
+
+    async def _ask(self, scope: Scope, reading: Reading) -> None:
+        """Answer a follower's GET through the cache."""
+        facts = inspect(scope["headers"], self._notable)
+        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
+        receive, send = only_request(), reading.send
+        if target is not None and (self._explicit or self._read_path.serving(self._clock())):
+            return await self._exchange(scope, receive, send, facts, target, plan, reading=reading).run()
+        reason = reason or "not-serving"
+        reading.withheld((reason,))
+        return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
 
     async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
         barrier = self._read_path.own_writes
@@ -312,6 +345,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     async def _stop(self) -> None:
         if self._dashboard is not None:
             await self._dashboard.stop()
+        await self._live.stop()
         await self._verifications.stop()
         await self._refreshes.stop()
         await self._quarantines.stop()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaestor.middleware.asked_whole import AskedWhole
+from quaestor.middleware.followed_reads import Reading
 from quaestor.middleware.headers import HeaderPolicy
 from quaestor.middleware.interface import App, Receive, Scope, Send
 from quaestor.middleware.never_stored import NeverStored
@@ -36,6 +37,7 @@ class ExchangeContext:
     asked_whole: routes whose handlers see no conditions.
     never_stored: requests whose handlers run untracked because their answers forbid storage.
     purge_again: purges a dependent that died while its answer was being sent.
+    reading: the read of followers that the answer is for; None: a client waits for the answer.
     """
 
     app: App
@@ -56,6 +58,7 @@ class ExchangeContext:
     asked_whole: AskedWhole = field(default_factory=AskedWhole)
     never_stored: NeverStored = field(default_factory=NeverStored)
     purge_again: Callable[[Dependent], None] = lambda _: None
+    reading: Reading | None = None
 
     @property
     def is_head(self) -> bool:

@@ -115,6 +115,8 @@ class Delivery:
         had: the client already has the answer: send a 304 instead, and no further pieces.
         """
         context, requests = self._context, self._read_path.process.telemetry.requests
+        if context.reading is not None:
+            context.reading.withheld(reasons)
         failed = answer.status >= 500
         # Refusals of this kind may pass: the next request may store its answer.
         again = failed or not {CONDITION, DOORKEEPER}.isdisjoint(reasons)
@@ -140,6 +142,8 @@ class Delivery:
 
     def first_request(self) -> bool:
         """Whether the doorkeeper refuses the answer because this is the only request for it until now."""
+        if self._context.reading is not None:  # its followers ask again and again
+            return False
         missed, read_path = self._missed, self._read_path
         flight = missed.flight
         if missed.why != "absent" or flight is None or flight.waited or flight.followed:
@@ -165,13 +169,20 @@ class Delivery:
             read_path.process.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
             kept = None
         if kept is None:
+            self._unguarded()
             return self._missed.land(Landing.LEFT)
         return self._land_stored(kept)
 
     def withdraw(self, resident: Resident) -> None:
         """Give up an entry whose handler was cancelled, or has written after its answer."""
         self._read_path.admission.publication.discard(resident)
+        self._unguarded()
         self._missed.land(Landing.LEFT)
+
+    def _unguarded(self) -> None:
+        """Have followers read again: nothing guards any more what they were sent."""
+        if self._context.reading is not None:
+            self._context.reading.withdrawn()
 
     def let_others_run(self) -> None:
         """Stop other requests from waiting for this answer: the client reads slowly, or the handler goes on after it."""

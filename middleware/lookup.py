@@ -278,6 +278,8 @@ class Lookup:
         if context.facts.only_if_cached:
             return await self._refuse()
         self.land(Landing.LEFT)
+        if context.reading is not None:
+            context.reading.withheld((reason,))
         context.plan.traffic.passed_by(reason)
         await pass_by(
             context.app,

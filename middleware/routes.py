@@ -23,7 +23,7 @@ from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
 from quaestor.middleware.framework_routes import Found, find, policy_of
 from quaestor.observability.route_traffic import RouteCounts
-from quaestor.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
+from quaestor.policy import DEFAULT, Live, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.forwarded_fields import CLAIMS, Claims
 from quaestor.read_path.key import Target, spelling, target
 from quaestor.read_path.query import TRACKING, Tracking, kept
@@ -54,6 +54,7 @@ class Plan:
     names: the key that the plan is remembered by.
     forwards: its handler copies the request's fields into a request to an origin.
     traffic: counts of the route.
+    live: how its answers are followed; None: they are not.
     """
 
     policy: RoutePolicy
@@ -68,6 +69,7 @@ class Plan:
     names: tuple[Any, ...] = ()
     forwards: bool = False
     traffic: RouteCounts = field(default_factory=RouteCounts, compare=False)
+    live: Live | None = None
 
 
 class _Route(NamedTuple):
@@ -108,6 +110,7 @@ class Routes:
     barred: returns the reason why a route's identity is quarantined; empty: it is not.
     traffic: returns the counts of a route, by its name.
     forwards: the whole app forwards requests to an origin.
+    live: how answers are followed on routes without a declaration of it; None: they are not.
     """
 
     def __init__(
@@ -122,7 +125,9 @@ class Routes:
         barred: Callable[[Any], str] = lambda route: "",
         traffic: Callable[[str], RouteCounts] = lambda name: RouteCounts(),
         forwards: bool = False,
+        live: Live | None = None,
     ) -> None:
+        self._live = live
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
@@ -224,7 +229,14 @@ class Routes:
             names=names,
             forwards=self._forwards,
             traffic=self._traffic(route_name),
+            live=self._follows(policy, method),
         )
+
+    def _follows(self, policy: RoutePolicy, method: str) -> Live | None:
+        """How answers of a route are followed, for requests with this method."""
+        if method != "GET" or policy.live is False:
+            return None
+        return self._live if policy.live is None else policy.live
 
     def heads(self, scope: Mapping[str, Any]) -> bool:
         """Whether a HEAD is answered like its GET, without the body. False: the route has no HEAD, or another handler for it."""

@@ -50,6 +50,8 @@ async def send_entry(
             if not leave and not outgoing.leaves_to_all(policy):
                 read_path.copies.leave_none_yet(resident)
                 leave = True  # copies that are revalidated every time
+    if context.reading is not None:
+        context.reading.stored(response)
     now_ms = read_path.clock()
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)

@@ -26,7 +26,7 @@ from quaestor.cache_sketch.partitions import valid_group
 from quaestor.errors import ConfigurationError
 from quaestor.model import Document
 from quaestor.namespaces import Collection, namespace_of
-from quaestor.policy import Representation, RoutePolicy, Sharing
+from quaestor.policy import Live, Representation, RoutePolicy, Sharing, as_live
 from quaestor.read_path.by_field import ByField
 from quaestor.read_path.variant_key import cookie_values
 from quaestor.tags import MAX_TAGS, valid_tag
@@ -183,6 +183,7 @@ def cached(
     sort_query: bool | None = None,
     keyed_body: bool | None = None,
     bypass: bool | None = None,
+    live: bool | Live | None = None,
 ) -> Declaration:
     """Say how a route's answers are cached. Everything may be left open; a bare `@cached()` only makes them invalidable by URL.
 
@@ -208,6 +209,7 @@ def cached(
         them by name then; left open: the setting `sort_query` decides.
     keyed_body: answer POST and QUERY from cache too, keyed by their body, for handlers that only read.
     bypass: keep the cache out of this route.
+    live: clients may follow its answers at its own URL (docs/live.md); `Live(...)` says how.
 
     Raises ConfigurationError for values out of range and for contradictions.
     """
@@ -243,6 +245,8 @@ def cached(
             raise ConfigurationError(f"{name}={flag!r} is neither True nor False")
         if flag is not None:
             given[name] = flag
+    if live is not None:
+        given["live"] = as_live(live)
     given |= _query(query)
     declaration = Declaration(given=given, declared_only=query == "declared")
     _check(declaration.apply(RoutePolicy()))

@@ -8,14 +8,16 @@ credentials is answered from cache if, and only if, its route declares with whom
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import bson
 from bson.errors import BSONError
 
+from quaestor.errors import ConfigurationError
 from quaestor.model import Document
 
 
@@ -42,6 +44,44 @@ class Representation(StrEnum):
     IDS = "ids"
     MAINTAINED = "maintained"
     """Whole, and made anew from the result that the grid keeps up to date, not from the database."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """The way in which clients follow the answers of a route at its own URL (docs/live.md).
+
+    patch: an EventSource receives a JSON Patch where that is shorter than the whole body. A client that sends
+        `Accept: text/event-stream; patch=json` receives patches anyway.
+    poll: seconds between two runs of the handler for an answer that cannot be stored; None: its stream ends with the reason.
+    valid_until: called with the ASGI scope of a stream at its start; returns the end of the client's credentials in seconds
+        since 1970, or None.
+
+    Raises ConfigurationError for a wrong value.
+    """
+
+    patch: bool = False
+    poll: float | None = None
+    valid_until: Callable[[Mapping[str, Any]], float | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.poll is not None and (isinstance(self.poll, bool) or not SHORTEST_POLL_S <= self.poll < math.inf):
+            raise ConfigurationError(f"Live(poll={self.poll!r}): give seconds, at least {SHORTEST_POLL_S}, or None")
+        if self.valid_until is not None and not callable(self.valid_until):
+            raise ConfigurationError(
+                f"Live(valid_until={self.valid_until!r}): give a function of the ASGI scope that returns seconds since 1970"
+            )
+
+
+SHORTEST_POLL_S = 0.1
+
+
+def as_live(declared: bool | Live) -> Live | Literal[False]:
+    """The declaration behind an argument `live`. Raises ConfigurationError for anything else."""
+    if isinstance(declared, Live):
+        return declared
+    if not isinstance(declared, bool):
+        raise ConfigurationError(f"live={declared!r} is neither True nor False nor Live(...)")
+    return Live() if declared else False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +113,7 @@ class RoutePolicy:
         by name; None: the setting decides.
     keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
     bypass: neither look up nor store.
+    live: how its answers are followed; False: not at all; None: the middleware decides.
     explicit: the route has a declaration. Its answers can be invalidated by URL. An explicit ttl, tag or dependency suffices to
     keep an answer that read nothing from the database.
     personal: an answer is for some only: `private` outside, its key carries whom it is for.
@@ -102,6 +143,7 @@ class RoutePolicy:
     sort_query: bool | None = None
     keyed_body: bool = False
     bypass: bool = False
+    live: Live | Literal[False] | None = None
     explicit: bool = False
     personal: bool = field(init=False, repr=False, compare=False)
     vary_known: bool = field(init=False, repr=False, compare=False)

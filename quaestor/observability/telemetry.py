@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from quaestor.first_use import FirstUse
 from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
+from quaestor.observability.follower_metrics import FollowerMetrics
 from quaestor.observability.grid_metrics import GridMetrics
 from quaestor.observability.invalidation_metrics import InvalidationMetrics
 from quaestor.observability.live_metrics import LiveMetrics
@@ -36,7 +37,8 @@ class Telemetry(EventLog):
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
-    requests, stores, sketch, invalidations, purging, grid, subscriptions, live, ttl, verification, services: metrics by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, services: metrics
+        by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -52,6 +54,7 @@ class Telemetry(EventLog):
         self.sketch = SketchMetrics(self.families)
         self.subscriptions = SubscriptionMetrics(self.families)
         self.live = LiveMetrics(self.families)
+        self.followers = FollowerMetrics(self.families)
         self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
         self.services = ServiceMetrics(self.families)

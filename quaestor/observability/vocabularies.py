@@ -75,6 +75,15 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
 }  # fmt: skip
 """Why an answer was not cached, or a request was passed by."""
 
+FOLLOWER_EVENTS = frozenset({"whole", "patch", "base64", "status"})
+"""The form in which a stream was sent an answer."""
+FOLLOWER_REFUSALS = frozenset({"client", "process", "stopping"})
+"""The limit that a stream or a long poll was refused by."""
+FOLLOWER_ENDS = REASONS | {
+    "left", "answered", "slow", "stopping", "expired", "unauthorized", "unfollowable",
+}  # fmt: skip
+"""Why a stream or a long poll ended: a reason of its own, or the reason why its answers are not stored."""
+
 _WIDENED = (
     ("collation ", "collation"), ("pipeline: widened to its leading", "leading-match"),
     ("pipeline without a leading", "pipeline"),

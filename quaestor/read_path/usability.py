@@ -38,6 +38,16 @@ class Usability:
             not response.registrations or self._registry.live(response.registrations, now_ms=now_ms)
         )
 
+    def stands(self, response: CachedResponse) -> bool:
+        """Whether nothing has ended an entry: a lagging grid, or a recheck under way, is no end."""
+        now_ms, ids = self.clock(), response.registrations
+        return now_ms < response.fresh_until_ms and (
+            not ids
+            or self._registry.live(ids, now_ms=now_ms)
+            or self._registry.lagging(ids, now_ms=now_ms)
+            or self._registry.held(ids)
+        )
+
     def servable(self, response: CachedResponse) -> bool:
         """Whether an entry may be served as it is: valid, and within its lifetime."""
         now_ms = self.clock()

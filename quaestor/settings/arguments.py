@@ -77,6 +77,13 @@ class SettingsArguments(TypedDict, total=False):
     subscription_queue: int
     standing_records: int
     poll_interval_ms: int
+    live_followers: int
+    live_followers_of_client: int
+    live_heartbeat_ms: int
+    live_interval_ms: int
+    live_reconnect_ms: int
+    live_send_timeout_ms: int
+    live_wait_ms: int
     probation_answers: int
     probation_ttl_ms: int
     verify_share: float

@@ -231,7 +231,7 @@ class GridSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealtimeSettings:
-    """Settings of subscribed queries."""
+    """Settings of subscribed queries and of followed answers (docs/live.md)."""
 
     subscription_lease_ms: int = whole(
         120_000, "ms", 1, _YEAR_MS,
@@ -251,6 +251,31 @@ class RealtimeSettings:
     poll_interval_ms: int = whole(
         1_000, "ms", 1, _YEAR_MS, "The shortest time between two reads of one subscribed query."
     )
+    live_followers: int = whole(
+        10_000,
+        "",
+        0,
+        _MOST,
+        "The most streams and long polls of followed answers in one process. More are refused (503).",
+    )
+    live_followers_of_client: int = whole(
+        1_000, "", 0, _MOST,
+        "The most streams and long polls of one client address in one process. More are refused (429).",
+    )  # fmt: skip
+    live_heartbeat_ms: int = whole(
+        15_000, "ms", 10, _YEAR_MS, "Interval between two signs of life of a stream to which nothing is sent."
+    )
+    live_interval_ms: int = whole(
+        20, "ms", 0, _YEAR_MS, "The shortest time between two runs of a handler for one followed answer."
+    )
+    live_reconnect_ms: int = whole(
+        5_000, "ms", 500, _YEAR_MS,
+        "The longest time before a client connects to a stream again. Each client receives another time, at random.",
+    )  # fmt: skip
+    live_send_timeout_ms: int = whole(
+        30_000, "ms", 10, _YEAR_MS, "A client that reads nothing for so long loses its stream."
+    )
+    live_wait_ms: int = whole(60_000, "ms", 1, _YEAR_MS, "The longest wait of a long poll (`Prefer: wait=`).")
 
     def __post_init__(self) -> None:
         check(self)

@@ -28,4 +28,6 @@ class LocalEviction:
         registrations = explicit.outdate_here(names)
         if registrations:
             self._read_path.coalescing.spawn(explicit.tell(registrations))
-        return self._drop_guarded(names)
+        dropped = self._drop_guarded(names)
+        self._read_path.watches.died(names)
+        return dropped

@@ -1,0 +1,85 @@
+"""Live answers: the requests of a live route that ask for a stream of events, or that wait for a change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from quaestor.live import sse
+from quaestor.live.answers import Named
+from quaestor.live.followed_routes import FollowedRoutes
+from quaestor.live.long_poll import LongPoll, wait_s
+from quaestor.live.streams import Stream, refuse
+from quaestor.middleware.followed_reads import FollowedReads, Reading, as_plain_get
+from quaestor.middleware.interface import Engine, Message, Receive, Scope, Send
+from quaestor.policy import Live
+from quaestor.read_path.request import RequestFacts
+
+Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
+_HELD = "quaestor.held"
+"""In the scope of a long poll that has waited, so that it is answered as any other GET."""
+
+
+class LiveAnswers:
+    """The followers of one app.
+
+    name, ask: see FollowedReads.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: Callable[[Scope], Named],
+        ask: Callable[[Scope, Reading], Awaitable[None]],
+        answer: Answer,
+    ) -> None:
+        read_path, telemetry = engine.read_path, engine.telemetry
+        self._reads = FollowedReads(read_path, name=name, ask=ask)
+        self._answer = answer
+        self._routes = FollowedRoutes(
+            self._reads, watches=read_path.watches, settings=engine.settings, telemetry=telemetry,
+            supervisor=read_path.supervisor,
+        )  # fmt: skip
+        telemetry.followers.followers.set_function(lambda: self._routes.counts()[0])
+        telemetry.followers.answers.set_function(lambda: self._routes.counts()[1])
+
+    async def serves(self, scope: Scope, receive: Receive, send: Send, *, facts: RequestFacts, live: Live) -> bool:
+        """Serve a request that follows. False: it is a plain request."""
+        headers = scope["headers"]
+        if sse.wants_stream(headers):
+            if scope["method"] == "HEAD":
+                await refuse(send, "head")
+            else:
+                plain = as_plain_get(scope, stream=True)
+                await Stream(self._routes, scope, receive, send, plain=plain, live=live).run()
+            return True
+        if facts.if_none_match is None or scope["method"] != "GET" or _HELD in scope:
+            return False
+        seconds = wait_s(headers)
+        if not seconds:
+            return False
+        await self._hold(scope, receive, send, if_none_match=facts.if_none_match, seconds=seconds)
+        return True
+
+    async def _hold(self, scope: Scope, receive: Receive, send: Send, *, if_none_match: bytes, seconds: int) -> None:
+        """Answer a long poll."""
+        poll = LongPoll(self._routes, scope, receive, plain=as_plain_get(scope, stream=False))
+        refused = await poll.hold(if_none_match, seconds)
+        if refused:
+            return await refuse(send, refused, self._routes.reconnect_ms())
+        if poll.left:
+            return None
+
+        async def applied(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"preference-applied", b"wait=%d" % seconds)]
+            await send(message)
+
+        headers = [(name, value) for name, value in scope["headers"] if name != b"prefer"]
+        await self._answer({**scope, "headers": headers, _HELD: True}, poll.receive, applied)
+        return None
+
+    async def stop(self) -> None:
+        """End all streams and long polls."""
+        await self._routes.stop()
+        await self._reads.stop()

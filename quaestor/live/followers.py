@@ -1,0 +1,90 @@
+"""Followers: the clients of one followed answer, each with room for the newest answer only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quaestor.live.answers import FollowedAnswer, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a stream.
+
+    reason: one of vocabularies.FOLLOWER_ENDS, or the reason why an answer is not stored.
+    answer: of the handler, which refuses the client or has failed; None: there is none.
+    """
+
+    reason: str
+    answer: FollowedAnswer | None = None
+
+
+class Follower:
+    """One client. A slow client skips answers and always gets the last one: an offered answer replaces the one before it.
+
+    scope: ASGI's, as the client's request came.
+    answer: the newest answer that the client was not sent.
+    ended: the end of the stream.
+    """
+
+    __slots__ = ("_wake", "answer", "ended", "scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.answer: FollowedAnswer | None = None
+        self.ended: End | None = None
+        self._wake = asyncio.Event()
+
+    def offer(self, answer: FollowedAnswer) -> None:
+        """Have the client sent an answer, unless a newer one comes before."""
+        self.answer = answer
+        self._wake.set()
+
+    def end(self, end: End) -> None:
+        """End the stream. The first end counts."""
+        self.ended = self.ended or end
+        self._wake.set()
+
+    async def news(self, *, within_s: float) -> FollowedAnswer | None:
+        """The newest answer. None: the stream has ended, or there is none within the time."""
+        if self.answer is None and self.ended is None:
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        self._wake.clear()
+        answer, self.answer = self.answer, None
+        return answer
+
+
+class Places:
+    """The places of one process: so many followers in all, and so many of one client."""
+
+    def __init__(self, *, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._taken: dict[str, int] = {}
+        self.total = 0
+
+    def refusal(self, client: str) -> str:
+        """Why a client gets no place: "client", "process", or empty."""
+        if self._taken.get(client, 0) >= self._most_of_one:
+            return "client"
+        return "process" if self.total >= self._most else ""
+
+    def take(self, client: str) -> Callable[[], None]:
+        """Take a place; returns what gives it back."""
+        self.total += 1
+        self._taken[client] = self._taken.get(client, 0) + 1
+
+        def give_back() -> None:
+            self.total -= 1
+            left = self._taken[client] - 1
+            if left:
+                self._taken[client] = left
+            else:
+                del self._taken[client]
+
+        return give_back

@@ -1,0 +1,220 @@
+"""Streams of one app: the answer to `new EventSource(url)`, from its first event to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from quaestor.live import json_patches, sse
+from quaestor.live.answers import FollowedAnswer, Scope
+from quaestor.live.followed_routes import FollowedRoutes
+from quaestor.live.followers import End, Follower
+from quaestor.live.following import Following
+from quaestor.policy import Live
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Stream:
+    """One stream of events. run() is called once.
+
+    plain: the scope of a GET for the same, which the answers are read with.
+    live: how the route is followed.
+    """
+
+    def __init__(
+        self, routes: FollowedRoutes, scope: Scope, receive: Receive, send: Send, *, plain: Scope, live: Live
+    ) -> None:
+        self._routes = routes
+        self._metrics = routes.telemetry.followers
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._live = live
+        self._follower = Follower(plain)
+        self._following: Following | None = None
+        self._alone = False
+        self._patches = live.patch or sse.wants_patches(scope["headers"])
+        self._known = sse.last_event_id(scope["headers"])
+        self._sent: FollowedAnswer | None = None
+        self._began = False
+        self._until_s = None if live.valid_until is None else live.valid_until(scope)
+
+    async def run(self) -> None:
+        """Serve the stream until the client leaves, or it ends."""
+        async with self._routes.place(self._scope) as refused:
+            if refused:
+                return await refuse(self._send, refused, self._routes.reconnect_ms())
+            gone = asyncio.ensure_future(self._left())
+            try:
+                await self._serve()
+            finally:
+                gone.cancel()
+                self._unfollow()
+                end = self._follower.ended
+                self._metrics.ended.labels("left" if end is None else end.reason).inc()
+
+    async def _left(self) -> None:
+        """Wait until the client has left."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._follower.end(End("left"))
+
+    async def _serve(self) -> None:
+        self._follow()
+        while self._follower.ended is None:
+            answer = await self._follower.news(within_s=self._pause_s())
+            if self._expired():
+                self._follower.end(End("expired"))
+            elif self._follower.ended is None and self._still_named():
+                await self._deliver(answer)
+            if self._follower.ended is not None and self._polls_alone(self._follower.ended):
+                self._alone = True
+                self._follower.ended = None
+                self._follow()
+        await self._finish(self._follower.ended)
+
+    def _follow(self) -> None:
+        """Join the followers of what the request asks for now, or end if the client may not ask for it."""
+        self._unfollow()
+        named = self._routes.reader.named(self._follower.scope)
+        if named.live is None:
+            return self._follower.end(End("unfollowable"))
+        self._following = self._routes.follow(self._follower, named, alone=self._alone)
+        return None
+
+    def _unfollow(self) -> None:
+        if self._following is not None:
+            self._routes.leave(self._follower, self._following)
+            self._following = None
+
+    def _still_named(self) -> bool:
+        """Whether the client's credentials still lead to this answer. If they lead to another one, that one is followed from now
+        on, and this one is not sent."""
+        named = self._routes.reader.named(self._follower.scope)
+        assert self._following is not None
+        if (named.key or "") == self._following.key:
+            return True
+        if named.reason == "scope":
+            self._follower.end(End("unauthorized"))
+        else:
+            self._follow()
+        return False
+
+    def _polls_alone(self, end: End) -> bool:
+        """Whether a stream goes on by polling, because its answers cannot be stored."""
+        stored = end.answer is None and end.reason not in (
+            "left",
+            "stopping",
+            "expired",
+            "unauthorized",
+            "slow",
+            "failed",
+        )
+        return stored and self._live.poll is not None and not self._alone
+
+    def _pause_s(self) -> float:
+        beat_s = self._routes.settings.live_heartbeat_ms / 1000
+        return beat_s if self._until_s is None else max(0.0, min(beat_s, self._until_s - time.time()))
+
+    def _expired(self) -> bool:
+        return self._until_s is not None and time.time() >= self._until_s
+
+    async def _deliver(self, answer: FollowedAnswer | None) -> None:
+        if answer is None:
+            return await self._write(sse.HEARTBEAT) if self._began else None
+        if not self._began:
+            await self._begin()
+        if answer.etag == self._known:
+            if self._sent is None:
+                await self._write(sse.UNCHANGED)
+            self._sent = answer
+            return None
+        event, kind = await self._event(answer)
+        self._sent, self._known = answer, answer.etag
+        self._metrics.events.labels(kind).inc()
+        await self._write(event)
+        return None
+
+    async def _event(self, answer: FollowedAnswer) -> tuple[bytes, str]:
+        assert self._following is not None
+        if self._patches and self._sent is not None:
+            patch = await self._following.patch(self._sent, answer, json_patches.patch)
+            if patch is not None:
+                return sse.patched(patch, answer.etag), "patch"
+        return self._following.encoded(answer, sse.whole)
+
+    async def _begin(self) -> None:
+        self._began = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
+        await self._write(sse.retry(self._routes.reconnect_ms()))
+
+    async def _write(self, data: bytes) -> None:
+        """Send a piece. A client that does not read for too long loses its stream."""
+        try:
+            async with asyncio.timeout(self._routes.settings.live_send_timeout_ms / 1000):
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        except TimeoutError:
+            self._follower.end(End("slow"))
+
+    async def _finish(self, end: End) -> None:
+        """Tell the client why the stream ends."""
+        if end.reason == "left":
+            return None
+        refused = end.answer
+        if not self._began and refused is not None:
+            return await pass_on(self._send, refused)
+        if not self._began and end.reason == "unauthorized":
+            return await refuse(self._send, end.reason, self._routes.reconnect_ms())
+        if not self._began:
+            await self._begin()
+        if end.reason == "stopping":
+            await self._write(sse.retry(self._routes.reconnect_ms()))
+        elif end.reason != "slow":
+            await self._write(sse.end(end.reason, 0 if refused is None else refused.status))
+        if self._follower.ended is end and end.reason != "slow":
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        return None
+
+
+async def pass_on(send: Send, answer: FollowedAnswer) -> None:
+    """Answer with what the handler says to a client that it refuses."""
+    kept = [
+        (name, value) for name, value in answer.headers if name.lower() not in (b"cache-control", b"content-length")
+    ]
+    headers = [*kept, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(answer.body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+_REFUSALS = {
+    "client": (429, "too many streams and long polls of this client"),
+    "process": (503, "this process has no place for another stream or long poll"),
+    "stopping": (503, "this process stops"),
+    "unauthorized": (403, "the credentials do not say for whom the answer is"),
+    "not-live": (406, "this URL cannot be followed: declare its route with @cached(live=True)"),
+    "head": (406, "a stream of events has no HEAD: use GET"),
+}
+
+
+async def refuse(send: Send, why: str, retry_ms: int = 0) -> None:
+    """Answer that there is no stream, and why.
+
+    retry_ms: after what time another attempt makes sense; 0: never.
+    """
+    status, sentence = _REFUSALS[why]
+    body = sentence.encode() + b"\n"
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        (b"vary", b"accept"),
+    ]
+    if status in (429, 503):
+        headers.append((b"retry-after", b"%d" % max(1, retry_ms // 1000)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body if why != "head" else b""})
