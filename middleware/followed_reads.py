@@ -114,7 +114,7 @@ class FollowedReads:
         self._usability = read_path.usability
         self._name = name
         self._ask = ask
-        self._errands = read_path.supervisor.errands("live-reads")
+        self._errands = read_path.process.supervisor.errands("live-reads")
 
     def named(self, scope: Scope) -> Named:
         """See Reader."""
@@ -122,7 +122,7 @@ class FollowedReads:
 
     async def read(self, scope: Scope, *, withdrawn: Callable[[], None]) -> FollowedAnswer:
         """See Reader. The answer is there as soon as it is complete; its handler may have more to do after it."""
-        reading = Reading(withdrawn, most_bytes=self._read_path.settings.store.max_body_bytes)
+        reading = Reading(withdrawn, most_bytes=self._read_path.process.settings.store.max_body_bytes)
         # Fresh containers: the application writes into them.
         asked = {**scope, "headers": list(scope["headers"]), "state": dict(scope.get("state") or {})}
         task = self._errands.start(self._run(asked, reading))
@@ -145,7 +145,7 @@ class FollowedReads:
             reading.failed(ConnectionError("the handler has ended without an answer"))
         except Exception as error:
             if not reading.failed(error):
-                self._read_path.telemetry.failure("handler", "live.read_failed", repr(error))
+                self._read_path.process.telemetry.failure("handler", "live.read_failed", repr(error))
 
     def valid(self, answer: FollowedAnswer) -> bool:
         """See Reader."""

@@ -36,10 +36,7 @@ class LiveAnswers:
         read_path, telemetry = engine.read_path, engine.telemetry
         self._reads = FollowedReads(read_path, name=name, ask=ask)
         self._answer = answer
-        self._routes = FollowedRoutes(
-            self._reads, watches=read_path.watches, settings=engine.settings, telemetry=telemetry,
-            supervisor=read_path.supervisor,
-        )  # fmt: skip
+        self._routes = FollowedRoutes(self._reads, watches=read_path.watches, process=read_path.process)
         telemetry.followers.followers.set_function(lambda: self._routes.counts()[0])
         telemetry.followers.answers.set_function(lambda: self._routes.counts()[1])
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from quaestor.middleware import BrowserClient, QuaestorMiddleware
     from quaestor.model import Operation, Query
     from quaestor.observability.hooks import FailureSeen, InvalidationDone, ReadAnswered
-    from quaestor.policy import Representation
+    from quaestor.policy import Live, Representation
     from quaestor.ports import CdnAdapter, LifetimeEstimator
     from quaestor.realtime.live import LiveResult, Whole
     from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Resumed, Resynchronized, Stalled, Step
@@ -70,6 +70,7 @@ __all__ = [
     "Level",
     "LifetimeEstimator",
     "Limits",
+    "Live",
     "LiveQueries",
     "LiveResult",
     "MalformedQueryError",
@@ -133,7 +134,7 @@ _NAMES = {
     "quaestor.middleware": "BrowserClient QuaestorMiddleware",
     "quaestor.model": "Operation Query",
     "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
-    "quaestor.policy": "Representation",
+    "quaestor.policy": "Live Representation",
     "quaestor.ports": "CdnAdapter LifetimeEstimator",
     "quaestor.realtime.live": "LiveResult Whole",
     "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled Step",

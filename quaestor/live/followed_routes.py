@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from quaestor.live.answers import Named, Reader, Scope
 from quaestor.live.followers import End, Follower, Places
 from quaestor.live.following import Following
-from quaestor.observability.telemetry import Telemetry
 from quaestor.read_path.entry_watches import EntryWatches
-from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
+from quaestor.runtime.supervision.supervisor import KeptTask
 
 TICK_S = 0.5
 
@@ -23,27 +22,21 @@ class FollowedRoutes:
     """The followed answers of one process. Use from one event loop.
 
     stopping: the process ends: streams end, and no stream begins.
+    errands: tasks of the followers.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        *,
-        watches: EntryWatches,
-        settings: Settings,
-        telemetry: Telemetry,
-        supervisor: Supervisor,
-    ) -> None:
+    def __init__(self, reader: Reader, *, watches: EntryWatches, process: ProcessContext) -> None:
+        settings, supervisor = process.settings, process.supervisor
         self.reader = reader
         self.settings = settings.realtime
-        self.telemetry = telemetry
+        self.telemetry = process.telemetry
         self.places = Places(
             most=settings.realtime.live_followers, most_of_one=settings.realtime.live_followers_of_client
         )
         self.stopping = False
         self._watches = watches
         self._supervisor = supervisor
-        self._errands = supervisor.errands("live")
+        self.errands = supervisor.errands("live")
         self._shared: dict[str, Following] = {}
         self._running: dict[Following, asyncio.Task[None]] = {}
         self._ticker: KeptTask | None = None
@@ -85,7 +78,7 @@ class FollowedRoutes:
         )  # fmt: skip
         if shares:
             self._shared[following.key] = following
-        self._running[following] = self._errands.start(self._run(following))
+        self._running[following] = self.errands.start(self._run(following))
         return following
 
     async def _run(self, following: Following) -> None:
@@ -132,7 +125,7 @@ class FollowedRoutes:
         if self._ticker is not None:
             await self._ticker.aclose()
             self._ticker = None
-        await self._errands.aclose()
+        await self.errands.aclose()
         self._running.clear()
         self._shared.clear()
         self.stopping = False

@@ -69,7 +69,7 @@ class Places:
         self.total = 0
 
     def refusal(self, client: str) -> str:
-        """Why a client gets no place: "client", "process", or empty."""
+        """The limit by which a client gets no place: "client", "process", or empty."""
         if self._taken.get(client, 0) >= self._most_of_one:
             return "client"
         return "process" if self.total >= self._most else ""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from quaestor.live.answers import FollowedAnswer, Reader
 from quaestor.live.followers import End, Follower
 from quaestor.observability.telemetry import Telemetry
 from quaestor.read_path.entry_watches import EntryWatches
 
-MakePatch = Callable[[FollowedAnswer, FollowedAnswer], Coroutine[Any, Any, bytes | None]]
+BeginPatch = Callable[[FollowedAnswer, FollowedAnswer], asyncio.Future[bytes | None]]
 
 FIRST_RETRY_S = 0.05
 LAST_RETRY_S = 5.0
@@ -85,11 +84,11 @@ class Following:
             self._event = (answer, *encode(answer))
         return self._event[1:]
 
-    async def patch(self, old: FollowedAnswer, new: FollowedAnswer, make: MakePatch) -> bytes | None:
+    async def patch(self, old: FollowedAnswer, new: FollowedAnswer, begin: BeginPatch) -> bytes | None:
         """The patch between two answers, made once for all followers that stand at the same answer."""
         known = self._patch
         if known is None or known[0] is not old or known[1] is not new:
-            known = self._patch = (old, new, asyncio.ensure_future(make(old, new)))
+            known = self._patch = (old, new, begin(old, new))
         return await asyncio.shield(known[2])
 
     async def run(self) -> None:

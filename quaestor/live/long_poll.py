@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Iterable
@@ -23,10 +22,10 @@ def wait_s(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 class LongPoll:
-    """One long poll. It holds a request back; the request is answered as any other GET afterwards.
+    """One long poll: it holds a request back. The middleware answers the request as any other GET afterwards.
 
     plain: the scope of the GET without its condition.
-    left: the client has gone, and nobody waits for an answer.
+    left: the client has gone.
     """
 
     def __init__(self, routes: FollowedRoutes, scope: Scope, receive: Receive, *, plain: Scope) -> None:
@@ -48,7 +47,7 @@ class LongPoll:
             if named.key is None:
                 return ""  # answered at once: its change cannot be known
             following = self._routes.follow(follower, named)
-            gone = asyncio.ensure_future(self._watch(follower))
+            gone = self._routes.errands.start(self._watch(follower))
             try:
                 await self._wait(follower, if_none_match, wait_s)
             finally:
@@ -65,7 +64,7 @@ class LongPoll:
                 return
 
     async def _watch(self, follower: Follower) -> None:
-        """Notice that the client leaves. What else comes is kept for the handler."""
+        """Notice that the client leaves. Other messages are kept for the handler."""
         while True:
             message = await self._receive()
             self._messages.append(message)

@@ -49,7 +49,7 @@ class Stream:
         async with self._routes.place(self._scope) as refused:
             if refused:
                 return await refuse(self._send, refused, self._routes.reconnect_ms())
-            gone = asyncio.ensure_future(self._left())
+            gone = self._routes.errands.start(self._left())
             try:
                 await self._serve()
             finally:
@@ -143,10 +143,13 @@ class Stream:
     async def _event(self, answer: FollowedAnswer) -> tuple[bytes, str]:
         assert self._following is not None
         if self._patches and self._sent is not None:
-            patch = await self._following.patch(self._sent, answer, json_patches.patch)
+            patch = await self._following.patch(self._sent, answer, self._begin_patch)
             if patch is not None:
                 return sse.patched(patch, answer.etag), "patch"
         return self._following.encoded(answer, sse.whole)
+
+    def _begin_patch(self, old: FollowedAnswer, new: FollowedAnswer) -> asyncio.Future[bytes | None]:
+        return self._routes.errands.start(json_patches.patch(old, new))
 
     async def _begin(self) -> None:
         self._began = True

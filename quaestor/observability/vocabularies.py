@@ -82,7 +82,7 @@ FOLLOWER_REFUSALS = frozenset({"client", "process", "stopping"})
 FOLLOWER_ENDS = REASONS | {
     "left", "answered", "slow", "stopping", "expired", "unauthorized", "unfollowable",
 }  # fmt: skip
-"""Why a stream or a long poll ended: a reason of its own, or the reason why its answers are not stored."""
+"""Ends of a stream or a long poll: a reason of its own, or the reason by which its answers are not stored."""
 
 _WIDENED = (
     ("collation ", "collation"), ("pipeline: widened to its leading", "leading-match"),

@@ -30,6 +30,8 @@ from websockets.typing import Subprotocol
 from quaestor.cli.main import app as command_line
 from tests.cdn_contracts.google_cloud_cdn import service_account
 from tests.docs.blocks import ROOT, Block, blocks
+from tests.end_to_end.scripted_origin import serving
+from tests.live.streamed import following
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +198,21 @@ async def subscribed_over_a_socket(names: Names, mongo: Any) -> None:
     await serving
 
 
+async def live_shelf(names: Names, mongo: Any) -> None:
+    """A stream begins with the answer, and a write from outside is pushed."""
+    async with (
+        serving(uvicorn.Config(names["app"], ws="none")) as url,
+        httpx.AsyncClient(base_url=url) as http,
+        following(http, "/shelves/7") as stream,
+    ):
+        assert await stream.event() is not None
+        name = os.urandom(6).hex()
+        mongo.shop.stock.insert_one({"shelf": 7, "name": name, "price": 1})
+        pushed = await stream.event()
+        assert pushed is not None
+        assert name in pushed.data
+
+
 async def read_by_a_client(names: Names, mongo: Any) -> None:
     """It comes to its end; what it shows is what it says."""
     try:
@@ -255,6 +272,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/proxy.md-python-1": ("", None),
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
+    "docs/live.md-python-1": ("", live_shelf),
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }

@@ -47,7 +47,9 @@ class LiveSite:
             return JSONResponse({"version": self.version})
 
         cache = Middleware(
-            QuaestorMiddleware, quaestor=self.engine, routes={"/{rest}": declared or cached(live=True), "/plain/*": cached()}
+            QuaestorMiddleware,
+            quaestor=self.engine,
+            routes={"/{rest}": declared or cached(live=True), "/plain/*": cached()},
         )
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]
         self.app = Starlette(routes=routes, middleware=[*(outer or []), cache, *(inner or [])])
