@@ -111,7 +111,6 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             on_start=self._look_inside,
             eases=quaestor.settings.observability.freeze_at_start,
         )
-        self._explicit = quaestor.settings.lifetimes.explicit
         ignored = tuple(name.encode() for name in quaestor.settings.store.ignored_fields)
         self._notable = UnlistedFields(ignored) if forwards else NOTABLE
         self._sketch = SketchEndpoint(quaestor, sketch_path)
@@ -128,8 +127,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             barred=quaestor.read_path.probation.barred,
             traffic=quaestor.telemetry.routes.of,
             forwards=forwards,
-            live=as_live(live) or None,
         )
+        self._routes.live = as_live(live) or None
         self._live = LiveAnswers(quaestor, name=self._named, ask=self._ask, answer=self._closer_look)
         self._quarantines = Quarantines(quaestor.read_path, self._routes)
         self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
@@ -261,7 +260,6 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         plan: Plan,
         *,
         credentials: bool = False,
-        reading: Reading | None = None,
     ) -> Exchange:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
@@ -269,7 +267,6 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
             asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
-            reading=reading,
         )  # fmt: skip
         return Exchange(context)
 
@@ -286,12 +283,12 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         facts = inspect(scope["headers"], self._notable)
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
-        receive, send = only_request(), reading.send
+        receive = only_request()
         if target is not None and (self._explicit or self._read_path.serving(self._clock())):
-            return await self._exchange(scope, receive, send, facts, target, plan, reading=reading).run()
+            return await self._exchange(scope, receive, reading, facts, target, plan).run()
         reason = reason or "not-serving"
         reading.withheld((reason,))
-        return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
+        return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, reading, reason=reason)
 
     async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
         barrier = self._read_path.own_writes
@@ -326,6 +323,10 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         if not self._lifespan.ready:
             raise ConfigurationError("nothing can be audited before the app has started: run its lifespan first")
         return Audit(self._engine, self._routes, self._verifications, inner=self._app, outer=app)
+
+    @property
+    def _explicit(self) -> bool:
+        return self._engine.settings.lifetimes.explicit
 
     @property
     def engine(self) -> Engine:

@@ -37,7 +37,6 @@ class ExchangeContext:
     asked_whole: routes whose handlers see no conditions.
     never_stored: requests whose handlers run untracked because their answers forbid storage.
     purge_again: purges a dependent that died while its answer was being sent.
-    reading: the read of followers that the answer is for; None: a client waits for the answer.
     """
 
     app: App
@@ -58,7 +57,11 @@ class ExchangeContext:
     asked_whole: AskedWhole = field(default_factory=AskedWhole)
     never_stored: NeverStored = field(default_factory=NeverStored)
     purge_again: Callable[[Dependent], None] = lambda _: None
-    reading: Reading | None = None
+
+    @property
+    def reading(self) -> Reading | None:
+        """The read of followers that the answer is for; None: a client waits for the answer."""
+        return self.send if isinstance(self.send, Reading) else None
 
     @property
     def is_head(self) -> bool:

@@ -49,8 +49,8 @@ class Reading:
         """Have the followers read again."""
         self._on_withdrawn()
 
-    async def send(self, message: Message) -> None:
-        """ASGI's `send`."""
+    async def __call__(self, message: Message) -> None:
+        """Take a message of the answer: a reading is an ASGI `send`."""
         if self.outcome.done():
             return
         if message["type"] == "http.response.start":

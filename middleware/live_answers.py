@@ -36,7 +36,7 @@ class LiveAnswers:
         read_path, telemetry = engine.read_path, engine.telemetry
         self._reads = FollowedReads(read_path, name=name, ask=ask)
         self._answer = answer
-        self._routes = FollowedRoutes(self._reads, watches=read_path.watches, process=read_path.process)
+        self._routes = FollowedRoutes(self._reads, watches=read_path.lookup.watches, process=read_path.process)
         telemetry.followers.followers.set_function(lambda: self._routes.counts()[0])
         telemetry.followers.answers.set_function(lambda: self._routes.counts()[1])
 

@@ -110,7 +110,7 @@ class Routes:
     barred: returns the reason why a route's identity is quarantined; empty: it is not.
     traffic: returns the counts of a route, by its name.
     forwards: the whole app forwards requests to an origin.
-    live: how answers are followed on routes without a declaration of it; None: they are not.
+    live: how answers are followed on routes without a declaration of it; None: they are not. Set before the first request.
     """
 
     def __init__(
@@ -125,9 +125,8 @@ class Routes:
         barred: Callable[[Any], str] = lambda route: "",
         traffic: Callable[[str], RouteCounts] = lambda name: RouteCounts(),
         forwards: bool = False,
-        live: Live | None = None,
     ) -> None:
-        self._live = live
+        self.live: Live | None = None
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
@@ -236,7 +235,7 @@ class Routes:
         """How answers of a route are followed, for requests with this method."""
         if method != "GET" or policy.live is False:
             return None
-        return self._live if policy.live is None else policy.live
+        return self.live if policy.live is None else policy.live
 
     def heads(self, scope: Mapping[str, Any]) -> bool:
         """Whether a HEAD is answered like its GET, without the body. False: the route has no HEAD, or another handler for it."""

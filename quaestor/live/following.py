@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from quaestor.live.answers import FollowedAnswer, Reader
+from quaestor.live.encodings import Encodings
 from quaestor.live.followers import End, Follower
 from quaestor.observability.telemetry import Telemetry
 from quaestor.read_path.entry_watches import EntryWatches
-
-BeginPatch = Callable[[FollowedAnswer, FollowedAnswer], asyncio.Future[bytes | None]]
 
 FIRST_RETRY_S = 0.05
 LAST_RETRY_S = 5.0
@@ -28,6 +27,7 @@ class Following:
     poll_s: time between two runs for an answer that cannot be stored; None: its followers end.
     interval_s: the shortest time between two reads.
     latest: the newest answer that all followers may be sent.
+    encodings: of its answers.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Following:
         self.key = key
         self.shares = shares
         self.latest: FollowedAnswer | None = None
+        self.encodings = Encodings()
         self.followers: dict[Follower, None] = {}
         self._reader = reader
         self._watches = watches
@@ -54,8 +55,6 @@ class Following:
         self._retry_s = FIRST_RETRY_S
         self._reading = False
         self._read_at_s = 0.0
-        self._event: tuple[FollowedAnswer, bytes, str] | None = None
-        self._patch: tuple[FollowedAnswer, FollowedAnswer, asyncio.Future[bytes | None]] | None = None
         self._turns: Iterator[Follower] = iter(())
 
     def join(self, follower: Follower) -> None:
@@ -75,21 +74,6 @@ class Following:
         latest = self.latest
         if latest is not None and latest.entry is not None and not self._reader.valid(latest):
             self._changed.set()
-
-    def encoded(
-        self, answer: FollowedAnswer, encode: Callable[[FollowedAnswer], tuple[bytes, str]]
-    ) -> tuple[bytes, str]:
-        """The event of an answer and its kind, made once for all followers."""
-        if self._event is None or self._event[0] is not answer:
-            self._event = (answer, *encode(answer))
-        return self._event[1:]
-
-    async def patch(self, old: FollowedAnswer, new: FollowedAnswer, begin: BeginPatch) -> bytes | None:
-        """The patch between two answers, made once for all followers that stand at the same answer."""
-        known = self._patch
-        if known is None or known[0] is not old or known[1] is not new:
-            known = self._patch = (old, new, begin(old, new))
-        return await asyncio.shield(known[2])
 
     async def run(self) -> None:
         """Follow until cancelled."""

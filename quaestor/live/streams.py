@@ -143,10 +143,10 @@ class Stream:
     async def _event(self, answer: FollowedAnswer) -> tuple[bytes, str]:
         assert self._following is not None
         if self._patches and self._sent is not None:
-            patch = await self._following.patch(self._sent, answer, self._begin_patch)
+            patch = await self._following.encodings.patch(self._sent, answer, self._begin_patch)
             if patch is not None:
                 return sse.patched(patch, answer.etag), "patch"
-        return self._following.encoded(answer, sse.whole)
+        return self._following.encodings.event(answer, sse.whole)
 
     def _begin_patch(self, old: FollowedAnswer, new: FollowedAnswer) -> asyncio.Future[bytes | None]:
         return self._routes.errands.start(json_patches.patch(old, new))

@@ -10,6 +10,7 @@ from quaestor.policy import RoutePolicy
 from quaestor.ports import QueryRegistry
 from quaestor.read_path import refresh
 from quaestor.read_path.coalescing import Flight, RequestCoalescing
+from quaestor.read_path.entry_watches import EntryWatches
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.reuse import Use
@@ -41,6 +42,7 @@ class EntryLookup:
         self.samples = Samples(
             share=process.settings.verification.verify_share, per_second=process.settings.verification.verify_per_second
         )
+        self.watches = EntryWatches()
         self._registry = registry
         self._store = store
         self._usability = usability

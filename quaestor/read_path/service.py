@@ -23,7 +23,6 @@ from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_announcement import EntryAnnouncement
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.entry_publication import EntryPublication
-from quaestor.read_path.entry_watches import EntryWatches
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import EntryStorage
 from quaestor.read_path.missing_reads import MissingReads
@@ -100,7 +99,6 @@ class ReadPath:
             missing_reads=MissingReads(hold_ms=settings.verification.quarantine_ms, dead=self._is_dead),
             partitioning=Partitioning(settings.sketch.sketch_partitions, epoch=storage.sketch.epoch),
         )  # fmt: skip
-        self.watches = EntryWatches()
         self._registry = registry
         self.definitions: DefinitionsLookup | None = None
 

@@ -32,6 +32,7 @@ from quaestor import (
     Level,
     LifetimeEstimator,
     Limits,
+    Live,
     LiveQueries,
     LiveResult,
     MalformedQueryError,
@@ -156,7 +157,9 @@ async def items() -> list[dict[str, Any]]:
 
 
 @app.get("/me")
-@cached(scope=per_user(by=cookie("session")))
+@cached(
+    scope=per_user(by=cookie("session")), live=Live(patch=True, poll=5, valid_until=lambda scope: scope["expires_s"])
+)
 async def me() -> dict[str, str]:
     uncacheable("reads a file")
     return {}

@@ -62,7 +62,7 @@ class LiveSite:
     def die(self) -> None:
         ids = list(self.engine.registry.leases)
         self.engine.registry.kill(*ids)
-        self.engine.read_path.watches.died(ids)
+        self.engine.read_path.lookup.watches.died(ids)
 
     async def until_runs(self, runs: int) -> None:
         await eventually(lambda: self.runs == runs)
@@ -78,7 +78,7 @@ class LiveSite:
 
     async def nobody_left(self) -> None:
         """Wait until all clients have left, and see that nothing of them remains."""
-        watches = self.engine.read_path.watches
+        watches = self.engine.read_path.lookup.watches
         await eventually(lambda: self.gauge("followers") == 0 and self.gauge("followed_answers") == 0)
         await eventually(lambda: len(watches) == 0)
         await asyncio.sleep(0)

@@ -66,7 +66,7 @@ async def test_last_event_id_repeats_nothing() -> None:
 async def test_an_entry_that_dies_between_the_read_and_the_watch_is_read_again() -> None:
     """No change falls between the read and the wait, whatever the order."""
     site = LiveSite()
-    watches = site.engine.read_path.watches
+    watches = site.engine.read_path.lookup.watches
     watch = watches.watch
 
     def too_late(names, wake) -> None:

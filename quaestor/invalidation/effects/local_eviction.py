@@ -29,5 +29,5 @@ class LocalEviction:
         if registrations:
             self._read_path.coalescing.spawn(explicit.tell(registrations))
         dropped = self._drop_guarded(names)
-        self._read_path.watches.died(names)
+        self._read_path.lookup.watches.died(names)
         return dropped

@@ -1,0 +1,32 @@
+"""Encodings of one followed answer: each event and each patch is made once, however many followers are sent it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from quaestor.live.answers import FollowedAnswer
+
+BeginPatch = Callable[[FollowedAnswer, FollowedAnswer], asyncio.Future[bytes | None]]
+Encode = Callable[[FollowedAnswer], tuple[bytes, str]]
+
+
+class Encodings:
+    """The last event and the last patch of one followed answer."""
+
+    def __init__(self) -> None:
+        self._event: tuple[FollowedAnswer, bytes, str] | None = None
+        self._patch: tuple[FollowedAnswer, FollowedAnswer, asyncio.Future[bytes | None]] | None = None
+
+    def event(self, answer: FollowedAnswer, encode: Encode) -> tuple[bytes, str]:
+        """The event of an answer, and its kind."""
+        if self._event is None or self._event[0] is not answer:
+            self._event = (answer, *encode(answer))
+        return self._event[1:]
+
+    async def patch(self, old: FollowedAnswer, new: FollowedAnswer, begin: BeginPatch) -> bytes | None:
+        """The patch between two answers; one for all followers that stand at the same answer."""
+        known = self._patch
+        if known is None or known[0] is not old or known[1] is not new:
+            known = self._patch = (old, new, begin(old, new))
+        return await asyncio.shield(known[2])
