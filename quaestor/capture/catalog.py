@@ -235,6 +235,7 @@ class Catalog:
         while True:
             await anyio.sleep(self._poll_ms / 1000)
             if not (self._interrupted or self.is_poll_due):
+                self.rest()
                 on_polled()
                 continue
             self._interrupted = True
@@ -246,10 +247,16 @@ class Catalog:
                 on_polled()
             self._interrupted = False
 
+    def rest(self) -> None:
+        """Forget the keys of indexes, instead of listing them while nobody reads. The next read lists them anew."""
+        self._indexes.forget()
+
     @property
     def is_poll_due(self) -> bool:
         """Whether only a poll would notice a change: there were reads since the last one, or no events report it."""
-        events = self._wire_version >= _DEFINITIONS_REPORTED and not self._indexes.followed
+        if not self._known:
+            return False
+        events = self._wire_version >= _DEFINITIONS_REPORTED
         return not events or self._used or bool(self._changed or self._reported_once or self._indexes_reported_once)
 
     def _lookup(self, namespace: str) -> Definition | None:

@@ -3,6 +3,7 @@
 The keys are listed when a namespace has its first such read, and repeatedly after that. Change events of MongoDB 6.0 report that
 an index came or went, and end the affected reads. But a read just after the event may still be planned with the old keys.
 Therefore the listing reports the new keys, and reads with others are given up. Before 6.0 the listing alone reports the index.
+While there are no reads and events report indexes, the keys are forgotten. The next read lists them anew.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class IndexKeys:
         self._known: dict[str, Keys] = {}
         self._lock = threading.Lock()
 
-    @property
-    def followed(self) -> int:
-        """Number of namespaces that every poll lists."""
-        return len(self._known)
+    def forget(self) -> None:
+        """Follow no namespace any more: the next read of each lists its keys."""
+        with self._lock:
+            self._known.clear()
 
     def known(self, namespace: str) -> Keys | None:
         """Return the last listed keys; None if they were never listed."""
@@ -57,8 +58,10 @@ class IndexKeys:
         for namespace in list(self._known):
             keys = self._listed(namespace)
             with self._lock:
-                before, self._known[namespace] = self._known[namespace], keys
-            if keys != before:
+                before = self._known.get(namespace)
+                if before is not None:
+                    self._known[namespace] = keys
+            if before is not None and keys != before:
                 changed[namespace] = before, keys
         return changed
 

@@ -27,7 +27,7 @@ from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.runtime.parts import Parts
 from quaestor.ttl.canary_watch import CanaryWatch
 from quaestor.ttl.chosen import ChosenEstimators
-from quaestor.ttl.published import PublishedParameters
+from quaestor.ttl.published import Publication, PublishedParameters
 from quaestor.ttl.recording import TraceRecorder
 
 Stop = Callable[[], Awaitable[object]]
@@ -136,9 +136,14 @@ async def tuning(parts: Parts) -> Stop:
         if estimator.canary is not None:
             estimator.canary.served(taken, now_ms=parts.clock())
 
+    async def history() -> list[Publication]:
+        if parts.storage.layer.immediate:  # in memory: a thread for that would never rest
+            return published.history()
+        return await anyio.to_thread.run_sync(published.history)
+
     async def tune(taken: int) -> tuple[int, bool]:
         """One look; the number that is taken up, and whether another one counts already."""
-        newest = (await anyio.to_thread.run_sync(published.history))[-1]
+        newest = (await history())[-1]
         if newest.number != taken:
             estimator.take_up(newest.parameters or own, newest.canary)
             telemetry.ttl.share.set(0 if newest.canary is None else newest.canary.share)

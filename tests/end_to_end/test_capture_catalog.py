@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import anyio
 import pymongo
 import pytest
 from pymongo import MongoClient
@@ -18,6 +20,7 @@ from quaestor.model import CapturedRead, Operation, Uncacheable
 from quaestor.planning.plan import plan_query
 from tests.end_to_end import captured
 from tests.end_to_end.captured import Client, reasons
+from tests.support import DEADLINE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +32,20 @@ def client(mongo_url: str, prefix: str) -> Iterator[Client]:
         client[prefix].other.insert_many([{"_id": i, "c": i} for i in range(9)])
         yield client
         client.drop_database(prefix)
+
+
+class Commands(pymongo.monitoring.CommandListener):
+    """Names of the commands that a client sends."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
+        self.names.append(event.command_name)
+
+    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None: ...
 
 
 class Changes(list[frozenset[str]]):
@@ -72,7 +89,7 @@ def _of_records(reads: Sequence[CapturedRead]) -> tuple[CapturedRead, ...]:
 
 async def test_a_plain_collection_is_left_alone(client: Client, prefix: str, catalog: Catalog) -> None:
     with recording() as recorder:
-        client[prefix].c.find({"n": 1}).to_list()
+        client[prefix].c.find({"n": 1}).limit(2).to_list()
         client[prefix].never_created.find_one()
         reads = recorder.outcome(0).reads
     assert await catalog.resolve(reads) == (reads, ())
@@ -235,6 +252,45 @@ async def test_nothing_is_listed_while_nobody_reads_and_events_report_definition
     assert not catalog.is_poll_due
 
 
+async def test_keys_of_indexes_are_listed_while_somebody_reads_and_anew_after_a_rest(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """Events report index builds, so nobody lists indexes at rest; a read after it never goes by the keys before it."""
+
+    def left_to_the_database() -> None:
+        client[prefix].c.find({"n": 1}).limit(2).to_list()
+
+    client[prefix].c.create_index("n")
+    assert (await only_read(catalog, left_to_the_database)).query.index_keys == (("n",),)
+    catalog.poll()
+    assert not catalog.is_poll_due
+    catalog.rest()
+    client[prefix].c.create_index([("n", 1), ("secret", 1)])
+    assert (await only_read(catalog, left_to_the_database)).query.index_keys == (("n",), ("n", "secret"))
+
+
+async def test_a_catalog_at_rest_sends_no_command(client: Client, prefix: str, mongo_url: str) -> None:
+    """Its loop goes on, and asks the database nothing, however many namespaces were read from before."""
+    commands, rests = Commands(), list[int]()
+    enough = anyio.Event()
+
+    def polled() -> None:
+        rests.append(len(commands.names))
+        if len(rests) >= 8 and len(set(rests[-4:])) == 1:
+            enough.set()
+
+    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[commands]) as own:
+        catalog = Catalog(own, poll_ms=1)
+        client[prefix].c.create_index("n")
+        await only_read(catalog, lambda: client[prefix].c.find({"n": 1}).limit(2).to_list())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(catalog.run, on_polled=polled))
+            with anyio.fail_after(DEADLINE_S):
+                await enough.wait()
+            tasks.cancel_scope.cancel()
+    assert "listIndexes" in commands.names
+
+
 async def test_a_changed_view_is_reported_twice_with_its_collections(
     client: Client, prefix: str, catalog: Catalog, changes: Changes
 ) -> None:
@@ -344,21 +400,12 @@ async def test_an_older_server_is_asked_again_and_again_for_its_text_indexes(
 
 
 async def test_known_definitions_cost_no_command(client: Client, prefix: str, mongo_url: str) -> None:
-    seen: list[str] = []
-
-    class Counting(pymongo.monitoring.CommandListener):
-        def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
-            seen.append(event.command_name)
-
-        def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None: ...
-
-        def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None: ...
-
-    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[Counting()]) as own:
+    commands = Commands()
+    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[commands]) as own:
         catalog = Catalog(own)
         for _ in range(5):
             await only_read(catalog, lambda: client[prefix].c.find_one())
-    assert seen.count("listCollections") == 1
+    assert commands.names.count("listCollections") == 1
 
 
 async def test_what_cannot_be_looked_up_is_not_cached(client: Client, prefix: str) -> None:
