@@ -8,7 +8,7 @@ from typing import Final
 FEW_NEED: Final = (
     *("structlog", "rich", "pygments"),
     *("re2", "regex", "zstandard", "pybloom_live", "mpmath", "s2geometry", "snowballstemmer", "stop_words"),
-    *("redis", "httpx", "typer", "opentelemetry", "pyspark", "numpy", "pyarrow"),
+    *("jsonpatch", "websockets", "redis", "httpx", "typer", "opentelemetry", "pyspark", "numpy", "pyarrow"),
     *("quaestor.query.expressions.operators", "quaestor.query.json_schema.compiler"),
     *(
         "quaestor.admin",

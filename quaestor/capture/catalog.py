@@ -248,7 +248,7 @@ class Catalog:
             self._interrupted = False
 
     def rest(self) -> None:
-        """Forget the keys of indexes, instead of listing them while nobody reads. The next read lists them anew."""
+        """Forget the keys of indexes, instead of listing them while there are no reads. The next read lists them anew."""
         self._indexes.forget()
 
     @property

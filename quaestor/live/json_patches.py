@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
+from typing import TYPE_CHECKING
 
-import jsonpatch
-
+from quaestor.first_use import FirstUse
 from quaestor.live.answers import FollowedAnswer
+
+if TYPE_CHECKING:
+    import jsonpatch
+else:
+    jsonpatch = FirstUse("jsonpatch")
 
 LONGEST_BODY = 1024 * 1024
 """Longer bodies are sent whole: comparing them takes longer than sending."""
