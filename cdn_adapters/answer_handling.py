@@ -7,24 +7,26 @@ together, only the first failure makes the next pause longer.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from quaestor.cdn_adapters.acknowledgements import Acknowledgements
 from quaestor.cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
 from quaestor.cdn_adapters.batching import Outcome, PurgeEvent
-from quaestor.cdn_adapters.own_purges import OwnPurges
 from quaestor.cdn_adapters.pacing import Pacing
 from quaestor.cdn_adapters.place import Connection, Place, Target
+from quaestor.cdn_adapters.place_queue import PlaceQueue
 from quaestor.cdn_adapters.purge_members import ON_ITS_WAY, TIERS, target_of
 from quaestor.cdn_adapters.purge_request import PurgeRequest
-from quaestor.cdn_adapters.purge_waits import PurgeWaits, UnderWay
-from quaestor.cdn_adapters.sender_options import LAST_PAUSE_S, LONGEST_HOLD_S, MOST_AT_ONCE, SenderOptions
-from quaestor.clock import Clock
+from quaestor.cdn_adapters.purge_waits import UnderWay
+from quaestor.cdn_adapters.sender_options import (
+    LONGEST_HOLD_S,
+    MOST_AT_ONCE,
+    GrowingPause,
+    SenderContext,
+)
 from quaestor.errors import CdnError, StoreError
-from quaestor.observability.telemetry import Telemetry
-from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.purge_ports import QueuedPurge
 from quaestor.runtime.supervision.supervisor import Errands
 from quaestor.tasks import ended
 
@@ -63,42 +65,27 @@ class AnswerHandling:
 
     def __init__(
         self,
-        place: Place,
-        outbox: PurgeOutbox,
-        queue: str,
-        *,
-        own: OwnPurges,
+        queue: PlaceQueue,
         pace: Pacing,
-        waits: PurgeWaits,
-        options: SenderOptions,
-        telemetry: Telemetry,
+        context: SenderContext,
+        errands: Errands,
+        *,
         observe: Callable[[PurgeEvent], None],
         below: Sequence[LowerSender],
-        clock: Clock,
-        sleep: Callable[[float], Awaitable[None]],
         wake: Callable[[], None],
-        errands: Errands,
     ) -> None:
-        self._errands = errands
         self.state = "ok"
         self.open_targets = 0
-        self._place = place
-        self._outbox = outbox
         self._queue = queue
-        self._own = own
         self._pace = pace
-        self._waits = waits
-        self._options = options
-        self._telemetry = telemetry
+        self._errands = errands
+        self._telemetry = context.telemetry
+        self._sleep = context.sleep
         self._observe = observe
         self._below = tuple(below)
-        self._clock = clock
-        self._sleep = sleep
         self._wake = wake
-        self._limited = bool(place.capabilities.rates)
         self._acknowledgements = Acknowledgements(self._tell_done)
-        self._failures = 0
-        self._pause_s = self._next_pause_s = options.limits.first_retry_ms / 1_000
+        self._pauses = GrowingPause(queue.options.limits)
         self._accepted: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
@@ -113,8 +100,8 @@ class AnswerHandling:
 
         answered: called when the place has answered or failed to answer.
         """
-        waits = self._waits.under_way([purge.member for purge in request.held])
-        failures = self._failures
+        waits = self._queue.waits.under_way([purge.member for purge in request.held])
+        failures = self._pauses.failures
         answer: Answer | CdnError
         try:
             try:
@@ -124,7 +111,7 @@ class AnswerHandling:
             finally:
                 answered()
                 await self._pace.answered()
-                await self._own.told(request.held)
+                await self._queue.own.told(request.held)
             if isinstance(answer, CdnError):
                 waits.missed()
                 await self._pace.refused(request.targets)
@@ -135,23 +122,9 @@ class AnswerHandling:
             waits.missed()
             raise
 
-    async def release(self, held: Sequence[QueuedPurge]) -> None:
-        """Put these purges back, untried. Raises StoreError."""
-        if held:
-            await self._own.told(held)
-            now_ms = self._clock()
-            await self._outbox.retry(self._queue, held, due_ms=now_ms, failed=False, now_ms=now_ms)
-
     def paused_s(self, failures: int | None = None) -> float:
-        """Return the next pause in seconds: doubled each time, and random so that processes differ.
-
-        failures: number of pauses before the failed request was sent; None: as many as now.
-        """
-        if failures is None or failures == self._failures:
-            self._failures += 1
-            self._pause_s = self._next_pause_s
-            self._next_pause_s = min(2 * self._pause_s, max(LAST_PAUSE_S, self._options.limits.last_retry_ms / 1_000))
-        return self._pause_s * random.uniform(0.5, 1.0)
+        """See GrowingPause."""
+        return self._pauses.next_s(failures)
 
     async def _answered(
         self, connection: Connection, request: PurgeRequest, answer: Answer, waits: UnderWay, failures: int
@@ -166,13 +139,13 @@ class AnswerHandling:
             task = self._errands.start(self._complete(connection, answer, len(targets), held, waits))
             self._accepted.add(task)
             task.add_done_callback(self._accepted.discard)
-            return Handled(self._options.limits.pause_ms / 1_000)
+            return Handled(self._queue.options.limits.pause_ms / 1_000)
         if isinstance(answer, Delivered):
             await self._done(held)
             waits.done()
             self._healthy()
-            self._observe(PurgeEvent(place=self._place.address, outcome=Outcome.PURGED, targets=len(targets)))
-            return Handled(self._options.limits.pause_ms / 1_000)
+            self._observe(PurgeEvent(place=self._queue.place.address, outcome=Outcome.PURGED, targets=len(targets)))
+            return Handled(self._queue.options.limits.pause_ms / 1_000)
         waits.missed()
         await self._pace.refused(targets)
         return await self._not_taken(request, answer, failures)
@@ -180,12 +153,12 @@ class AnswerHandling:
     async def _done(self, held: Sequence[QueuedPurge]) -> None:
         await self._acknowledgements.done(held)
         self._count_answer("delivered")
-        self._telemetry.invalidations.purges.labels(self._place.name, "done").inc(len(held))
+        self._telemetry.invalidations.purges.labels(self._queue.place.name, "done").inc(len(held))
 
     async def _tell_done(self, held: Sequence[QueuedPurge]) -> None:
-        now_ms = self._clock()
-        capabilities = self._place.capabilities
-        again = [(ON_ITS_WAY, now_ms + self._options.repurge_after_ms)]
+        now_ms = self._queue.clock()
+        capabilities = self._queue.place.capabilities
+        again = [(ON_ITS_WAY, now_ms + self._queue.options.repurge_after_ms)]
         if capabilities.tiered:
             again.append((TIERS, now_ms + capabilities.effective_within_ms + TIER_SLACK_MS))
         for sender in self._below:  # before the outbox forgets the purges, so that none is lost in between
@@ -193,7 +166,7 @@ class AnswerHandling:
             targets = [one for one in dict.fromkeys(target_of(purge.member) for purge in held) if one.by in kinds]
             if targets:
                 await sender.put(targets, until_ms=max(purge.until_ms for purge in held))
-        await self._outbox.done(self._queue, held, again=again, now_ms=now_ms)
+        await self._queue.outbox.done(self._queue.name, held, again=again, now_ms=now_ms)
 
     async def _not_taken(self, request: PurgeRequest, answer: Rejected | Throttled, failures: int) -> Handled:
         """Act on a refusal."""
@@ -203,20 +176,20 @@ class AnswerHandling:
             self._count_answer("throttled")
             pause_s = answer.retry_after_s or self.paused_s(failures)
             await self._pace.hold(targets[0].by, pause_s)
-            self._telemetry.failure("cdn", "cdn.throttled", answer.reason, cdn=self._place.name)
-            await self.release(held)
-            return Handled(min(pause_s, LONGEST_HOLD_S) if self._limited else pause_s)
+            self._telemetry.failure("cdn", "cdn.throttled", answer.reason, cdn=self._queue.place.name)
+            await self._queue.release(held)
+            return Handled(min(pause_s, LONGEST_HOLD_S) if self._queue.limited else pause_s)
         if answer.place_wide:
             return Handled(await self._failed(held, "cdn.refused", CdnError(answer.reason), failures))
         self._count_answer("rejected")
-        if len(targets) > 1 and not self._limited:
+        if len(targets) > 1 and not self._queue.limited:
             return Handled(again=request.halves())
         if len(targets) > 1:  # halve the batches until the refused target is alone
             self._pace.largest = max(1, len(targets) // 2)
-            await self.release(held)
+            await self._queue.release(held)
         else:
-            self._telemetry.failure("cdn", "cdn.dead_letter", answer.reason, cdn=self._place.name)
-            await self._outbox.bury(self._queue, held, reason=answer.reason, now_ms=self._clock())
+            self._telemetry.failure("cdn", "cdn.dead_letter", answer.reason, cdn=self._queue.place.name)
+            await self._queue.bury(held, reason=answer.reason)
         return Handled()
 
     async def _failed(
@@ -225,12 +198,13 @@ class AnswerHandling:
         """Put these purges back; return the pause before the next request, in seconds."""
         self.state = "dark"
         self._count_answer("failed")
-        self._telemetry.invalidations.purges.labels(self._place.name, "failed").inc(len(held))
-        self._telemetry.failure("cdn", event, error, cdn=self._place.name)
-        self._observe(PurgeEvent(place=self._place.address, outcome=Outcome.FAILED, targets=len(held), error=error))
+        self._telemetry.invalidations.purges.labels(self._queue.place.name, "failed").inc(len(held))
+        self._telemetry.failure("cdn", event, error, cdn=self._queue.place.name)
+        self._observe(
+            PurgeEvent(place=self._queue.place.address, outcome=Outcome.FAILED, targets=len(held), error=error)
+        )
         pause_s = error.retry_after_s or self.paused_s(failures)
-        now_ms = self._clock()
-        await self._outbox.retry(self._queue, held, due_ms=now_ms + int(pause_s * 1_000), now_ms=now_ms)
+        await self._queue.retry(held, after_s=pause_s)
         return pause_s
 
     async def _complete(
@@ -239,13 +213,12 @@ class AnswerHandling:
         """Poll an accepted purge until it is completed; put the purge back if the place lost it."""
         try:
             while isinstance(answer, Accepted):
-                lease_ms = self._options.lease_ms + int(answer.ask_after_s * 1_000)
-                await self._outbox.renew(self._queue, held, lease_ms=lease_ms, now_ms=self._clock())
+                await self._queue.renew(held, further_s=answer.ask_after_s)
                 await self._sleep(answer.ask_after_s)
                 try:
                     answer = await connection.completed(answer.ticket)
                 except CdnError as error:
-                    self._telemetry.failure("cdn", "cdn.away", error, cdn=self._place.name)
+                    self._telemetry.failure("cdn", "cdn.away", error, cdn=self._queue.place.name)
             if isinstance(answer, Delivered):
                 await self._done(held)
                 waits.done()
@@ -260,8 +233,8 @@ class AnswerHandling:
 
     def _healthy(self) -> None:
         self.state = "ok" if self.state == "dark" else self.state
-        self._next_pause_s = self._options.limits.first_retry_ms / 1_000
+        self._pauses.reset()
         self._pace.largest = min(MOST_AT_ONCE, 2 * self._pace.largest)
 
     def _count_answer(self, answer: str) -> None:
-        self._telemetry.purging.requests.labels(self._place.name, answer).inc()
+        self._telemetry.purging.requests.labels(self._queue.place.name, answer).inc()

@@ -11,7 +11,7 @@ from quaestor.cdn_adapters.budget import checked_cost
 from quaestor.cdn_adapters.place import Place
 from quaestor.cdn_adapters.requests import at_once, sending
 from quaestor.cdn_adapters.sender import Sender
-from quaestor.cdn_adapters.sender_options import UNLIMITED, SenderOptions
+from quaestor.cdn_adapters.sender_options import UNLIMITED, SenderContext, SenderOptions
 from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -99,10 +99,9 @@ class Delivery:
             options=SenderOptions(
                 repurge_after_ms=repurge_after_ms, limits=self._limits or UNLIMITED, budget_usd=self._budget_usd
             ),
-            telemetry=telemetry,
+            context=SenderContext(telemetry=telemetry, supervisor=supervisor or Supervisor(telemetry)),
             observe=self._observe,
             below=below,
-            supervisor=supervisor,
         )
         self._sender.start()
 

@@ -12,7 +12,6 @@ place refuses for good, alone, becomes a dead letter.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -21,20 +20,24 @@ from quaestor.cdn_adapters.answer_handling import AnswerHandling
 from quaestor.cdn_adapters.batching import PurgeEvent
 from quaestor.cdn_adapters.budget import MonthlyBudget
 from quaestor.cdn_adapters.capabilities import UNBOUNDED
-from quaestor.cdn_adapters.own_purges import OwnPurges
 from quaestor.cdn_adapters.pacing import Pacing
 from quaestor.cdn_adapters.place import Connection, Place, Target
+from quaestor.cdn_adapters.place_queue import PlaceQueue
 from quaestor.cdn_adapters.purge_members import member
 from quaestor.cdn_adapters.purge_request import purge_requests
-from quaestor.cdn_adapters.purge_waits import PurgeWaits
 from quaestor.cdn_adapters.queue_watch import QueueWatch
-from quaestor.cdn_adapters.sender_options import LEAD_MS, LONGEST_HOLD_S, MOST_AT_ONCE, POLL_S, SenderOptions
+from quaestor.cdn_adapters.sender_options import (
+    LEAD_MS,
+    LONGEST_HOLD_S,
+    MOST_AT_ONCE,
+    POLL_S,
+    SenderContext,
+    SenderOptions,
+)
 from quaestor.cdn_adapters.side_by_side import SideBySide
-from quaestor.clock import Clock, system_clock
 from quaestor.errors import StoreError
-from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
-from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
+from quaestor.runtime.supervision.supervisor import KeptTask
 
 
 class Sender:
@@ -51,48 +54,31 @@ class Sender:
         outbox: PurgeOutbox,
         *,
         options: SenderOptions | None = None,
-        telemetry: Telemetry | None = None,
+        context: SenderContext | None = None,
         observe: Callable[[PurgeEvent], None] = lambda event: None,
         below: Sequence[Sender] = (),
-        clock: Clock = system_clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        supervisor: Supervisor | None = None,
     ) -> None:
         self.place = place
-        self.queue = f"{place.name} {place.address}"
-        self._outbox = outbox
-        self._options = options or SenderOptions()
-        self._telemetry = telemetry or Telemetry()
-        self._supervisor = supervisor or Supervisor(self._telemetry)
-        self._clock = clock
-        self._sleep = sleep
-        errands = self._supervisor.errands(f"purges-{place.name}")
-        self._name = secrets.token_hex(6)
-        self._count = 0
-        self._own = OwnPurges(outbox, self.queue, token=self._token, lease_ms=self._options.lease_ms)
+        self._context = context or SenderContext.of()
+        clock, telemetry = self._context.clock, self._context.telemetry
+        self._queue = PlaceQueue(place, outbox, options or SenderOptions(), clock)
+        self.queue = self._queue.name
+        errands = self._context.supervisor.errands(f"purges-{place.name}")
         self._taken: list[QueuedPurge] = []
         self._wake = asyncio.Event()
-        self._waits = PurgeWaits()
-        self._led_until_ms = 0
-        usd = self._options.budget_usd
+        usd = self._queue.options.budget_usd
         budget = None if usd is None else MonthlyBudget(place, usd=usd, accounts=outbox.accounts, clock=clock)
         self._pace = Pacing(
-            place.capabilities, outbox.accounts, payer=self._name, lease_ms=self._options.lease_ms,
-            limits=self._options.limits, budget=budget, largest=MOST_AT_ONCE, clock=clock,
+            place.capabilities, outbox.accounts, payer=self._queue.process, lease_ms=self._queue.options.lease_ms,
+            limits=self._queue.options.limits, budget=budget, largest=MOST_AT_ONCE, clock=clock,
         )  # fmt: skip
         self.watched = QueueWatch(
-            place, outbox, self.queue, waits=self._waits, budget=budget, telemetry=self._telemetry, clock=clock
+            place, outbox, self.queue, waits=self._queue.waits, budget=budget, telemetry=telemetry, clock=clock
         )
         self._handling = AnswerHandling(
-            place, outbox, self.queue, own=self._own, pace=self._pace, waits=self._waits, options=self._options,
-            telemetry=self._telemetry, observe=observe, below=below, clock=clock, sleep=sleep, wake=self._wake.set,
-            errands=errands,
-        )  # fmt: skip
-        self._side_by_side = SideBySide(
-            place, outbox, self.queue, own=self._own, pace=self._pace, handling=self._handling, options=self._options,
-            token=self._token, telemetry=self._telemetry, clock=clock, sleep=sleep, wake=self._wake,
-            errands=errands,
-        )  # fmt: skip
+            self._queue, self._pace, self._context, errands, observe=observe, below=below, wake=self._wake.set
+        )
+        self._side_by_side = SideBySide(self._queue, self._pace, self._handling, self._context, errands, self._wake)
         self._tasks: tuple[KeptTask, ...] = ()
 
     @property
@@ -109,8 +95,8 @@ class Sender:
     def start(self) -> None:
         """Begin to send, in the running event loop."""
         self._tasks = (
-            self._supervisor.keep(f"purges-{self.place.name}", self._run),
-            self._supervisor.keep(f"purge-watch-{self.place.name}", self._watch),
+            self._context.supervisor.keep(f"purges-{self.place.name}", self._run),
+            self._context.supervisor.keep(f"purge-watch-{self.place.name}", self._watch),
         )
 
     async def aclose(self) -> None:
@@ -119,60 +105,51 @@ class Sender:
         for task in tasks:
             await task.aclose()
         await self._handling.aclose()
-        self._waits.end()
-        if self._clock() < self._led_until_ms:
-            with suppress(StoreError):
-                await self._outbox.resign(self.queue, token=self._name)
+        self._queue.waits.end()
+        with suppress(StoreError):
+            await self._queue.resign()
         with suppress(StoreError):  # so that no process has to wait for the lease
-            await self._handling.release([*self._own.take(UNBOUNDED), *self._taken, *self._side_by_side.left()])
+            await self._queue.release([*self._queue.own.take(UNBOUNDED), *self._taken, *self._side_by_side.left()])
 
     async def put(self, targets: Sequence[Target], *, until_ms: int) -> Callable[[], Awaitable[None]]:
         """Put purges into the outbox; return a function that waits until they are acknowledged. Raises StoreError."""
         members = [member(target) for target in dict.fromkeys(targets)]
-        wait = self._waits.expect(members)  # before the purges can be taken
-        now_ms = self._clock()
+        wait = self._queue.waits.expect(members)  # before the purges can be taken
+        now_ms = self._queue.clock()
         try:
-            if self._limited:
-                await self._outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
+            if self._queue.limited:
+                await self._queue.outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
                 self._wake.set()
             else:
-                await self._own.put(members, until_ms=until_ms, now_ms=now_ms, wake=self._wake.set)
+                await self._queue.own.put(members, until_ms=until_ms, now_ms=now_ms, wake=self._wake.set)
         finally:
             wait.put = True
         return wait.acknowledged
-
-    @property
-    def _limited(self) -> bool:
-        return bool(self.place.capabilities.rates)
-
-    def _token(self) -> str:
-        self._count += 1
-        return f"{self._name}.{self._count}"
 
     async def _run(self) -> None:
         while True:
             try:
                 async with self.place.connect() as connection:
-                    if not self._limited:
+                    if not self._queue.limited:
                         await self._side_by_side.run(connection)
-                    while self._limited:
+                    while self._queue.limited:
                         await self._deliver(connection)
             except StoreError as error:
-                self._telemetry.failure("store", "cdn.outbox_away", error)
+                self._context.telemetry.failure("store", "cdn.outbox_away", error)
             except Exception:  # a bug here or in a provider's module: taken purges come back
                 await self._put_back()
                 raise
             await self._put_back()
-            await self._sleep(self._handling.paused_s())
+            await self._context.sleep(self._handling.paused_s())
 
     async def _put_back(self) -> None:
         with suppress(StoreError):
-            await self._handling.release(self._side_by_side.left())
+            await self._queue.release(self._side_by_side.left())
 
     async def _deliver(self, connection: Connection) -> None:
         """Send the due purges to a place with rates, one request after the other, or wait for due purges."""
         self._wake.clear()
-        if not await self._lead():
+        if not await self._queue.lead():
             await self._idle(LEAD_MS / 3_000)
             return
         self._taken = await self._next()
@@ -189,10 +166,10 @@ class Sender:
             else:
                 pause_s, _ = await self._handling.send(connection, requests.popleft())
         if pause_s:
-            await self._handling.release([purge for request in requests for purge in request.held])
+            await self._queue.release([purge for request in requests for purge in request.held])
         self._taken = []
         if pause_s:
-            await self._sleep(pause_s)
+            await self._context.sleep(pause_s)
 
     async def _next(self) -> list[QueuedPurge]:
         """Take the due purges: at most the size of one full request, so that later purges can join the waiting ones."""
@@ -202,19 +179,7 @@ class Sender:
             most = min(most, capabilities.open_targets - self._handling.open_targets)
         if most < 1:
             return []
-        return await self._outbox.take(
-            self.queue, token=self._token(), count=most, lease_ms=self._options.lease_ms, now_ms=self._clock()
-        )
-
-    async def _lead(self) -> bool:
-        now_ms = self._clock()
-        if now_ms < self._led_until_ms - LEAD_MS // 2:
-            return True
-        if not await self._outbox.lead(self.queue, token=self._name, lease_ms=LEAD_MS, now_ms=now_ms):
-            self._led_until_ms = 0
-            return False
-        self._led_until_ms = now_ms + LEAD_MS
-        return True
+        return await self._queue.take(most)
 
     async def _idle(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -16,7 +16,7 @@ from quaestor.cdn_adapters import Target, VarnishAdapter, varnish_vcl
 from quaestor.cdn_adapters.edgegrid import EdgeGridCredentials
 from quaestor.cdn_adapters.place import Place
 from quaestor.cdn_adapters.sender import Sender
-from quaestor.cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters.sender_options import SenderContext, SenderOptions
 from quaestor.cdn_adapters.varnish_node import VarnishNode
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -68,7 +68,9 @@ async def shown(
         await sender.put(place.targets(tags=[name], urls=[f"https://shop.example/{name}"])[:1], until_ms=1 << 50)
 
     telemetry, outbox = Telemetry(), MemoryOutbox()
-    sender = Sender(place, outbox, options=SenderOptions(), telemetry=telemetry, clock=clock, sleep=sleep)
+    sender = Sender(
+        place, outbox, options=SenderOptions(), context=SenderContext.of(telemetry, clock=clock, sleep=sleep)
+    )
     said: list[Any] = []
     telemetry.hooks.failures.append(said.append)
     sender.start()

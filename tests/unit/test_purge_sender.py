@@ -17,7 +17,7 @@ from quaestor.cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, R
 from quaestor.cdn_adapters.delivery import Delivery
 from quaestor.cdn_adapters.place import Connection, Target, cheapest_targets
 from quaestor.cdn_adapters.sender import Sender
-from quaestor.cdn_adapters.sender_options import POLL_S, SenderOptions
+from quaestor.cdn_adapters.sender_options import POLL_S, SenderContext, SenderOptions
 from quaestor.cdn_adapters.side_by_side import SideBySide
 from quaestor.cdn_adapters.tag_field import tag_headers
 from quaestor.cdn_ports import Facts, Level
@@ -87,9 +87,7 @@ class Api:
             self,
             self.outbox,
             options=SenderOptions(repurge_after_ms=repurge_after_ms, budget_usd=budget_usd),
-            telemetry=self.telemetry,
-            clock=lambda: self.now_ms,
-            sleep=self.sleep,
+            context=SenderContext.of(self.telemetry, clock=lambda: self.now_ms, sleep=self.sleep),
         )
         sender.start()
         try:
@@ -508,10 +506,10 @@ async def test_a_sender_that_may_send_nothing_more_waits_for_what_is_open(monkey
     api.answers.append(Accepted(ticket="1", ask_after_s=2.0))
     async with api.sender() as sender:
         purged = asyncio.create_task(api.purged(sender, "a"))
-        await eventually(lambda: sender._handling.open_targets == 1 and not sender._side_by_side._sending)
+        await eventually(lambda: sender._handling.open_targets == 1 and not sender._side_by_side._requests.tasks)
         await asyncio.sleep(0)
         idled.clear()
-        sender._side_by_side._look_due_s = 0.0
+        sender._side_by_side._due.look_due_s = 0.0
         sender._wake.set()
         await eventually(lambda: len(idled) > 0)
         assert set(idled) == {POLL_S}

@@ -15,7 +15,7 @@ from quaestor.cdn_adapters.answers import Answer, Delivered, Rejected
 from quaestor.cdn_adapters.place import Connection, Target
 from quaestor.cdn_adapters.requests import SIDE_BY_SIDE
 from quaestor.cdn_adapters.sender import Sender
-from quaestor.cdn_adapters.sender_options import SenderOptions
+from quaestor.cdn_adapters.sender_options import SenderContext, SenderOptions
 from quaestor.errors import CdnError
 from tests.support import eventually
 from tests.unit.test_purge_sender import LIMITED, Api
@@ -102,9 +102,11 @@ async def test_a_place_with_rates_or_with_a_pause_is_sent_one_after_the_other(li
     api = Held(replace(LIMITED, batch={}) if limited else EACH_ALONE)
     limits = BatchLimits() if limited else BatchLimits(pause_ms=5)
     sender = Sender(
-        api, api.outbox, options=SenderOptions(repurge_after_ms=LATER_MS, limits=limits), clock=lambda: api.now_ms,
-        sleep=api.sleep,
-    )  # fmt: skip
+        api,
+        api.outbox,
+        options=SenderOptions(repurge_after_ms=LATER_MS, limits=limits),
+        context=SenderContext.of(clock=lambda: api.now_ms, sleep=api.sleep),
+    )
     sender.start()
     try:
         waits = await put_all(api, sender, *(f"t{n}" for n in range(10)))
