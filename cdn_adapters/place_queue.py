@@ -17,7 +17,7 @@ class PlaceQueue:
     """Queue of one place. Use from one event loop. Every method that reaches the outbox raises StoreError.
 
     name: of the queue in the outbox.
-    process: name of this process among those that send from the queue.
+    process: name of this process among the senders of the queue.
     own: purges that this process has put in and sends at once.
     waits: of callers for their purges.
     taken: purges that this process has taken, and that are not done.
@@ -55,7 +55,7 @@ class PlaceQueue:
             await self.outbox.retry(self.name, held, due_ms=now_ms, failed=False, now_ms=now_ms)
 
     async def retry(self, held: Sequence[QueuedPurge], *, after_s: float) -> None:
-        """Put these purges back after a failure. They are due again after this pause."""
+        """Put these purges back after a failure, due again after this pause."""
         now_ms = self.clock()
         await self.outbox.retry(self.name, held, due_ms=now_ms + int(after_s * 1_000), now_ms=now_ms)
 
