@@ -15,6 +15,7 @@ from typing import Any
 from quaestor.errors import EventLayerResetError
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.codec import encode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -179,9 +180,14 @@ class ResizingWorld:
         """Also instead of one that died: its node is gone."""
         node = MatchingNode(cell, generation.shape, retention_ms=RETENTION_MS)
         generation.cells[cell] = CellLoop(
-            node, Connection(self.layer), cell, generation.shape, deployment="d", heartbeat_ms=1,
-            retention_ms=RETENTION_MS, clock=self.clock, telemetry=self.telemetry,
-        )  # fmt: skip
+            node,
+            Connection(self.layer),
+            cell,
+            generation.shape,
+            LoopContext(
+                deployment="d", heartbeat_ms=1, retention_ms=RETENTION_MS, clock=self.clock, telemetry=self.telemetry
+            ),
+        )
 
     def resize(self, query_partitions: int, write_partitions: int) -> Generation:
         """The next generation, taking over from all that were not retired."""

@@ -20,6 +20,7 @@ from benchmarks import harness
 from benchmarks.scalability import workload
 from benchmarks.scalability.workload import Collections
 from quaestor.event_layer import streams
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -229,7 +230,11 @@ def cell_loop(
         **limits,
     )
     return CellLoop(
-        node, layer, cell, shape, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=retention_ms
+        node,
+        layer,
+        cell,
+        shape,
+        LoopContext(deployment=deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=retention_ms),
     )
 
 

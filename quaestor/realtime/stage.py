@@ -17,11 +17,10 @@ import threading
 import time
 from typing import Final
 
-from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets, streams
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.model import GridShape
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.realtime.codec import concerns_stage, decode_matched, decode_query_event
 from quaestor.realtime.epoch import Epoch
@@ -58,26 +57,23 @@ class StageLoop:
         snapshots: Snapshots,
         query_partition: int,
         shape: GridShape,
+        context: LoopContext,
         *,
-        deployment: str,
-        heartbeat_ms: int,
-        retention_ms: int,
         rules: StageRules | None = None,
         readers: ReaderPool | None = None,
-        clock: Clock = system_clock,
-        telemetry: Telemetry | None = None,
     ) -> None:
+        deployment = context.deployment
         self._layer = layer
         self._shape = shape
         self._queries = streams.queries(deployment, query_partition, shape.generation)
         self._matched = streams.matched(deployment, query_partition, shape.generation)
         self._results = streams.results(deployment, query_partition, shape.generation)
         self._epoch_name = streams.stage_epoch(deployment, query_partition)
-        self._heartbeat_ms = heartbeat_ms
-        self._retention_ms = retention_ms
+        self._heartbeat_ms = context.heartbeat_ms
+        self._retention_ms = context.retention_ms
         self._rules = rules or StageRules()
-        self._clock = clock
-        self._telemetry = telemetry or Telemetry()
+        self._clock = context.clock
+        self._telemetry = context.telemetry
         self._partition = query_partition
         self._readers = readers or ReaderPool(snapshots, self._rules.readers)
         self._meter = StageMeter(deployment, query_partition, shape)

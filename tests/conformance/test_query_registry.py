@@ -16,6 +16,7 @@ from quaestor.errors import NotCacheableError, RegistrationRefusedError
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_image
 from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -89,7 +90,9 @@ def grid(layer: EventLayer, deployment: str) -> Iterator[None]:
     with ExitStack() as cells:
         for cell in SHAPE.cells:
             node = MatchingNode(cell, SHAPE, retention_ms=60_000)
-            loop = CellLoop(node, layer, cell, SHAPE, deployment=deployment, heartbeat_ms=20, retention_ms=60_000)
+            loop = CellLoop(
+                node, layer, cell, SHAPE, LoopContext(deployment=deployment, heartbeat_ms=20, retention_ms=60_000)
+            )
             cells.enter_context(running(loop.run))
         yield
 

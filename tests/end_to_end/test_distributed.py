@@ -24,6 +24,7 @@ from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
@@ -76,7 +77,11 @@ class Grid:
                 layer, self.shape, self.earlier, deployment=self.deployment, clock=system_clock, telemetry=Telemetry()
             )
             ChangeStreamFollower(
-                client, layer, self.shape, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, handover=handover
+                client,
+                layer,
+                self.shape,
+                LoopContext(deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS),
+                handover=handover,
             ).run(stop)
         layer.close()
 
@@ -85,9 +90,12 @@ class Grid:
         cell = Cell(query_partition=row, write_partition=column)
         layer = event_layer(self.redis_url, self.deployment)
         CellLoop(
-            MatchingNode(cell, self.shape, retention_ms=60_000), layer, cell, self.shape,
-            deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=60_000,
-        ).run(stop)  # fmt: skip
+            MatchingNode(cell, self.shape, retention_ms=60_000),
+            layer,
+            cell,
+            self.shape,
+            LoopContext(deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=60_000),
+        ).run(stop)
         layer.close()
 
 

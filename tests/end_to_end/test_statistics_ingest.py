@@ -14,6 +14,7 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
@@ -33,7 +34,7 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
         pymongo.MongoClient[dict[str, Any]](mongo_url) as client,
         closing(RedisEventLayer(redis_url, deployment)) as layer,
     ):
-        one = ChangeStreamFollower(client, layer, SHAPE, deployment=deployment, heartbeat_ms=100)
+        one = ChangeStreamFollower(client, layer, SHAPE, LoopContext(deployment=deployment, heartbeat_ms=100))
         thread = threading.Thread(target=one.run, args=(stop,), daemon=True)
         stream = streams.writes(deployment, 0)
         after = layer.offset_at(stream, system_clock())

@@ -15,6 +15,7 @@ from quaestor.errors import EventLayerResetError, UnsupportedQueryError
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.codec import decode_notification, encode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.incremental import RenewalSettings, ResultEvent, replay, unambiguous
@@ -135,11 +136,13 @@ class Grid:
             self.connect(),
             cell,
             self.shape,
-            deployment=self.settings.deployment,
-            heartbeat_ms=self.settings.grid.heartbeat_ms,
-            retention_ms=self.settings.grid.retention_ms,
-            bounds=self.bounds,
-            telemetry=self.telemetry,
+            LoopContext(
+                deployment=self.settings.deployment,
+                heartbeat_ms=self.settings.grid.heartbeat_ms,
+                retention_ms=self.settings.grid.retention_ms,
+                bounds=self.bounds or PipelineBounds(),
+                telemetry=self.telemetry,
+            ),
         )
         self.cells[cell] = Loop(loop.run)
 
@@ -149,16 +152,18 @@ class Grid:
             self.snapshots,
             query_partition,
             self.shape,
-            deployment=self.settings.deployment,
-            heartbeat_ms=self.settings.grid.heartbeat_ms,
-            retention_ms=self.settings.grid.retention_ms,
+            LoopContext(
+                deployment=self.settings.deployment,
+                heartbeat_ms=self.settings.grid.heartbeat_ms,
+                retention_ms=self.settings.grid.retention_ms,
+                telemetry=self.telemetry,
+            ),
             rules=StageRules(
                 renewal=self.renewal,
                 readers=2,
                 lease_ms=self.settings.realtime.subscription_lease_ms,
                 max_queries=self.most_queries,
             ),
-            telemetry=self.telemetry,
         )
         self.loops[query_partition] = loop
         self.stages[query_partition] = Loop(loop.run)

@@ -13,6 +13,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import RegistrationRefusedError
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -69,10 +70,7 @@ class Column:
                 self.layer,
                 cell,
                 SHAPE,
-                deployment=DEPLOYMENT,
-                heartbeat_ms=20,
-                retention_ms=60_000,
-                telemetry=self.telemetry,
+                LoopContext(deployment=DEPLOYMENT, heartbeat_ms=20, retention_ms=60_000, telemetry=self.telemetry),
             )
             self.threads.append(threading.Thread(target=loop.run, args=(self.stop,)))
 

@@ -12,6 +12,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
@@ -58,7 +59,7 @@ class Harness:
         """A cell with a new node, in a thread of its own, that ends without any last words. limits: of the node."""
         node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS, **(limits or {}))
         options = {"deployment": self.deployment, "heartbeat_ms": HEARTBEAT_MS, "retention_ms": RETENTION_MS} | options
-        loop = CellLoop(node, layer or self.layer, CELL, SHAPE, **options)
+        loop = CellLoop(node, layer or self.layer, CELL, SHAPE, LoopContext(**options))
         with running(loop.run, within_s=DEADLINE_S):
             yield node
 

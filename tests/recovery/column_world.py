@@ -16,6 +16,7 @@ from quaestor.errors import EventLayerError
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -124,9 +125,14 @@ class ColumnWorld:
         cell = Cell(query_partition=0, write_partition=row)
         self.layers[row] = MortalLayer(self.url, self.deployment)
         self.cells[row] = CellLoop(
-            MatchingNode(cell, self.shape, retention_ms=RETENTION_MS), self.layers[row], cell, self.shape,
-            deployment=self.deployment, heartbeat_ms=1, retention_ms=RETENTION_MS, telemetry=self.telemetry,
-        )  # fmt: skip
+            MatchingNode(cell, self.shape, retention_ms=RETENTION_MS),
+            self.layers[row],
+            cell,
+            self.shape,
+            LoopContext(
+                deployment=self.deployment, heartbeat_ms=1, retention_ms=RETENTION_MS, telemetry=self.telemetry
+            ),
+        )
         # Of the query pipeline alone: this app does not look whether it has missed what is trimmed elsewhere.
         self.cells[row].parts.retention.bounds = self.bounds
 

@@ -13,6 +13,7 @@ from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.codec import decode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import AfterImage, GridShape, WriteKind
 from quaestor.ports import EventLayer
@@ -68,7 +69,12 @@ def ingesting(
 ) -> Iterator[Pipelines]:
     """An ingest in a thread of its own, past its start; stopped at the end."""
     shape = GridShape(query_partitions=1, write_partitions=partitions)
-    ingest = ChangeStreamFollower(client, layer, shape, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, bounds=bounds)
+    ingest = ChangeStreamFollower(
+        client,
+        layer,
+        shape,
+        LoopContext(deployment=deployment, heartbeat_ms=HEARTBEAT_MS, bounds=bounds or PipelineBounds()),
+    )
     pipelines = Pipelines(layer, deployment, partitions)
     with running(ingest.run, within_s=DEADLINE_S):
         if wait:

@@ -8,6 +8,7 @@ import pytest
 
 from quaestor.clock import Clock, system_clock
 from quaestor.event_layer import streams
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Heartbeat, Invalidated, Refused
@@ -23,9 +24,12 @@ def cell_of(harness: Harness, *, clock: Clock = system_clock) -> CellLoop:
     """A cell that runs as far as the test steps it. Between ticks it saves no checkpoint."""
     node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS)
     return CellLoop(
-        node, harness.layer, CELL, SHAPE, deployment=harness.deployment, heartbeat_ms=600_000,
-        retention_ms=RETENTION_MS, clock=clock,
-    )  # fmt: skip
+        node,
+        harness.layer,
+        CELL,
+        SHAPE,
+        LoopContext(deployment=harness.deployment, heartbeat_ms=600_000, retention_ms=RETENTION_MS, clock=clock),
+    )
 
 
 def later() -> int:

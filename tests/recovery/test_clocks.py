@@ -11,6 +11,7 @@ import pytest
 
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
@@ -71,9 +72,12 @@ class World:
 
     def cell(self, skew_ms: int = 0) -> CellLoop:
         loop = CellLoop(
-            MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS), self.layer, CELL, SHAPE, deployment="d", heartbeat_ms=1,
-            retention_ms=RETENTION_MS, clock=Clock(self.right, skew_ms),
-        )  # fmt: skip
+            MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS),
+            self.layer,
+            CELL,
+            SHAPE,
+            LoopContext(deployment="d", heartbeat_ms=1, retention_ms=RETENTION_MS, clock=Clock(self.right, skew_ms)),
+        )
         loop.start()
         return loop
 

@@ -17,6 +17,7 @@ from benchmarks.setups.faults.members import ReplicaSet, replica_set
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
@@ -60,9 +61,7 @@ class Grids:
             self.layer,
             CELL,
             shape(generation),
-            deployment=self.deployment,
-            heartbeat_ms=1,
-            retention_ms=RETENTION_MS,
+            LoopContext(deployment=self.deployment, heartbeat_ms=1, retention_ms=RETENTION_MS),
         )
         cell.start()
 
@@ -94,9 +93,12 @@ class Grids:
             clock=system_clock, telemetry=Telemetry(),
         )  # fmt: skip
         made = ChangeStreamFollower(
-            self.client, self.layer, shape(generation), deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS,
+            self.client,
+            self.layer,
+            shape(generation),
+            LoopContext(deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS),
             handover=handover,
-        )  # fmt: skip
+        )
         with running(made.run, within_s=DEADLINE_S):
             yield made
 

@@ -17,6 +17,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import GridShape, WriteKind
@@ -129,8 +130,7 @@ def test_a_standalone_mongod_is_refused_with_the_remedy(tmp_path: Path) -> None:
                 client,
                 MemoryEventLayer(),
                 GridShape(query_partitions=1, write_partitions=1),
-                deployment="t",
-                heartbeat_ms=50,
+                LoopContext(deployment="t", heartbeat_ms=50),
             )
             with pytest.raises(ConfigurationError, match=r"--replSet rs0, run rs\.initiate"):
                 ingest.check()
@@ -160,8 +160,7 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Pat
                         client,
                         layer,
                         GridShape(query_partitions=1, write_partitions=1),
-                        deployment=prefix,
-                        heartbeat_ms=50,
+                        LoopContext(deployment=prefix, heartbeat_ms=50),
                     ).check()
                 down_ms = system_clock()
                 server.start()

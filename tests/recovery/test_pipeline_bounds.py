@@ -14,6 +14,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds, doubtful_after_ms, measured
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.offsets import appended_at_ms
 from quaestor.event_layer.redis import RedisEventLayer
@@ -61,9 +62,19 @@ class World:
     def cell(self) -> CellLoop:
         node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
         loop = CellLoop(
-            node, self.layer, CELL, SHAPE, deployment="d", heartbeat_ms=1, retention_ms=60_000, bounds=BOUNDS,
-            clock=self.clock, telemetry=self.telemetry,
-        )  # fmt: skip
+            node,
+            self.layer,
+            CELL,
+            SHAPE,
+            LoopContext(
+                deployment="d",
+                heartbeat_ms=1,
+                retention_ms=60_000,
+                bounds=BOUNDS,
+                clock=self.clock,
+                telemetry=self.telemetry,
+            ),
+        )
         loop.start()
         return loop
 
@@ -220,7 +231,7 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
 
     with closing(Counted(redis_url, prefix)) as layer:
         node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
-        loop = CellLoop(node, layer, CELL, SHAPE, deployment=prefix, heartbeat_ms=1, retention_ms=60_000)
+        loop = CellLoop(node, layer, CELL, SHAPE, LoopContext(deployment=prefix, heartbeat_ms=1, retention_ms=60_000))
         ids = tuple(f"tenant{number}~r:1" for number in range(9))
         told = Invalidated(
             registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from quaestor.clock import system_clock
 from quaestor.errors import QuaestorError
 from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
@@ -53,7 +54,11 @@ class Threads:
     ) -> None:  # fmt: skip
         self.shape = shape
         self._open = ExitStack()
-        common: Mapping[str, Any] = {"deployment": settings.deployment, "heartbeat_ms": settings.grid.heartbeat_ms}
+        context = LoopContext(
+            deployment=settings.deployment,
+            heartbeat_ms=settings.grid.heartbeat_ms,
+            retention_ms=settings.grid.retention_ms,
+        )
 
         def layer() -> EventLayer:
             return self._open.enter_context(closing(event_layer(redis_url, settings.deployment)))
@@ -62,15 +67,13 @@ class Threads:
         handover = GridHandover(
             own, shape, earlier, deployment=settings.deployment, clock=system_clock, telemetry=Telemetry()
         )
-        self._loops = [Loop(ChangeStreamFollower(client, own, shape, handover=handover, **common).run)]
+        self._loops = [Loop(ChangeStreamFollower(client, own, shape, context, handover=handover).run)]
         for cell in shape.cells:
             node = MatchingNode(cell, shape, retention_ms=settings.grid.retention_ms)
-            loop = CellLoop(node, layer(), cell, shape, retention_ms=settings.grid.retention_ms, **common)
+            loop = CellLoop(node, layer(), cell, shape, context)
             self._loops.append(Loop(loop.run))
         for partition in range(shape.query_partitions):
-            stage = StageLoop(
-                layer(), MongoSnapshots(client), partition, shape, retention_ms=settings.grid.retention_ms, **common
-            )
+            stage = StageLoop(layer(), MongoSnapshots(client), partition, shape, context)
             self._loops.append(Loop(stage.run))
 
     def stop(self) -> None:

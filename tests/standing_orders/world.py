@@ -9,6 +9,7 @@ from typing import Any
 
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_image, type_of
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.incremental import RenewalSettings
@@ -124,9 +125,18 @@ class World:
         queries = streams.queries("d", cell.query_partition)
         tap = self._tap(cell, lambda stream, payload: stream != queries or (type_of(payload) or b"?") in TO_CELLS)
         loop = self.cells[cell] = CellLoop(
-            MatchingNode(cell, self.shape, retention_ms=FAR_MS), tap, cell, self.shape,
-            deployment="d", heartbeat_ms=FAR_MS, retention_ms=FAR_MS, clock=lambda: self.clocks[cell], telemetry=TELEMETRY,
-        )  # fmt: skip
+            MatchingNode(cell, self.shape, retention_ms=FAR_MS),
+            tap,
+            cell,
+            self.shape,
+            LoopContext(
+                deployment="d",
+                heartbeat_ms=FAR_MS,
+                retention_ms=FAR_MS,
+                clock=lambda: self.clocks[cell],
+                telemetry=TELEMETRY,
+            ),
+        )
         tap.open = True
         loop.start()
         tap.open = False
@@ -139,10 +149,20 @@ class World:
         slack = self.scenario.slack
         renewal = RenewalSettings(slack=slack, most_slack=slack, poll_interval_ms=1)
         self.stages[partition] = StageLoop(
-            tap, self.database, partition, self.shape, deployment="d", heartbeat_ms=FAR_MS, retention_ms=FAR_MS,
-            rules=StageRules(lease_ms=FAR_MS, readers=0, renewal=renewal), readers=readers,
-            clock=lambda: self.clocks[partition], telemetry=TELEMETRY,
-        )  # fmt: skip
+            tap,
+            self.database,
+            partition,
+            self.shape,
+            LoopContext(
+                deployment="d",
+                heartbeat_ms=FAR_MS,
+                retention_ms=FAR_MS,
+                clock=lambda: self.clocks[partition],
+                telemetry=TELEMETRY,
+            ),
+            rules=StageRules(lease_ms=FAR_MS, readers=0, renewal=renewal),
+            readers=readers,
+        )
         self.stages[partition].step(wait_ms=0)
 
     def _start_app(self, number: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from quaestor.clock import system_clock
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -171,7 +172,11 @@ class Flooded:
     def start(self) -> None:
         self.node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
         self.loop = CellLoop(
-            self.node, self.layer, CELL, SHAPE, deployment=self.deployment, heartbeat_ms=1, retention_ms=60_000
+            self.node,
+            self.layer,
+            CELL,
+            SHAPE,
+            LoopContext(deployment=self.deployment, heartbeat_ms=1, retention_ms=60_000),
         )
         self.loop.start()
 

@@ -12,6 +12,7 @@ import pytest
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
@@ -134,7 +135,7 @@ class Driven:
     def start(self) -> None:
         self.node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
         self.loop = CellLoop(
-            self.node, self.layer, CELL, SHAPE, deployment=DEPLOYMENT, heartbeat_ms=1, retention_ms=60_000
+            self.node, self.layer, CELL, SHAPE, LoopContext(deployment=DEPLOYMENT, heartbeat_ms=1, retention_ms=60_000)
         )
         self.loop.start()
 
@@ -213,9 +214,12 @@ def test_no_payload_stops_a_resize() -> None:
         driven.layer, new, [SHAPE], deployment=DEPLOYMENT, clock=system_clock, telemetry=Telemetry()
     )
     cell = CellLoop(
-        MatchingNode(CELL, new, retention_ms=60_000), driven.layer, CELL, new, deployment=DEPLOYMENT, heartbeat_ms=1,
-        retention_ms=60_000,
-    )  # fmt: skip
+        MatchingNode(CELL, new, retention_ms=60_000),
+        driven.layer,
+        CELL,
+        new,
+        LoopContext(deployment=DEPLOYMENT, heartbeat_ms=1, retention_ms=60_000),
+    )
     cell.start()
     cell.step()
     assert handover.begin()

@@ -14,6 +14,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import measured
 from quaestor.event_layer.codec import decode_notification, encode_image
 from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.tenancy import by_tenant, origin_of, tenant_of
 from quaestor.invalidation.grid.cell_loop import CellLoop
@@ -168,7 +169,7 @@ class App:
 @contextmanager
 def cell(layer: EventLayer, deployment: str) -> Iterator[None]:
     node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
-    loop = CellLoop(node, layer, CELL, SHAPE, deployment=deployment, heartbeat_ms=20, retention_ms=60_000)
+    loop = CellLoop(node, layer, CELL, SHAPE, LoopContext(deployment=deployment, heartbeat_ms=20, retention_ms=60_000))
     with running(loop.run):
         yield
 

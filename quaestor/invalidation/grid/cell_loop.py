@@ -14,16 +14,14 @@ import threading
 import time
 from typing import Final
 
-from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets
-from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_parts import cell_parts
 from quaestor.invalidation.grid.cell_reader import ArrivedEntries
 from quaestor.invalidation.grid.checkpoint import BEGINNING, CellPosition
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 _LONGEST_PAUSE_S: Final = 1.0
@@ -45,36 +43,16 @@ class CellLoop:
         layer: EventLayer,
         cell: Cell,
         shape: GridShape,
-        *,
-        deployment: str,
-        heartbeat_ms: int,
-        retention_ms: int,
-        bounds: PipelineBounds | None = None,
-        clock: Clock = system_clock,
-        telemetry: Telemetry | None = None,
+        context: LoopContext,
     ) -> None:
         """Make the loop; nothing is read yet.
 
         layer: its own, see RedisEventLayer.
-        heartbeat_ms: at most so long after the last one comes a heartbeat.
-        retention_ms: how long writes are kept for replay.
-        bounds: of each pipeline.
         """
-        self._telemetry = telemetry or Telemetry()
+        self._telemetry = context.telemetry
         self.started = False
         self.node = node
-        self.parts = cell_parts(
-            node,
-            layer,
-            cell,
-            shape,
-            deployment=deployment,
-            heartbeat_ms=heartbeat_ms,
-            retention_ms=retention_ms,
-            bounds=bounds or PipelineBounds(),
-            clock=clock,
-            telemetry=self._telemetry,
-        )
+        self.parts = cell_parts(node, layer, cell, shape, context)
 
     @property
     def position(self) -> CellPosition:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quaestor.clock import Clock
-from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.layer_clock import LayerClock
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_meter import CellMeter
 from quaestor.invalidation.grid.cell_names import CellNames
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
@@ -24,7 +23,6 @@ from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
 from quaestor.invalidation.grid.write_events import WriteEvents
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 
@@ -54,20 +52,9 @@ class CellParts:
     periodic: PeriodicWork
 
 
-def cell_parts(
-    node: MatchingNode,
-    layer: EventLayer,
-    cell: Cell,
-    shape: GridShape,
-    *,
-    deployment: str,
-    heartbeat_ms: int,
-    retention_ms: int,
-    bounds: PipelineBounds,
-    clock: Clock,
-    telemetry: Telemetry,
-) -> CellParts:
-    """The parts around this node; see CellLoop. Nothing is read yet."""
+def cell_parts(node: MatchingNode, layer: EventLayer, cell: Cell, shape: GridShape, context: LoopContext) -> CellParts:
+    """Return the parts around this node; see CellLoop. Nothing is read yet."""
+    deployment, clock, telemetry = context.deployment, context.clock, context.telemetry
     names = CellNames.of(deployment, cell, shape)
     layer_clock, meter = LayerClock(clock), CellMeter()
     outbox, leases = CellOutbox(layer, deployment), LeaseHorizon()
@@ -80,18 +67,15 @@ def cell_parts(
     )  # fmt: skip
     retention = QueryRetention(
         layer, names.queries, node, deployment=deployment, succession=succession, leases=leases, outbox=outbox,
-        bounds=bounds,
+        bounds=context.bounds,
     )  # fmt: skip
-    maintenance = PipelineMaintenance(
-        layer, node, names, outbox=outbox, leases=leases, retention=retention, bounds=bounds, retention_ms=retention_ms
-    )
+    maintenance = PipelineMaintenance(layer, node, names, context, outbox=outbox, leases=leases, retention=retention)
     return CellParts(
         recovery=CellRecovery(
-            layer, node, names, checkpoints=checkpoints, events=events, succession=succession, outbox=outbox,
-            retention_ms=retention_ms, clock=clock, telemetry=telemetry,
+            layer, node, names, context, checkpoints=checkpoints, events=events, succession=succession, outbox=outbox,
         ),
         checkpoints=checkpoints,
-        reader=CellReader(layer, names, layer_clock=layer_clock, retention_ms=retention_ms),
+        reader=CellReader(layer, names, layer_clock=layer_clock, retention_ms=context.retention_ms),
         query_intake=QueryIntake(events, succession=succession, leases=leases, retention=retention),
         write_events=WriteEvents(
             node, subscriptions=subscriptions, outbox=outbox, meter=meter, clock=clock, telemetry=telemetry
@@ -102,7 +86,6 @@ def cell_parts(
         leases=leases,
         retention=retention,
         periodic=PeriodicWork(
-            layer, node, names, outbox=outbox, meter=meter, maintenance=maintenance, retention=retention, bounds=bounds,
-            heartbeat_ms=heartbeat_ms, clock=clock, layer_clock=layer_clock, telemetry=telemetry,
+            layer, node, names, context, outbox=outbox, meter=meter, maintenance=maintenance, layer_clock=layer_clock,
         ),
     )  # fmt: skip

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from quaestor.clock import Clock
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.codec import decode_image
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_names import CellNames
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.checkpoint import CellPosition, Checkpoint, CheckpointStore, CompletePoint
@@ -23,7 +23,6 @@ from quaestor.invalidation.grid.query_events import QueryEvents
 from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import AfterImage, Cancellation, Registration, WriteKind
-from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer, StreamEntry
 
 _ENTRIES_AT_ONCE: Final = 500
@@ -37,14 +36,12 @@ class CellRecovery:
         layer: EventLayer,
         node: MatchingNode,
         names: CellNames,
+        context: LoopContext,
         *,
         checkpoints: CheckpointStore,
         events: QueryEvents,
         succession: Succession,
         outbox: CellOutbox,
-        retention_ms: int,
-        clock: Clock,
-        telemetry: EventLog,
     ) -> None:
         self._layer = layer
         self._node = node
@@ -53,9 +50,9 @@ class CellRecovery:
         self._events = events
         self._succession = succession
         self._outbox = outbox
-        self._retention_ms = retention_ms
-        self._clock = clock
-        self._telemetry = telemetry
+        self._retention_ms = context.retention_ms
+        self._clock = context.clock
+        self._telemetry = context.telemetry
 
     def recover(self) -> CellPosition:
         """Take over from the cell that saved the checkpoint, if there is one and nothing was lost since.

@@ -11,6 +11,7 @@ import pymongo
 
 from quaestor.clock import Clock, system_clock
 from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
@@ -99,12 +100,14 @@ class GridLoops:
             layer,
             cell,
             self.shape,
-            deployment=self.deployment,
-            heartbeat_ms=self.heartbeat_ms,
-            retention_ms=self.retention_ms,
-            bounds=self.bounds,
-            clock=clock,
-            telemetry=telemetry,
+            LoopContext(
+                deployment=self.deployment,
+                heartbeat_ms=self.heartbeat_ms,
+                retention_ms=self.retention_ms,
+                bounds=self.bounds,
+                clock=clock,
+                telemetry=telemetry,
+            ),
         )
 
     def stage(
@@ -122,12 +125,14 @@ class GridLoops:
             MongoSnapshots(client, max_records=self.standing_records),
             query_partition,
             self.shape,
-            deployment=self.deployment,
-            heartbeat_ms=self.heartbeat_ms,
-            retention_ms=self.retention_ms,
+            LoopContext(
+                deployment=self.deployment,
+                heartbeat_ms=self.heartbeat_ms,
+                retention_ms=self.retention_ms,
+                clock=clock,
+                telemetry=telemetry,
+            ),
             rules=self.rules,
-            clock=clock,
-            telemetry=telemetry,
         )
 
     def ingest(
@@ -150,12 +155,14 @@ class GridLoops:
             client,
             layer,
             self.shape,
-            deployment=self.deployment,
-            heartbeat_ms=self.heartbeat_ms,
+            LoopContext(
+                deployment=self.deployment,
+                heartbeat_ms=self.heartbeat_ms,
+                bounds=self.bounds,
+                clock=clock,
+                telemetry=telemetry,
+            ),
             handover=handover,
-            bounds=self.bounds,
-            clock=clock,
-            telemetry=telemetry,
             slack=slack,
         )
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from quaestor.clock import Clock
-from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.layer_clock import LayerClock
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_meter import CellMeter
 from quaestor.invalidation.grid.cell_names import CellNames
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, PipelineStats, encode_stats
 from quaestor.invalidation.grid.checkpoint import CellPosition
 from quaestor.invalidation.grid.pipeline_maintenance import PipelineMaintenance
-from quaestor.invalidation.grid.query_retention import QueryRetention
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Heartbeat, Version
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 _MAINTENANCE_EVERY_S: Final = 1.0
@@ -38,16 +35,12 @@ class PeriodicWork:
         layer: EventLayer,
         node: MatchingNode,
         names: CellNames,
+        context: LoopContext,
         *,
         outbox: CellOutbox,
         meter: CellMeter,
         maintenance: PipelineMaintenance,
-        retention: QueryRetention,
-        bounds: PipelineBounds,
-        heartbeat_ms: int,
-        clock: Clock,
         layer_clock: LayerClock,
-        telemetry: Telemetry,
     ) -> None:
         self.heartbeat_due_s = 0.0
         self.maintenance_due_s = 0.0
@@ -57,12 +50,12 @@ class PeriodicWork:
         self._outbox = outbox
         self._meter = meter
         self._maintenance = maintenance
-        self._retention = retention
-        self._bounds = bounds
-        self._heartbeat_s = heartbeat_ms / 1000
-        self._clock = clock
+        self._retention = maintenance.retention
+        self._bounds = context.bounds
+        self._heartbeat_s = context.heartbeat_ms / 1000
+        self._clock = context.clock
         self._layer_clock = layer_clock
-        self._telemetry = telemetry
+        self._telemetry = context.telemetry
 
     @property
     def wait_ms(self) -> int:

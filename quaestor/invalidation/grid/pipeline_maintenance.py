@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from quaestor.event_layer import offsets
-from quaestor.event_layer.bounds import PipelineBounds, measured
+from quaestor.event_layer.bounds import measured
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_names import CellNames
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, PipelineStats
@@ -33,28 +34,30 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 
 
 class PipelineMaintenance:
-    """One cell's part in the maintenance of the pipelines around it. Not thread-safe."""
+    """One cell's part in the maintenance of the pipelines around it. Not thread-safe.
+
+    retention: of the query pipeline.
+    """
 
     def __init__(
         self,
         layer: EventLayer,
         node: MatchingNode,
         names: CellNames,
+        context: LoopContext,
         *,
         outbox: CellOutbox,
         leases: LeaseHorizon,
         retention: QueryRetention,
-        bounds: PipelineBounds,
-        retention_ms: int,
     ) -> None:
         self._layer = layer
         self._node = node
         self._names = names
         self._outbox = outbox
         self._leases = leases
-        self._retention = retention
-        self._bounds = bounds
-        self._retention_ms = retention_ms
+        self.retention = retention
+        self._bounds = context.bounds
+        self._retention_ms = context.retention_ms
         self._passed_ms = 0
 
     def maintain(self, position: CellPosition, *, waiting: bool, now_ms: int, trim_ms: int) -> list[PipelineStats]:
@@ -72,7 +75,7 @@ class PipelineMaintenance:
         sizes = measured(self._layer, self._by_time(position, trim_ms) | dict.fromkeys(said, said_ms))
         self._passed_ms = offsets.appended_at_ms(position.queries)
         self._outbox.trimmed(said, before_ms=said_ms, now_ms=trim_ms)
-        self._retention.bound(worked_off=position.queries, now_ms=now_ms, size=sizes.get(self._names.queries))
+        self.retention.bound(worked_off=position.queries, now_ms=now_ms, size=sizes.get(self._names.queries))
         self._bounds.enforce(self._layer, {name: size for name, size in sizes.items() if name != self._names.queries})
         return list(self._stats(sizes, said, position, waiting, now_ms))
 

@@ -53,10 +53,9 @@ import pymongo
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
-from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError, EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
-from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.ingest.change_events import EVERYTHING
 from quaestor.invalidation.ingest.change_stream import ChangeStream
 from quaestor.invalidation.ingest.handover import NOT_KNOWN, FirstGeneration, Handover
@@ -67,7 +66,6 @@ from quaestor.invalidation.ingest.starting_position import position_taken_over, 
 from quaestor.invalidation.ingest.stream_failures import StreamFailure, stream_failure
 from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
-from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
 _PATIENCE: Final = 5
@@ -89,34 +87,29 @@ class ChangeStreamFollower:
         client: pymongo.MongoClient[Any],
         layer: EventLayer,
         shape: GridShape,
+        context: LoopContext,
         *,
-        deployment: str,
-        heartbeat_ms: int,
         handover: Handover | None = None,
-        bounds: PipelineBounds | None = None,
-        clock: Clock = system_clock,
-        telemetry: Telemetry | None = None,
         slack: Callable[[], int] = lambda: 1,
     ) -> None:
         """Make a follower; `run` begins.
 
         layer: event layer for the follower and the handover only, see RedisEventLayer.
         shape: shape of the grid to feed.
-        heartbeat_ms: time between two proofs of freshness.
         handover: handover from earlier grids, whose own ingest may still run; None: this is the first generation.
-        bounds: bounds of each write pipeline.
         slack: present factor of the pauses: more than 1 while no result relies on freshness.
         """
         self._client = client
-        self._heartbeat_s = heartbeat_ms / 1000
-        self._await_ms = max(1, heartbeat_ms // 2)
+        deployment, clock = context.deployment, context.clock
+        self._heartbeat_s = context.heartbeat_ms / 1000
+        self._await_ms = max(1, context.heartbeat_ms // 2)
         self._slack = slack
         self._clock = clock
-        self._telemetry = telemetry or Telemetry()
+        self._telemetry = context.telemetry
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
         self._moment_ms = 0
-        self._pipelines = WritePipelines(client, layer, names, self._telemetry, bounds or PipelineBounds())
+        self._pipelines = WritePipelines(client, layer, names, self._telemetry, context.bounds)
         self._positions = ResumePositionStore(layer, streams.resume_position(deployment, shape.generation))
         self._handover: Handover = handover or FirstGeneration()
         self._position: ResumePosition | None = None
