@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from quaestor.capture import uncacheable
     from quaestor.client.id_lists import resolve, resolve_sync
     from quaestor.client.levels import Level
+    from quaestor.client.live.live_client import LiveClient
+    from quaestor.client.live.streams import LiveEvent, LiveGap
+    from quaestor.client.live.sync_live_client import SyncLiveClient
     from quaestor.client.sync_transport import QuaestorSyncTransport
     from quaestor.client.transport import QuaestorTransport
     from quaestor.dashboard import Dashboard
@@ -71,6 +74,9 @@ __all__ = [
     "LifetimeEstimator",
     "Limits",
     "Live",
+    "LiveClient",
+    "LiveEvent",
+    "LiveGap",
     "LiveQueries",
     "LiveResult",
     "MalformedQueryError",
@@ -97,6 +103,7 @@ __all__ = [
     "Step",
     "StoreError",
     "SubscriptionError",
+    "SyncLiveClient",
     "UnsupportedQueryError",
     "Whole",
     "Write",
@@ -122,6 +129,9 @@ _NAMES = {
     "quaestor.capture": "uncacheable",
     "quaestor.client.id_lists": "resolve resolve_sync",
     "quaestor.client.levels": "Level",
+    "quaestor.client.live.live_client": "LiveClient",
+    "quaestor.client.live.streams": "LiveEvent LiveGap",
+    "quaestor.client.live.sync_live_client": "SyncLiveClient",
     "quaestor.client.sync_transport": "QuaestorSyncTransport",
     "quaestor.client.transport": "QuaestorTransport",
     "quaestor.dashboard": "Dashboard",

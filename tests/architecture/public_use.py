@@ -33,6 +33,9 @@ from quaestor import (
     LifetimeEstimator,
     Limits,
     Live,
+    LiveClient,
+    LiveEvent,
+    LiveGap,
     LiveQueries,
     LiveResult,
     MalformedQueryError,
@@ -58,6 +61,7 @@ from quaestor import (
     Step,
     StoreError,
     SubscriptionError,
+    SyncLiveClient,
     UnsupportedQueryError,
     Whole,
     Write,
@@ -341,6 +345,28 @@ async def follow() -> Sequence[Any]:
     return rows
 
 
+async def followed_elsewhere() -> list[Any]:
+    async with LiveClient("wss://shop.example/live", token="secret") as live:
+        await live.cut()
+        await live.renew("another")
+        results = await live.result_stream("items", {"tag": "tea"}, sort=[("price", 1)], limit=10)
+        async for item in await live.event_stream("items", initial=False):
+            match item:
+                case LiveEvent():
+                    print(item.match_type, item.operation, item.document, item.before, item.index, item.previous_index)
+                case LiveGap():
+                    print(item.reason, item.documents)
+        return results.latest() or []
+
+
+def followed_in_a_thread() -> None:
+    with SyncLiveClient("wss://shop.example/live") as live, live.result_stream("items") as results:
+        for rows in results:
+            print(rows, results)
+        for item in live.event_stream("items"):
+            print(item)
+
+
 async def roles_changed() -> None:
     await live_queries.recheck()
 
@@ -401,5 +427,16 @@ async def tested_asynchronously(client: httpx.AsyncClient) -> None:
 
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
-    *(follow, roles_changed, invalidate, history, read_from_copies, read_in_threads, tested, tested_asynchronously),
+    *(
+        follow,
+        roles_changed,
+        followed_elsewhere,
+        followed_in_a_thread,
+        invalidate,
+        history,
+        read_from_copies,
+        read_in_threads,
+        tested,
+        tested_asynchronously,
+    ),
 )

@@ -213,6 +213,15 @@ async def live_shelf(names: Names, mongo: Any) -> None:
         assert name in pushed.data
 
 
+async def end_of_the_site(names: Names, mongo: Any) -> None:
+    """The block came to its end: it has met a result and an event."""
+    try:
+        await eventually(lambda: "event" in names and "rows" in names)
+        assert names["rows"] == [{"_id": 1, "tag": "tea"}]
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
 async def read_by_a_client(names: Names, mongo: Any) -> None:
     """It comes to its end; what it shows is what it says."""
     try:
@@ -239,6 +248,12 @@ async def sent_through(names: Names, mongo: Any) -> None:
         names["running"].__exit__(None, None, None)
 
 
+LIVE = """
+from tests.live.socket_site import live_site
+running = live_site("mongodb://localhost/?replicaSet=rs0", "live_document")
+SITE = running.__enter__()
+SITE.database.items.insert_one({"_id": 1, "tag": "tea"})
+"""
 SHOP = """
 from tests.sketch_clients.http_server import Shop, serving
 running = serving(Shop())
@@ -273,6 +288,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
     "docs/live.md-python-1": ("", live_shelf),
+    "docs/live_queries.md-python-2": (LIVE, end_of_the_site),
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }
@@ -292,6 +308,7 @@ async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch:
     (tmp_path / "purger.json").write_text(service_account("http://127.0.0.1:9/token"))
     (tmp_path / "secret").write_text("a-token-of-enough-characters-0123456789")
     text = URL.sub(mongo_url, f"{presumed}\n{block.text}")
+    text = text.replace('"ws://localhost:8000/live"', "SITE.url")
     text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
     text = text.replace("/run/secrets/purger.json", str(tmp_path / "purger.json"))
     text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")

@@ -1,0 +1,1 @@
+"""Client of live queries: results and events of queries, over one WebSocket (docs/live_queries.md)."""

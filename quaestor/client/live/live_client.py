@@ -1,0 +1,231 @@
+"""Client of live queries: one socket for any number of streams, opened again whenever it breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from quaestor.client.live.streams import EventStream, LiveStream, ResultStream, query_fields
+from quaestor.errors import ConfigurationError, SubscriptionError
+from quaestor.tasks import ended
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+Credentials = str | Callable[[], str | Awaitable[str]] | None
+"""Token of the client, or a function that gives the present one before each connection."""
+_SPREAD_S: Final = 1.0
+"""Clients that lost one server come back spread over this time."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_WAITING: Final = 1_000
+_CLOSE_S: Final = 2.0
+
+
+class LiveClient:
+    """Client of a `LiveQueries` endpoint: `async with LiveClient("wss://shop.example/live") as live:`.
+
+    url: of the endpoint.
+    token: credentials.
+    headers: further fields of the handshake.
+    ping_s: interval of the signs of life. The server answers how fresh the results are.
+
+    Raises ConfigurationError for arguments that cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Credentials = None,
+        headers: Mapping[str, str] | None = None,
+        ping_s: float = 10.0,
+    ) -> None:
+        if not url.startswith(("ws://", "wss://")):
+            raise ConfigurationError(f"{url!r} is no URL of a WebSocket: write 'wss://shop.example/live'")
+        if ping_s <= 0:
+            raise ConfigurationError(f"ping_s={ping_s!r} must be positive")
+        self._url = url
+        self._token = token
+        self._headers = dict(headers or {})
+        self._ping_s = ping_s
+        self._streams: dict[str, LiveStream[Any]] = {}
+        self._socket: ClientConnection | None = None
+        self._cut = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="quaestor-live-client")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await ended([self._task])
+        self._end_all(SubscriptionError("the client is closed", retryable=False))
+
+    async def result_stream(
+        self,
+        collection: str,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - pymongo's name
+        *,
+        sort: Sequence[tuple[str, int]] | None = None,
+        skip: int = 0,
+        limit: int = 0,
+        collapse_ms: int = -1,
+        reconnects: int = -1,
+    ) -> ResultStream:
+        """Follow a query by its whole results. Returns when the server has answered, however long there is none.
+
+        collapse_ms: between two updates of one record, at least; negative: off.
+        reconnects: connections after the first; negative: any number.
+
+        Raises SubscriptionError if the server refuses the query.
+        """
+        fields = query_fields(collection, filter, sort, skip, limit) | {"collapse": collapse_ms, "delta": True}
+        stream = ResultStream(fields, reconnects=reconnects, ended=self._leave)
+        await self._add(stream)
+        return stream
+
+    async def event_stream(
+        self,
+        collection: str,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - pymongo's name
+        *,
+        sort: Sequence[tuple[str, int]] | None = None,
+        skip: int = 0,
+        limit: int = 0,
+        match_types: Sequence[str] = ("all",),
+        operations: Sequence[str] = ("any",),
+        **options: Any,
+    ) -> EventStream:
+        """Follow a query by its events: every one after the return. Returns when the server has answered.
+
+        match_types: of "all", "match", "add", "change", "changeIndex", "remove".
+        operations: of "any", "insert", "update", "delete", "none".
+        options: `initial` (default True), `before_images`, `collapse_ms`, `reconnects`.
+
+        Raises SubscriptionError if the server refuses the query.
+        """
+        unknown = options.keys() - {"initial", "before_images", "collapse_ms", "reconnects"}
+        if unknown:
+            raise ConfigurationError(f"event_stream() knows no option {sorted(unknown)[0]!r}")
+        fields = query_fields(collection, filter, sort, skip, limit) | {
+            "matchTypes": list(match_types),
+            "operations": list(operations),
+            "initial": options.get("initial", True),
+            "beforeImages": options.get("before_images", False),
+            "collapse": options.get("collapse_ms", -1),
+        }
+        reconnects = options.get("reconnects", -1)
+        stream = EventStream(fields, waiting=_MOST_WAITING, reconnects=reconnects, ended=self._leave)
+        await self._add(stream)
+        return stream
+
+    async def renew(self, token: str) -> None:
+        """Send new credentials on the open socket. Equal rights resend nothing."""
+        self._token = token
+        await self._send({"type": "token", "token": token})
+
+    async def cut(self, *, on: bool = True) -> None:
+        """Let all streams of this client advance together, from one cluster time to the next."""
+        self._cut = on
+        await self._send({"type": "cut", "on": on})
+
+    async def _add(self, stream: LiveStream[Any]) -> None:
+        if self._task is None or self._task.done():
+            raise ConfigurationError("the client is not open: write `async with LiveClient(...) as live:`")
+        self._streams[stream.id] = stream
+        await self._send(stream.request())
+        try:
+            await stream.active()
+        except BaseException:
+            self._streams.pop(stream.id, None)
+            raise
+
+    async def _leave(self, stream: LiveStream[Any]) -> None:
+        if self._streams.pop(stream.id, None) is not None:
+            await self._send({"type": "unsubscribe", "id": stream.id})
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        """Send a message, if the socket is open. The next socket begins with all streams anyway."""
+        from websockets.exceptions import ConnectionClosed
+
+        if self._socket is not None:
+            with suppress(ConnectionClosed):
+                await self._socket.send(json.dumps(message))
+
+    async def _run(self) -> None:
+        try:
+            from websockets.asyncio.client import connect
+        except ImportError as error:
+            self._end_all(SubscriptionError("live queries need `pip install quaestor[client]`", retryable=False))
+            raise ConfigurationError("live queries need `pip install quaestor[client]`") from error
+        sockets = connect(
+            self._url,
+            subprotocols=["quaestor.v1"],  # type: ignore[list-item]  # a NewType of str
+            additional_headers=self._headers,
+            compression=None,
+            max_size=_MOST_BYTES,
+            close_timeout=_CLOSE_S,
+        )
+        try:
+            async with aclosing(cast("AsyncGenerator[ClientConnection]", aiter(sockets))) as connections:
+                async for socket in connections:
+                    await self._use(socket)
+                    self._socket = None
+                    for stream in [stream for stream in self._streams.values() if not stream.lost()]:
+                        del self._streams[stream.id]
+                    await asyncio.sleep(random.uniform(0, _SPREAD_S))
+        except Exception as error:
+            self._end_all(SubscriptionError(f"{self._url} refuses the connection: {error}", retryable=False))
+
+    async def _use(self, socket: ClientConnection) -> None:
+        """Serve the streams over one socket, until it breaks off."""
+        from websockets.exceptions import ConnectionClosed
+
+        pinging = asyncio.create_task(self._ping(socket), name="quaestor-live-ping")
+        try:
+            token = self._token() if callable(self._token) else self._token
+            token = await token if inspect.isawaitable(token) else token
+            if token is not None:
+                await socket.send(json.dumps({"type": "token", "token": token}))
+            if self._cut:
+                await socket.send(json.dumps({"type": "cut", "on": True}))
+            self._socket = socket
+            for stream in list(self._streams.values()):
+                await socket.send(json.dumps(stream.request()))
+            async for text in socket:
+                await self._take(socket, json.loads(text))
+        except ConnectionClosed:
+            return
+        finally:
+            await ended([pinging])
+
+    async def _take(self, socket: ClientConnection, message: Mapping[str, Any]) -> None:
+        stream = self._streams.get(message.get("id") or "")
+        if stream is None:
+            return
+        if stream.take(message):
+            await socket.send(json.dumps({"type": "unsubscribe", "id": stream.id}))
+            await socket.send(json.dumps(stream.request()))
+        elif message["type"] == "error":
+            self._streams.pop(stream.id, None)
+
+    async def _ping(self, socket: ClientConnection) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        with suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(self._ping_s)
+                await socket.send('{"type":"ping"}')
+
+    def _end_all(self, error: SubscriptionError) -> None:
+        for stream in self._streams.values():
+            stream.fail(error)
+        self._streams.clear()

@@ -1,0 +1,72 @@
+"""Rows of a followed result in a client, kept by the messages of the server. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Message = Mapping[str, Any]
+"""Message of the server, with JSON values."""
+
+
+class OutOfStepError(ValueError):
+    """Error that a message does not fit the rows. The result must be read anew."""
+
+
+def key_of(record: Any) -> str:
+    """Identity of a record: its `_id`, or `id` in the thesis' form, as text."""
+    key = record.get("_id", record.get("id")) if isinstance(record, Mapping) else record
+    return json.dumps(key, sort_keys=True)
+
+
+class LiveRows:
+    """Rows of one result: JSON values, in order if the query has one."""
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+        self._records: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def records(self) -> list[Any]:
+        """The records. O(their number)."""
+        return [self._records[key] for key in self._keys]
+
+    def replace(self, records: list[Any]) -> None:
+        """Begin with these records."""
+        self._keys = [key_of(record) for record in records]
+        self._records = dict(zip(self._keys, records, strict=True))
+
+    def apply(self, match: Message) -> None:
+        """Apply a `match` message. Raises OutOfStepError if it does not fit. O(number of rows)."""
+        kind = match["matchType"]
+        key = key_of(match["data"] if "data" in match else {"_id": match["key"]})
+        if (key in self._records) is (kind == "add"):
+            raise OutOfStepError(f"{kind} of {key}, which is {'not ' * (kind != 'add')}there")
+        place = match.get("index")
+        if kind != "add":
+            before = match.get("previousIndex")
+            if before is None and (kind == "remove" or place is not None):
+                before = self._keys.index(key)
+            if before is not None:
+                if not (0 <= before < len(self._keys) and self._keys[before] == key):
+                    raise OutOfStepError(f"{key} is not at {before}")
+                del self._keys[before]
+                place = before if place is None else place
+        if kind == "remove":
+            del self._records[key]
+            return
+        record = match["data"] if "data" in match else _changed(self._records[key], match["changes"])
+        if kind == "add" or place is not None:
+            place = len(self._keys) if place is None else place
+            if place > len(self._keys):
+                raise OutOfStepError(f"{key} to {place}, behind the end")
+            self._keys.insert(place, key)
+        self._records[key] = record
+
+
+def _changed(record: Any, changes: Message) -> Any:
+    removed = set(changes["removed"])
+    return {name: value for name, value in record.items() if name not in removed} | changes["updated"]

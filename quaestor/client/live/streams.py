@@ -1,0 +1,277 @@
+"""Streams of one subscription: whole results, or events. Asynchronous iterators that outlive the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from bson import json_util
+
+from quaestor.client.live.rows import LiveRows, Message, OutOfStepError
+from quaestor.errors import SubscriptionError
+
+Item = TypeVar("Item")
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+_OPTIONS: Final = json_util.JSONOptions(tz_aware=False)
+_POSITION_PARTS: Final = 2
+"""Parts of the token of a complete change. A token inside a change has more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveEvent:
+    """Change of a followed result.
+
+    match_type: "add", "change", "changeIndex", "remove", or "match".
+    operation: "insert", "update", "delete"; "none" for records of the first result and for indirect changes.
+    document: the record as it is shown now; for "remove" as it was last known.
+    before: the record as it was shown before, on request.
+    index, previous_index: places, for a query with an order.
+    initial: whether the record belongs to the first result.
+    """
+
+    match_type: str
+    operation: str
+    document: Any
+    before: Any = None
+    index: int | None = None
+    previous_index: int | None = None
+    initial: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGap:
+    """Gap in the events: changes between the event before and the one after are not known one by one.
+
+    reason: of the server.
+    documents: the result behind the gap; None if the stream did not ask for the first result.
+    """
+
+    reason: str
+    documents: list[Any] | None
+
+
+class LiveStream(Generic[Item]):
+    """Stream of one subscription. For one task. `async with` or aclose() ends the subscription.
+
+    id: names the subscription on the socket.
+    stale_since: since when the result may be outdated, as ISO 8601; None: it is up to date.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, Any], *, reconnects: int, ended: Callable[[LiveStream[Item]], Awaitable[None]]
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.stale_since: str | None = None
+        self._fields = {"type": "subscribe", "id": self.id, **fields}
+        self._reconnects = reconnects
+        self._token: str | None = None
+        self._ended = ended
+        self._error: SubscriptionError | None = None
+        self._closed = False
+        self._arrived = asyncio.Event()
+        self._active = asyncio.Event()
+
+    async def active(self) -> None:
+        """Wait until the server has answered. Raises SubscriptionError if it refuses the subscription."""
+        await self._active.wait()
+        if self._error is not None:
+            raise self._error
+
+    def request(self) -> dict[str, Any]:
+        """The message that begins the subscription, or goes on behind the newest event."""
+        return dict(self._fields) | ({} if self._token is None else {"offset_token": self._token})
+
+    def lost(self) -> bool:
+        """Note that the socket broke off. Return whether the stream goes on with the next socket."""
+        if self._reconnects == 0:
+            self._fail(SubscriptionError("the connection was lost, and the stream may not reconnect again"))
+            return False
+        self._reconnects -= self._reconnects > 0
+        return True
+
+    def take(self, message: Message) -> bool:
+        """Take a message of the server. Return whether the result has to be read anew."""
+        kind = message["type"]
+        if kind in ("result", "resumed"):
+            self._active.set()
+        token = message.get("offset_token")
+        try:
+            if kind == "result":
+                self._begin(message)
+            elif kind == "match":
+                self._change(message)
+            elif kind == "refreshed":
+                self._refresh(message)
+            elif kind in ("stale", "fresh"):
+                self.stale_since = message.get("since")
+            elif kind == "error":
+                error = message["error"]
+                self._fail(SubscriptionError(error["message"], retryable=error["status"] >= 500))
+        except (OutOfStepError, KeyError, ValueError):
+            self._token = None
+            return True
+        if token is not None:
+            self._token = token
+        return False
+
+    def fail(self, error: SubscriptionError) -> None:
+        """End the stream with an error."""
+        self._fail(error)
+
+    async def aclose(self) -> None:
+        """End the subscription. Does nothing the second time."""
+        if not self._closed:
+            self._closed = True
+            self._arrived.set()
+            await self._ended(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        while True:
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            item = self._next()
+            if item is not None:
+                return item
+            if self._error is not None:
+                raise self._error
+            await self._arrived.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _next(self) -> Item | None:
+        raise NotImplementedError
+
+    def _begin(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def _change(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def _refresh(self, message: Message) -> None:
+        """Note that the next result follows on a gap."""
+
+    def _fail(self, error: SubscriptionError) -> None:
+        self._error = self._error or error
+        self._arrived.set()
+        self._active.set()
+
+
+class ResultStream(LiveStream[list[Any]]):
+    """Whole results: the present one first, then the newest one whenever it has changed. Older ones are left out."""
+
+    def __init__(self, fields: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(fields, **options)
+        self._rows = LiveRows()
+        self._news = False
+        self._known = False
+
+    def latest(self) -> list[Any] | None:
+        """The present result; None before the first one."""
+        return _documents(self._rows.records()) if self._known else None
+
+    def _next(self) -> list[Any] | None:
+        if not self._news:
+            return None
+        self._news = False
+        return self.latest()
+
+    def _begin(self, message: Message) -> None:
+        self._rows.replace(message["data"])
+        self._known = self._news = True
+        self._arrived.set()
+
+    def _change(self, message: Message) -> None:
+        self._rows.apply(message)
+        if message.get("offset_token", "").count("/") < _POSITION_PARTS:
+            self._news = True
+            self._arrived.set()
+
+
+class EventStream(LiveStream[LiveEvent | LiveGap]):
+    """Events, each once and in order; a `LiveGap` stands where some are not known.
+
+    waiting: events that may wait for their reader; beyond them the oldest give way to a gap.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], *, waiting: int, **options: Any) -> None:
+        super().__init__(fields, **options)
+        self._waiting = waiting
+        self._items: deque[LiveEvent | LiveGap] = deque()
+        self._gap: str | None = None
+
+    def _next(self) -> LiveEvent | LiveGap | None:
+        return self._items.popleft() if self._items else None
+
+    def _begin(self, message: Message) -> None:
+        documents = _documents(message["data"]) if "data" in message else None
+        if self._gap is not None:
+            self._put(LiveGap(reason=self._gap, documents=documents))
+            self._gap = None
+        else:
+            for document in documents or ():
+                self._put(LiveEvent(match_type="add", operation="none", document=document, initial=True))
+
+    def _change(self, message: Message) -> None:
+        self._put(
+            LiveEvent(
+                match_type=message["matchType"],
+                operation=message["operation"],
+                document=_document(message["data"]),
+                before=_document(message.get("before")),
+                index=message.get("index"),
+                previous_index=message.get("previousIndex"),
+            )
+        )
+
+    def _refresh(self, message: Message) -> None:
+        self._gap = message["reason"]
+
+    def _put(self, item: LiveEvent | LiveGap) -> None:
+        if len(self._items) >= self._waiting:
+            self._items.clear()
+            item = LiveGap(reason="the reader was slower than the events", documents=None)
+        self._items.append(item)
+        self._arrived.set()
+
+
+def query_fields(
+    collection: str,
+    filter: Mapping[str, Any] | None,  # noqa: A002 - pymongo's name
+    sort: Sequence[tuple[str, int]] | None,
+    skip: int,
+    limit: int,
+) -> dict[str, Any]:
+    """The fields of a `subscribe` message that name a query."""
+    fields: dict[str, Any] = {"bucket": collection, "query": json_util.dumps(filter or {})}
+    if sort:
+        fields["sort"] = json.dumps(dict(sort))
+    if skip:
+        fields["offset"] = skip
+    if limit:
+        fields["limit"] = limit
+    return fields
+
+
+def _documents(records: Sequence[Any]) -> list[Any]:
+    return [_document(record) for record in records]
+
+
+def _document(record: Any) -> Any:
+    """The record with BSON types."""
+    return json_util.loads(json.dumps(record), json_options=_OPTIONS)
