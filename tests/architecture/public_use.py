@@ -356,6 +356,7 @@ async def followed_elsewhere() -> list[Any]:
                     print(item.match_type, item.operation, item.document, item.before, item.index, item.previous_index)
                 case LiveGap():
                     print(item.reason, item.documents)
+        print(results.stale_since)
         return results.latest() or []
 
 
