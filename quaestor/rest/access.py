@@ -1,7 +1,7 @@
 """Access rules of collections: deny by default, deny before allow, superusers pass.
 
-After Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`. Unlike there an
-empty list of who is allowed lets in nobody: whoever takes the last name out of a list does not want it public.
+After Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`. Unlike in
+Orestes an empty `allow` list permits nobody: removing the last name from a list must not make it public.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from quaestor.errors import ConfigurationError
 
 EVERYBODY: Final = "*"
-"""In a list: everybody, signed in or not."""
+"""In a list: every principal, signed in or not."""
 SIGNED_IN: Final = "user:*"
-"""In a list: everybody who is signed in."""
+"""In a list: every principal that is signed in."""
 
 
 class Action(StrEnum):
-    """Action on records that a rule is about. WRITE_ACL: to change the rules that a record carries itself."""
+    """Action on records that a rule covers. WRITE_ACL: changing the rules in the record itself."""
 
     READ = "read"
     INSERT = "insert"
@@ -33,7 +33,7 @@ class Action(StrEnum):
 class Principal:
     """Principal of a request.
 
-    user: None for somebody who is not signed in.
+    user: None for an anonymous principal.
     roles: names without a prefix.
     superuser: no rule applies.
     """
@@ -48,7 +48,7 @@ class Principal:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that may stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
+        """Return the names that stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
         found = {EVERYBODY, *(f"role:{role}" for role in self.roles)}
         if self.user is not None:
             found |= {SIGNED_IN, f"user:{self.user}"}
@@ -62,7 +62,7 @@ ANONYMOUS: Final = Principal()
 class Rule:
     """Rule about one action.
 
-    allow, deny: names as Principal.names gives them. Denied beats allowed; who is not allowed may not.
+    allow, deny: names as in Principal.names. `deny` overrides `allow`; names in neither list are denied.
     """
 
     allow: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Rule:
 
     @classmethod
     def of(cls, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> Rule:
-        """Rule with these names. Raises ConfigurationError for names that can stand for nobody."""
+        """Return a rule with these names. Raises ConfigurationError for names of another form."""
         rule = cls(frozenset(allow), frozenset(deny))
         for name in sorted(rule.allow | rule.deny):
             if name != EVERYBODY and not (name.startswith(("user:", "role:")) and len(name) > 5):
@@ -78,7 +78,7 @@ class Rule:
         return rule
 
     def permits(self, principal: Principal) -> bool:
-        """Whether this principal may do it."""
+        """Whether the rule permits this principal."""
         if principal.superuser:
             return True
         names = principal.names
@@ -93,8 +93,8 @@ ALL: Final = Rule.of(allow=(EVERYBODY,))
 class CollectionAccess:
     """Rules of one collection, one for each operation.
 
-    insert, update: PUT needs the first to make a record and the second to replace one.
-    write_acl: beside `update`, to change the rules that a record carries itself; whoever makes a record gives it its first.
+    insert, update: PUT needs `insert` to create a record, and `update` to replace one.
+    write_acl: required besides `update` for changing the rules in a record; the creator of a record sets its first rules.
     """
 
     read: Rule = NOBODY
@@ -104,7 +104,7 @@ class CollectionAccess:
     write_acl: Rule = NOBODY
 
     def permits(self, action: Action, principal: Principal) -> bool:
-        """Whether this principal may do this in the collection."""
+        """Whether this principal may perform this action in the collection."""
         rules = {
             Action.READ: self.read,
             Action.INSERT: self.insert,
@@ -120,7 +120,7 @@ class Access:
     """Access rules of a router.
 
     collections: rules by name.
-    otherwise: of every other collection; nobody by default.
+    otherwise: rules of every other collection; by default they permit nobody.
 
     record_acl: the field of a record that holds its own rules (see `record_acl`); None: records have none.
     """
@@ -138,9 +138,9 @@ class Access:
 
     @classmethod
     def public_read(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Access by which everybody reads these collections (none named: all); nobody writes.
+        """Return access by which every principal may read these collections (none named: all), and none may write.
 
-        As far as the records' own rules let them.
+        The records' own rules restrict it further.
         """
         rules = CollectionAccess(read=ALL)
         if collections:
@@ -149,19 +149,19 @@ class Access:
 
     @classmethod
     def public(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Access by which everybody reads and writes, as far as the records' own rules let them. Nobody changes those rules."""
+        """Return access by which every principal may read and write. The records' own rules restrict it, and are fixed."""
         rules = CollectionAccess(read=ALL, insert=ALL, update=ALL, delete=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
         return cls(otherwise=rules, record_acl=record_acl)
 
     def permits(self, collection: str, action: Action, principal: Principal) -> bool:
-        """Whether this principal may do this in this collection."""
+        """Whether this principal may perform this action in this collection."""
         return self.collections.get(collection, self.otherwise).permits(action, principal)
 
 
 def addressable(collection: str) -> bool:
-    """Whether this can be the name of a collection that the router shows at all."""
+    """Whether this may be the name of a collection that the router exposes."""
     return (
         0 < len(collection) <= 120
         and not collection.startswith((".", "system."))

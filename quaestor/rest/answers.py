@@ -10,7 +10,7 @@ from quaestor.rest.bodies import JSON
 
 
 def readable(request: Request, body: bytes, etag: str) -> Response:
-    """Response with the body, or 304 for a client that has it."""
+    """Return a response with the body, or 304 if the client has it."""
     asked = request.headers.get("if-none-match")
     if asked is not None and none_match_fails(asked.encode("latin-1"), etag.encode()):
         return Response(status_code=304, headers={"etag": etag})

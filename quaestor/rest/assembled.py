@@ -1,14 +1,13 @@
-"""Assembled lists, kept as ids and put together from records: a change of one member is one record read again, not every list.
+"""Assembled lists: ids with separate records. A change of one member reads one record again, instead of every list.
 
-A list's registration is its query with nothing shown but `_id` and the fields it is sorted by, so it dies when a record comes,
-goes or changes places; each member's is `{_id: ...}`. What is answered was, record by record, true at the moment it was sent:
-
-- Every registration, the list's and all members', is asked for again after the last await before the answer.
+A list's registration is its query showing only `_id` and the sort fields. The registration dies when a record comes, goes or
+changes places. Each member's registration is `{_id: ...}`. Every record of an answer was true at the moment it was sent:
+- Every registration, the list's and all members', is checked again after the last await before the answer.
 - A list that is read takes its records from that same read, so none is older than the list.
-- A record that is read again is checked against the query (the record's own rules are part of it) and against its place: if it
-  no longer belongs there, the list is read again, even if its own notification has not arrived yet.
-- Who waited for somebody else's read is answered from what is live then, not from what that read saw.
-- The registry forgets the dead after a while, so a list that nobody asked for for a while is put together anew from records
+- A record that is read again is checked against the query, including the record's own rules, and against its place. If it no
+  longer belongs there, the list is read again, even if its own notification has not arrived yet.
+- A request that waited for another request's read is answered from the registrations that live then, not from that read.
+- The registry forgets dead registrations after a while. A list without requests for that long is assembled again, from records
   that the store has guarded all the time.
 """
 
@@ -30,7 +29,7 @@ from quaestor.rest.record_cache import Engine, Part, RecordCache, entry, ids_dig
 from quaestor.rest.records import decode, shown
 
 TRUST_MS: Final = TOMBSTONE_MS // 2
-"""How long after it was found valid an assembly may be asked for again by its registrations alone."""
+"""How long after its last check an assembly's registrations alone may prove it valid."""
 _ROUNDS: Final = 3
 Fetch = Callable[[], Awaitable[list[bytes]]]
 FetchSome = Callable[[list[Any]], Awaitable[list[bytes]]]
@@ -38,14 +37,14 @@ FetchSome = Callable[[list[Any]], Awaitable[list[bytes]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A list that somebody asks for.
+    """A requested list.
 
     name: in the store, equal for equal queries.
-    query: as the database would be asked.
+    query: in the form for the database.
     predicate: the whole filter, rules included.
 
-    place: a function of a record, equal for two that stand at the same place.
-    asked: the request's query string: times that it names are its own, and no clock.
+    place: a function of a record, equal for two records at the same place.
+    asked: the request's query string: times in it are the request's own, not the clock's.
     fetch: reads the list, raw and in order.
     fetch_some: reads the records with these ids, in any order.
     """
@@ -63,12 +62,12 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True)
 class Assembly:
-    """A list put together.
+    """An assembled list.
 
     ids: a digest of its members' ids.
 
     checked_ms: when all of its registrations were last found live.
-    registrations: () for one that is for this once.
+    registrations: () if the assembly is for one answer only.
     """
 
     body: bytes
@@ -82,9 +81,9 @@ class Assembly:
 
 @dataclass(slots=True, kw_only=True)
 class _Ids:
-    """What is kept of a list: its members by id, by name in the store, and by place.
+    """The kept form of a list: its members by id, by name in the store, and by place.
 
-    parts: as they were found to belong.
+    parts: the members when they were last checked.
     """
 
     ids: tuple[Any, ...]
@@ -105,7 +104,7 @@ class AssembledLists:
         self._building: dict[str, asyncio.Task[Assembly]] = {}
 
     def ready(self, wanted: Wanted) -> Assembly | None:
-        """The list if it can be answered from memory at this moment. No I/O; to be sent before anything is awaited."""
+        """Return the list if memory can answer now. No I/O; send it before the next await."""
         read_path = self._engine.read_path
         now_ms = read_path.clock()
         resident = read_path.lookup.servable(wanted.name, now_ms)
@@ -123,7 +122,7 @@ class AssembledLists:
         return self._keep(wanted, known, present)
 
     async def answer(self, wanted: Wanted) -> Assembly:
-        """The list, read if need be. One reader at a time asks the database for it; the others wait and look again."""
+        """Return the list, read if necessary. One reader at a time asks the database; the others wait and look again."""
         for _ in range(_ROUNDS):
             found = self.ready(wanted)
             if found is not None:
@@ -135,14 +134,14 @@ class AssembledLists:
         return await self._build(wanted)
 
     def _start(self, wanted: Wanted) -> asyncio.Task[Assembly]:
-        """A task of its own: a client that leaves does not take the others' answer with it."""
+        """Start a separate task, so that a client that leaves does not cancel the others' answer."""
         task = asyncio.create_task(self._build(wanted))
         self._building[wanted.name] = task
 
         def done(ended: asyncio.Task[Assembly]) -> None:
             self._building.pop(wanted.name, None)
             if not ended.cancelled():
-                ended.exception()  # whoever is still there gets it from the task
+                ended.exception()  # marks it as seen; waiting requests receive it from the task
 
         task.add_done_callback(done)
         return task
@@ -158,7 +157,7 @@ class AssembledLists:
         return await self._read(wanted)
 
     async def _refresh(self, wanted: Wanted, known: _Ids) -> Assembly | None:
-        """Read the members that are missing; None if the list itself has to be read."""
+        """Read the missing members; None if the list itself has to be read."""
         now_ms = self._engine.read_path.clock()
         parts = {name: self._records.get(name, now_ms) for name in known.names}
         missing = [key for key, name in zip(known.ids, known.names, strict=True) if parts[name] is None]
@@ -175,7 +174,7 @@ class AssembledLists:
         present = [part for part in parts.values() if part is not None]
         if len(present) < len(known.names) or not self._belong(wanted, known, present):
             return None
-        # What was read just now is as good as a query's answer; what was there before has to be alive still.
+        # Records read just now are valid like a query's answer; older ones must still be alive.
         now_ms = self._engine.read_path.clock()
         old = [i for part in present for i in part.registrations]
         if not self._engine.registry.live([*known.registrations, *old], now_ms=now_ms):
@@ -183,7 +182,7 @@ class AssembledLists:
         return self._keep(wanted, known, present)
 
     async def _read(self, wanted: Wanted) -> Assembly:
-        """Read the list with its records, and keep of it what can be guarded."""
+        """Read the list with its records, and keep the parts that can be guarded."""
         since = self._engine.registry.watermark()
         raws, outcome = await self._recorded(wanted.fetch(), wanted.collection, asked=wanted.asked)
         answer = _assembly([part_of(raw) for raw in raws])
@@ -217,10 +216,10 @@ class AssembledLists:
     async def _recorded(
         self, read: Awaitable[list[bytes]], collection: str, *, asked: str | None
     ) -> tuple[list[bytes], Outcome]:
-        """In a recording of its own: of a request around it these reads are no business.
+        """Read in a separate recording: these reads do not belong to the recording of the request.
 
-        collection: whose list it is.
-        asked: see Wanted; None: it asks by ids that the database gave, and these follow no clock.
+        collection: of the list.
+        asked: see Wanted; None: the query only has ids from the database, which follow no clock.
         """
         read_path = self._engine.read_path
         begun_ms = read_path.clock()
@@ -241,7 +240,7 @@ class AssembledLists:
         return raws, outcome
 
     def _belong(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> bool:
-        """Whether every record still is a member, and stands where it stood."""
+        """Whether every record is still a member, at its former place."""
         try:
             for part, before, place in zip(parts, known.parts, known.places, strict=True):
                 if part is before:
@@ -254,7 +253,7 @@ class AssembledLists:
         return True
 
     def _keep(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> Assembly:
-        """Put the list together, for now and for the next."""
+        """Assemble the list, for this request and later ones."""
         assembly = _assembly(parts)
         assembly.registrations = (*known.registrations, *(i for part in parts for i in part.registrations))
         assembly.fresh_until_ms = min([known.fresh_until_ms, *(part.fresh_until_ms for part in parts)])
@@ -292,7 +291,7 @@ def _earliest(until_ms: int, valid_until_ms: int | None) -> int:
 
 
 def _only_read(outcome: Outcome) -> CapturedRead | None:
-    """The one command that was run, if what it read can be guarded."""
+    """Return the only command that was run, if its read can be guarded."""
     return (
         outcome.reads[0]
         if len(outcome.reads) == 1 and not outcome.reasons and outcome.reads[0].ids is not None

@@ -1,4 +1,4 @@
-"""Request bodies: read within a bound, of a type we know, as a record or as a change of one."""
+"""Request bodies: read within a bound, of a known type, as a record or as a change of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DBREF: Final = frozenset({"$ref", "$id", "$db"})
 
 
 def media_type(request: Request, known: tuple[str, ...]) -> str:
-    """Media type of the body, one of those known. Raises Problem (415)."""
+    """Return the media type of the body, one of the known ones. Raises Problem (415)."""
     text = request.headers.get("content-type", "")
     kind, _, parameters = text.partition(";")
     kind = kind.strip().lower()
@@ -64,7 +64,7 @@ async def read_object(request: Request, limits: Limits) -> tuple[str, dict[str, 
 
 
 def unacceptable(text: str, reason: str, pointer: tuple[str | int, ...], name: str = "record-malformed") -> Problem:
-    """Problem (422) with a place in the body."""
+    """Return a Problem (422) with a place in the body."""
     error = strict_json.refusal(text, reason, pointer)
     return Problem(422, name, reason, position=error.position, pointer=error.pointer)
 
@@ -86,7 +86,7 @@ def require_names(text: str, document: Mapping[str, Any], below: tuple[str | int
 
 
 def require_record(text: str, document: Mapping[str, Any], acl_field: str | None) -> None:
-    """Raise Problem (422) for what cannot be stored, or should not: ids, names, rules."""
+    """Raise Problem (422) for records that cannot or should not be stored: ids, names, rules."""
     require_names(text, document)
     if "_id" in document:
         try:
@@ -98,7 +98,7 @@ def require_record(text: str, document: Mapping[str, Any], acl_field: str | None
 
 
 def require_rules(document: Mapping[str, Any], acl_field: str | None) -> None:
-    """Raise Problem (422) unless the record's own rules can be understood."""
+    """Raise Problem (422) if the record's own rules are malformed."""
     if acl_field is not None and acl_field in document:
         try:
             require_acl(document[acl_field])
@@ -107,7 +107,7 @@ def require_rules(document: Mapping[str, Any], acl_field: str | None) -> None:
 
 
 def require_bson(document: Mapping[str, Any]) -> bytes:
-    """The record as BSON. Raises Problem (422) if MongoDB cannot hold it."""
+    """Return the record as BSON. Raises Problem (422) if MongoDB cannot hold it."""
     try:
         return bson.encode(document)
     except (BSONError, OverflowError) as error:

@@ -1,6 +1,6 @@
-"""Calls of pymongo, asynchronous or not, with a bound on time; and what its errors mean to a client.
+"""Calls of pymongo, asynchronous or not, within a time limit, and the meaning of its errors for a client.
 
-A synchronous database is called in threads; they are handed the request's context, so capture sees what they read.
+A synchronous database is called in threads. The threads receive the request's context, so capture sees their reads.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _NOT_WRITABLE: Final = frozenset({166, 20})
 """CommandNotSupportedOnView, IllegalOperation."""
 _CONFLICT: Final = object()
 _TRIES: Final = 8
-"""How often a transaction is begun again after a write conflict."""
+"""How often a transaction is tried, after write conflicts."""
 
 
 class Connection:
-    """A database, pymongo's own or its asynchronous twin, behind one set of coroutines.
+    """A database, pymongo's synchronous or asynchronous one, behind one set of coroutines.
 
-    Raises ConfigurationError for anything else.
+    Raises ConfigurationError for any other object.
     """
 
     def __init__(self, database: Any, *, time_ms: int) -> None:
@@ -67,14 +67,14 @@ class Connection:
         return str(self.database.name)
 
     def collection(self, name: str) -> Any:
-        """Collection of this name.
+        """Return the collection of this name.
 
-        Its records are RawBSONDocuments: their bytes are what entity tags are made of.
+        Its records are RawBSONDocuments: entity tags are made of their bytes.
         """
         return self.database.get_collection(name, codec_options=_RAW)
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call a method of the driver. It takes at most the time allowed; the server is told (maxTimeMS)."""
+        """Call a method of the driver, within the time limit. The server receives it too (maxTimeMS)."""
         with pymongo.timeout(self._time_s):
             if self._threads:
                 return await anyio.to_thread.run_sync(lambda: call(*arguments, **options))
@@ -82,26 +82,28 @@ class Connection:
             return await found if inspect.isawaitable(found) else found
 
     async def read(self, cursor: Any, *, most_bytes: int) -> list[Any]:
-        """The raw records of a cursor; only so many as are more than most_bytes, if there are more: a thousand records of 16 MiB
-        are not gathered to find out that they are too many."""
+        """Return the raw records of a cursor. Stops reading once the records exceed most_bytes, so that a thousand records of
+        16 MiB are not gathered in vain."""
         return list(await self.run(_gather if self._threads else _gathered, cursor, most_bytes))
 
     async def exists(self, collection: str) -> bool:
-        """Whether there is such a collection."""
+        """Whether the collection exists."""
         names = await self.run(self.database.list_collection_names, filter={"name": collection})
         return bool(names)
 
     async def transaction(self, body: Callable[[Any], Any]) -> Any:
-        """Run body(session), a coroutine function, and commit; begun again after a write conflict.
+        """Run body(session), a coroutine function, and commit; after a write conflict, begin again.
 
-        What it read has not changed until it is committed. Whatever it raises aborts it. All tries together take at most the
-        time allowed.
+        The records that it read are unchanged until the commit. Any exception of it aborts the transaction. All tries together
+        take at most the time limit.
         """
         with pymongo.timeout(self._time_s):
             for _ in range(_TRIES):
                 if (found := await self._attempt(body)) is not _CONFLICT:
                     return found
-        raise Problem(503, "busy", "The record is being changed by others at the moment.", headers={"retry-after": "1"})
+        raise Problem(
+            503, "busy", "Other requests are changing the record at the moment.", headers={"retry-after": "1"}
+        )
 
     async def _attempt(self, body: Callable[[Any], Any]) -> Any:
         async with self._session() as session:
@@ -151,12 +153,12 @@ async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
 
 
 def problem_of(error: Exception, *, wrote: bool, quotable: bool = True) -> Problem | None:
-    """Problem that a driver's error is to the client; None: it is nobody's fault but ours.
+    """Return the problem that a driver's error means for the client; None: a fault of the server.
 
-    wrote: the request was to change something.
-    quotable: the client may read all that the database's message may quote: what was sent, and what is stored.
+    wrote: the request was a write.
+    quotable: the client may read everything that the database's message may quote: its own body, and stored values.
 
-    Messages of the database stay here, except where they are about what the client sent.
+    Messages of the database stay here, except messages about the client's own data.
     """
     later = {"retry-after": "1"}
     if isinstance(error, PyMongoError) and error.timeout:
@@ -175,9 +177,9 @@ def problem_of(error: Exception, *, wrote: bool, quotable: bool = True) -> Probl
 
 
 def duplicate(error: DuplicateKeyError | None = None) -> Problem:
-    """Problem (409) of a value that another record has, with the fields of the unique index.
+    """Return the problem (409) of a value that another record has, with the fields of the unique index.
 
-    error: None: for somebody who may not read the other record; then it does not say which value.
+    error: None if the client may not read the other record; then the fields are left out.
     """
     pattern = {} if error is None else (error.details or {}).get("keyPattern") or {}
     which = f"the same value of {', '.join(map(str, pattern))}" if pattern else "a value that must be unique"
@@ -185,7 +187,7 @@ def duplicate(error: DuplicateKeyError | None = None) -> Problem:
 
 
 def duplicate_key(error: DuplicateKeyError) -> Mapping[str, Any]:
-    """The values, by path, that another record has in a unique index; empty if the database does not say."""
+    """Return the values, by path, that another record has in a unique index; empty if the database does not report them."""
     found = (error.details or {}).get("keyValue")
     return found if isinstance(found, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Endpoints of the router, one method an operation: check, ask the database, answer."""
+"""Endpoints of the router, one method for each operation: check the request, call the database, answer."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Operation = Callable[[Request, str, Records], Awaitable[Response]]
 class Endpoints:
     """Endpoints of one router.
 
-    who_asks: tells the principal of a request; None: everybody is anonymous.
+    who_asks: returns the principal of a request; None: every request is anonymous.
 
-    No method raises for what a client sent or for a database that is away: the answer is a problem document then.
+    No method raises because of a client's input or an unreachable database: the answer is a problem document then.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Endpoints:
                 raise
             response = self._refused(known)
         if self._who_asks is not None:
-            # For one principal. Whoever does not know how principals are told apart (see `sharing`) must not share it.
+            # The answer is for one principal. A cache that does not distinguish principals (see `sharing`) must not share it.
             own = response.headers.get("cache-control")
             response.headers["cache-control"] = "private" if own is None else f"private, {own}"
         return response
@@ -88,7 +88,7 @@ class Endpoints:
         name = request.path_params["collection"] if collection is None else collection
         principal = ANONYMOUS
         if self._who_asks is not None:
-            # What it looks at is in the key: the cache has asked it too.
+            # The fields that it reads are in the key, because the cache has called it too.
             found = self._who_asks(Request(unrecorded(request.scope), request.receive))
             principal = await found if inspect.isawaitable(found) else found
             if not agrees(request.scope, principal):
@@ -100,12 +100,12 @@ class Endpoints:
     # Reading
 
     async def list(self, request: Request, collection: str, records: Records) -> Response:
-        """GET of a collection: records or ids that a filter finds."""
+        """GET of a collection: the records or ids that match a filter."""
         records.rights.require(collection, Action.READ)
         return await self._lists.answer(request, collection, records)
 
     async def get(self, request: Request, collection: str, records: Records) -> Response:
-        """GET of a record."""
+        """GET of one record."""
         records.rights.require(collection, Action.READ)
         stored = await records.get(collection, _key(request))
         return readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
@@ -124,7 +124,7 @@ class Endpoints:
         return self._written(stored, 201, stored.shown, {"location": location})
 
     async def put(self, request: Request, collection: str, records: Records) -> Response:
-        """PUT of a record: as it is from now on."""
+        """PUT of a record: create or replace it."""
         records.rights.require(collection, Action.INSERT, Action.UPDATE)
         key = _key(request)
         bodies.media_type(request, bodies.RECORD_TYPES)
@@ -140,7 +140,7 @@ class Endpoints:
         return self._written(stored, 201, stored.shown, {"location": f"{quote(base)}{format_id(key)}"})
 
     async def patch(self, request: Request, collection: str, records: Records) -> Response:
-        """PATCH of a record: a change of it."""
+        """PATCH of a record: change it."""
         records.rights.require(collection, Action.UPDATE)
         key = _key(request)
         kind = bodies.media_type(request, bodies.PATCH_TYPES)

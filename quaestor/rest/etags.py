@@ -18,17 +18,17 @@ _TAG: Final = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*')
 
 
 def record_etag(raw: bytes) -> str:
-    """Entity tag of a record.
+    """Return the entity tag of a record.
 
-    Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count.
+    Strong and quoted, made of a record's BSON: any other byte gives another tag, so types and the order of fields count.
     """
     return f'"{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"'
 
 
 def list_etag(kind: str, parts: Iterable[bytes]) -> str:
-    """Entity tag of a list, from what it holds, in order.
+    """Return the entity tag of a list, from its contents, in order.
 
-    kind: keeps representations of the same list apart.
+    kind: distinguishes representations of the same list.
     """
     digest = blake2b(digest_size=_DIGEST_BYTES, person=kind.encode()[:16])
     for part in parts:
@@ -42,7 +42,7 @@ class Preconditions:
     """Preconditions of a request.
 
     match: the tags of If-Match; ("*",) for any; None if absent.
-    none_match: the same of If-None-Match.
+    none_match: the tags of If-None-Match, in the same form.
     """
 
     match: tuple[str, ...] | None = None
@@ -50,9 +50,9 @@ class Preconditions:
 
     @classmethod
     def of(cls, request: Request, limits: Limits) -> Preconditions:
-        """Preconditions of a request that changes a record.
+        """Return the preconditions of a request that changes a record.
 
-        Raises Problem: 400 for fields that are no tags, 428 if one is required.
+        Raises Problem: 400 for malformed tags, 428 if a precondition is required.
         """
         found = cls(match=_tags(request, "if-match"), none_match=_tags(request, "if-none-match"))
         if limits.require_preconditions and found.match is None and found.none_match is None:
@@ -61,27 +61,27 @@ class Preconditions:
 
     @property
     def absent(self) -> bool:
-        """Whether there are none."""
+        """Whether there are no preconditions."""
         return self.match is None and self.none_match is None
 
     @property
     def create_only(self) -> bool:
-        """Whether a record may be created only, never replaced."""
+        """Whether a record may only be created, never replaced."""
         return self.match is None and self.none_match == ("*",)
 
     def require(self, etag: str | None, *, readable: bool = True) -> None:
-        """Require that they hold for a record.
+        """Check the preconditions against a record.
 
         etag: of the record as it is; None: there is none. Raises Problem (412). Strong comparison for If-Match.
-        readable: the caller may read the record. For others no tag holds: a tag is made of the record's bytes, so whether a
-            guessed one is right would tell whether the guess of the bytes is.
+        readable: the caller may read the record. Otherwise no tag matches: a tag is made of the record's bytes, so a match would
+            confirm a guess of the bytes.
         """
         if (
             etag is not None
             and not readable
             and any(tags not in (None, ("*",)) for tags in (self.match, self.none_match))
         ):
-            raise failed("Only who may read a record knows its tag: send *, or no precondition.")
+            raise failed("You may not read this record, so you cannot send its tag: send *, or no precondition.")
         if self.match is not None and (etag is None or (self.match != ("*",) and etag not in self.match)):
             raise failed("The record is not, or no longer, the one that If-Match names: read it again.")
         if self.none_match is None or etag is None:
@@ -93,7 +93,7 @@ class Preconditions:
 
 
 def failed(detail: str) -> Problem:
-    """Problem (412) for a precondition that does not hold."""
+    """Return the problem (412) of a failed precondition."""
     return Problem(412, "precondition-failed", detail)
 
 

@@ -1,7 +1,8 @@
-"""Filters and sorts from strangers: parsed, bounded, checked and compiled before the database hears of them.
+"""Filters and sorts from strangers: parsed, bounded, checked and compiled before the database receives them.
 
-In this order: size, JSON, depth, number of nodes, operators by name, sizes of `$in` and of patterns, and at last the compiler of
-the query engine, which refuses what mongod would refuse. Each refusal is a 400 with the parameter, the position and the reason.
+The checks come in this order: size, JSON, depth, number of nodes, operators by name, sizes of `$in` and of patterns. At last the
+compiler of the query engine refuses filters that mongod would refuse. Each refusal is a 400 with the parameter, the position and
+the reason.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _BRANCHES = frozenset({"$and", "$or", "$nor"})
 class Filter:
     """Filter of a list.
 
-    document: what is sent to the database.
-    ordered: it says itself in which order records come (`$near`).
+    document: the filter for the database.
+    ordered: it decides the order of the records itself (`$near`).
     """
 
     document: Document
@@ -44,7 +45,7 @@ EVERYTHING = Filter(document={})
 
 
 def parse_filter(text: str, limits: Limits) -> Filter:
-    """Filter in a text. Raises Problem (400). O(size of the text)."""
+    """Return the filter in a text. Raises Problem (400). O(size of the text)."""
     source = _object(text, "filter", limits)
     check = _Check(text, limits)
     strict_json.walk(source, check.visit)
@@ -58,7 +59,7 @@ def parse_filter(text: str, limits: Limits) -> Filter:
 
 
 def parse_sort(text: str, limits: Limits) -> SortSpec:
-    """Sort in a text like `{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
+    """Return the sort in a text like `{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
     source = _object(text, "sort", limits)
     if len(source) > limits.sort_fields:
         raise _problem(text, "sort", "sort-too-long", f"at most {limits.sort_fields} fields", ())
@@ -71,7 +72,7 @@ def parse_sort(text: str, limits: Limits) -> SortSpec:
 
 
 class _Check:
-    """Visits every value of a filter; raises Problem at the first that is not allowed."""
+    """Check of every value of a filter; raises Problem at the first forbidden one."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         self._text = text
@@ -145,7 +146,7 @@ def _problem(text: str, parameter: str, name: str, reason: str, pointer: tuple[s
 
 
 def _culprit(source: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """The smallest part that is refused by itself; the compiler does not say where it stumbled."""
+    """Return the smallest part that is refused by itself; the compiler does not report the place."""
     for name, value in source.items():
         if not _refused({name: value}):
             continue

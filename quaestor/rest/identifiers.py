@@ -1,4 +1,4 @@
-"""Identifiers of records in URL paths: one spelling for every BSON value that can be an `_id`, and one id for every spelling.
+"""Identifiers of records in URL paths: one spelling for every BSON value that may be an `_id`, and one id for every spelling.
 
 After percent-decoding, in this order:
 
@@ -7,8 +7,8 @@ After percent-decoding, in this order:
 3. `~` and Extended JSON: that value. `~"42"` is the string 42, `~{"$uuid":"..."}` a UUID, `~1.5` a double.
 4. Everything else: that string, slashes included.
 
-So strings that look like one of the first three, the empty one, and `.` and `..` (which clients take for directories) are
-written in the third form.
+Strings that look like one of the first three are written in the third form. The same holds for the empty string, and for `.` and
+`..`, which clients take for directories.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LARGEST: Final = 2**63
 
 
 class BadIdError(ValueError):
-    """No record can have this id; the message says why."""
+    """An id that no record can have; the message gives the reason."""
 
 
 def parse_id(text: str) -> Any:
-    """The `_id` behind the (percent-decoded) rest of a path. Raises BadIdError."""
+    """Return the `_id` in the (percent-decoded) rest of a path. Raises BadIdError."""
     if not text or len(text) > MAX_CHARACTERS:
         raise BadIdError(f"an id has 1 to {MAX_CHARACTERS} characters")
     if _OBJECT_ID.fullmatch(text):
@@ -53,12 +53,12 @@ def parse_id(text: str) -> Any:
 
 
 def format_id(value: Any) -> str:
-    """The id as the last part of a path, percent-encoded. parse_id() of what a server decodes is the same `_id`."""
+    """Return the id as the last part of a path, percent-encoded. parse_id() returns the same `_id` from the decoded path."""
     return quote(_text(value), safe="")
 
 
 def require_id(value: Any) -> None:
-    """Raise BadIdError for what MongoDB refuses as `_id`, and for what it would read as operators."""
+    """Raise BadIdError for values that MongoDB refuses as `_id`, or would read as operators."""
     if isinstance(value, list | Regex | re.Pattern):
         raise BadIdError("arrays and regular expressions cannot be ids")
     if isinstance(value, Mapping):
@@ -66,7 +66,7 @@ def require_id(value: Any) -> None:
 
 
 def equals(value: Any) -> Any:
-    """The condition that a record's `_id` is this very value."""
+    """Return the condition that a record's `_id` equals this value."""
     return {"$eq": value} if isinstance(value, Mapping) else value
 
 

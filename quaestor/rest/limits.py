@@ -1,4 +1,4 @@
-"""Limits of one request. Every bound is checked before the database is asked."""
+"""Limits of one request. Every bound is checked before the database is called."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from quaestor.rest.operators import FILTER_OPERATORS
 class Limits:
     """Limits of one request.
 
-    filter_bytes: of `filter` and of `sort`, as text.
-    filter_depth: nested objects and arrays.
-    filter_nodes: names and values altogether.
+    filter_bytes: size of `filter` and of `sort`, as text.
+    filter_depth: nesting of objects and arrays.
+    filter_nodes: number of names and values altogether.
     in_values: members of one `$in`, `$nin` or `$all`.
-    regex_characters: of one pattern.
-    regexes: how many.
-    operators: the filter operators that may be used.
-    sort_fields, skip: at most.
+    regex_characters: length of one pattern.
+    regexes: number of patterns.
+    operators: the permitted filter operators.
+    sort_fields, skip: upper bounds.
     default_limit: records of a list without `limit`.
-    limit: at most.
+    limit: upper bound of `limit`.
     response_bytes: BSON of all records of one list.
     body_bytes, body_depth: of a request's record.
-    time_ms: for everything that a request does in the database; then 503 with Retry-After.
+    time_ms: time of all database calls of a request; after that 503 with Retry-After.
     require_preconditions: PUT, PATCH and DELETE of a record need If-Match or If-None-Match (428 otherwise).
     """
 

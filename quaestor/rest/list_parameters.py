@@ -1,6 +1,6 @@
-"""Query parameters of a list, read strictly: a name that is not known or is given twice is refused.
+"""Query parameters of a list, read strictly: an unknown or repeated name is refused.
 
-A mistyped `filter` would otherwise return everything.
+Otherwise a mistyped `filter` would return all records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PARAMETERS: Final = ("filter", "sort", "skip", "limit", "representation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Query of a list, as its parameters say.
+    """Query of a list, from its parameters.
 
-    sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the
+    sort: the requested sort, followed by `_id`, so that pages neither overlap nor leave out records; () if the
         filter orders by distance.
-    representation: AUTO if nothing was asked for.
+    representation: AUTO if none was requested.
     """
 
     filter: Filter
@@ -36,7 +36,7 @@ class ListQuery:
 
 
 def parse_list(request: Request, limits: Limits) -> ListQuery:
-    """Query in the parameters of a request. Raises Problem (400) with the parameter, the position and the reason."""
+    """Return the query in the parameters of a request. Raises Problem (400) with the parameter, the position and the reason."""
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in PARAMETERS:

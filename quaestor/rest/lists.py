@@ -1,4 +1,4 @@
-"""Lists as answers: whole, for the middleware to keep, from the database or a maintained result; as ids; or put together from
+"""Lists as answers: whole, from the database or a maintained result, for the middleware to keep; as ids; or assembled from
 records kept here."""
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from quaestor.rest.records import Records, decode
 from quaestor.rest.representations import Representations
 
 _PREPARED: Final = 1_024
-"""Queries that are remembered ready to be run."""
+"""Prepared queries that are remembered."""
 _MOST_MEMBERS: Final = 500
-"""Longer lists are only kept as ids if the application says so: each new member is a registration."""
+"""Longer lists are only kept as ids if the application demands it: each new member is a registration."""
 _LONGEST: Final = 2_048
 _LARGEST_AUDIENCE: Final = 64
-"""Query strings and lists of names beyond this are worked out anew each time: nobody can fill the memory with them."""
+"""Longer query strings and lists of names are prepared anew each time, so that strangers cannot fill memory with them."""
 _Prepared = tuple[ListQuery, Wanted | None]
 
 
 class Lists:
     """Lists of one router.
 
-    engine: None: lists are only ever kept whole, by the middleware.
+    engine: None: only the middleware keeps lists, whole.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Lists:
                 wanted, found.ids, found.count, found.etag, size=len(found.body), member_hit=ready is not None
             )
         response = readable(request, found.body, found.etag)
-        # Kept here and not by anybody else: outside it is asked for again with its tag.
+        # Kept here only: caches outside must revalidate it with its tag.
         response.headers["cache-control"] = "no-cache"
         self._engine.telemetry.requests.list_assembled(ready=ready is not None)
         response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
@@ -141,7 +141,7 @@ class Lists:
         return read_path.serving(now_ms) and not read_path.lookup.lagging(wanted.name, now_ms)
 
     def _chosen(self, wanted: Wanted) -> Representation:
-        """What the cost rule says; a change of mind is logged with its reasons."""
+        """Return the choice of the cost rule; a changed choice is logged with its reasons."""
         assert self._engine is not None
         now_ms, before = self._engine.read_path.clock(), self._representations.present(wanted.name)
         maintainable = self._maintained is not None and self._maintained.takes(wanted.name)
@@ -171,7 +171,7 @@ class Lists:
         )  # fmt: skip
 
     def _served(self, served: Sequence[tuple[tuple[str, ...], int]]) -> None:
-        """Count what the middleware answered from memory, once a second."""
+        """Count the middleware's hits from memory, once a second."""
         assert self._engine is not None
         now_ms = self._engine.read_path.clock()
         for registrations, times in served:
@@ -199,7 +199,8 @@ class Lists:
     # Preparing
 
     def _prepare(self, request: Request, collection: str, records: Records, kept: Representation) -> _Prepared:
-        """Parsed, checked and compiled; the second part only if the list can be put together. Bounded, by least use."""
+        """Return the query, parsed, checked and compiled, and Wanted if the list can be assembled. Bounded, least used first
+        out."""
         key = (collection, request.scope["query_string"], records.rights.audience, kept)
         found = self._prepared.get(key)
         if found is None:
@@ -217,7 +218,7 @@ class Lists:
     def _wanted(
         self, collection: str, records: Records, query: ListQuery, kept: Representation, text: str
     ) -> Wanted | None:
-        """None for lists that are to be kept whole, or cannot be kept otherwise."""
+        """Return the list to assemble; None for lists that are to be kept whole, or cannot be assembled."""
         if self._engine is None or Representation.OBJECTS in (kept, query.representation) or query.filter.ordered:
             return None
         if kept is Representation.AUTO and query.limit > _MOST_MEMBERS:
@@ -263,7 +264,7 @@ class Lists:
 
 
 async def _require_known(collection: str, records: Records) -> None:
-    """An empty list and a collection that does not exist are two answers; nothing tells of a new empty collection."""
+    """Answer 404 for an unknown collection, unlike an empty list. Uncached: no event reports a new empty collection."""
     if not await records.exists(collection):
         uncacheable("an unknown collection")
         raise not_found()

@@ -1,10 +1,10 @@
-"""Maintained lists: results that the grid keeps up to date, so that a list that a write has changed is made anew without a query.
+"""Maintained lists: results that the grid keeps up to date, so that a list is made anew after a write without a query.
 
-What is answered stays guarded as ever: the read is noted as the query that it stands for (`capture/maintained_reads.py`), so the
-entry is registered, tagged, listed in the sketch and invalidated by the next write like any other; the write before it purged the
-copies outside, which are filled again from here. Only where the records come from is new. Taken is a result only if it is
-known to contain every write that this process has heard of, own writes included; that takes some milliseconds. What takes longer,
-is not here yet or cannot be maintained is read from the database.
+The answer is guarded as always. The read is noted as the query of the result (`capture/maintained_reads.py`). The entry is
+therefore registered, tagged, listed in the sketch and invalidated by the next write like any other. The earlier write has
+purged the copies outside; new answers fill them again. Only the source of the records differs. A result is used only if it is
+known to contain every write that this process knows of, own writes included; that takes some milliseconds. A list is read from
+the database if its result takes longer, is not here yet or cannot be maintained.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from quaestor.rest.record_cache import Engine
 from quaestor.rest.records import decode
 
 MOST: Final = 64
-"""Lists of one router that are maintained at a time: each costs the grid and this process its records."""
+"""Maintained lists of one router at a time: each costs the grid and this process its records."""
 IDLE_MS: Final = 60_000
-"""A list that nobody was answered with for so long is followed no longer."""
+"""A list that no answer has used for so long is no longer followed."""
 REFUSED_MS: Final = 60_000
-"""After it could not be followed, it is not tried again for so long."""
+"""After a refusal to follow a list, the next try comes after so long."""
 _WITHIN_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.002
 
 
 class MaintainingEngine(Engine, Protocol):
-    """Parts of a Quaestor that are needed to keep lists maintained, too."""
+    """Parts of a Quaestor that maintained lists need as well."""
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -46,9 +46,11 @@ class MaintainingEngine(Engine, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
-    """result: None while it is not here.
+    """A followed list.
+
+    result: None while it is not here.
     sequence: of the newest change that was seen.
-    refused_ms: when it could not be followed.
+    refused_ms: time of the last refusal to follow it.
     """
 
     used_ms: int
@@ -62,7 +64,7 @@ class Maintained(NamedTuple):
     """A maintained list.
 
     raws: its records, in order.
-    changes: that were made since it was taken last.
+    changes: number of changes since it was last used.
     """
 
     raws: list[bytes]
@@ -81,7 +83,7 @@ class MaintainedLists:
         return len(self._followed)
 
     def takes(self, name: str) -> bool:
-        """Whether this list is maintained, or may be."""
+        """Whether this list is or may be maintained."""
         followed = self._followed.get(name)
         if followed is None:
             return len(self._followed) < MOST
@@ -89,23 +91,23 @@ class MaintainedLists:
         return refused_ms is None or self.engine.read_path.clock() - refused_ms >= REFUSED_MS
 
     async def records(self, name: str, query: Query) -> Maintained | None:
-        """The list, noted as read by the request at hand. None: ask the database; it is followed from now on if it can be.
+        """Return the list, noted as a read of the current request. None: read the database; if possible the list is followed now.
 
-        query: a find without a projection, as the database would be asked.
+        query: a find without a projection, in the form for the database.
         """
         followed = self._follow(name, query, self.engine.read_path.clock())
         recorder = current()
         if followed is None or followed.result is None or recorder is None:
             return None
         begun_s = time.perf_counter()
-        # The middleware noted at most this before the handler ran, and own writes that are waited for are not newer.
+        # The middleware's watermark from before the handler is not newer, and awaited own writes are not newer either.
         wanted = self.engine.registry.watermark()
         while (version := followed.result.proven) < wanted:
             if not version or time.perf_counter() - begun_s > _WITHIN_S:
                 return None
             await asyncio.sleep(_LOOK_EVERY_S)
         contents = followed.result.contents()
-        if not contents.version or not contents.rows:  # only the database knows whether there is such a collection
+        if not contents.version or not contents.rows:  # only the database knows whether the collection exists
             return None
         raws = [bson.encode(document, codec_options=BSON_OPTIONS) for _, document in contents.rows]
         took_ms = (time.perf_counter() - begun_s) * 1_000
@@ -114,13 +116,13 @@ class MaintainedLists:
         return Maintained(raws, max(1, changes))
 
     def used(self, name: str) -> None:
-        """Note that somebody was answered with a list out of the store: it is worth maintaining."""
+        """Note that an answer used the list out of the store, so it is worth maintaining."""
         followed = self._followed.get(name)
         if followed is not None:
             followed.used_ms = self.engine.read_path.clock()
 
     def keep_house(self) -> None:
-        """Once a second: leave what nobody asks for, and have the grid tell at once how far it has got."""
+        """Stop following unused lists, and have the grid report its progress at once. Called once a second."""
         now_ms = self.engine.read_path.clock()
         for name in [name for name, one in self._followed.items() if now_ms - one.used_ms > IDLE_MS]:
             self.leave(name)
@@ -128,7 +130,7 @@ class MaintainedLists:
             self.engine.read_path.own_writes.expect()
 
     def leave(self, name: str) -> None:
-        """Follow a list no longer."""
+        """Stop following a list."""
         followed = self._followed.pop(name, None)
         if followed is None:
             return
@@ -156,6 +158,6 @@ class MaintainedLists:
     async def _begin(self, followed: _Followed, query: Query) -> None:
         try:
             followed.result = await self.engine.subscriptions.subscribe(query)
-        except QuaestorError:  # it is counted where it is refused; the database is asked
+        except QuaestorError:  # counted where it is refused; the database answers instead
             followed.refused_ms = self.engine.read_path.clock()
         self.engine.read_path.own_writes.expect()

@@ -1,4 +1,4 @@
-"""Report of records that nobody may use because their own rules are malformed: to whoever runs this, in nobody's answer."""
+"""Report of records that are unusable because their own rules are malformed: to the operator, never in an answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST_COLLECTIONS: Final = 1_024
 
 
 class MalformedRules:
-    """Reports of one router, each at most once a minute for each collection, however often strangers ask.
+    """Reports of one router, at most once a minute for each collection, for any number of requests.
 
-    field: of the records, that holds their rules.
-    telemetry: None: nobody is told, and nothing is looked for.
+    field: of the records, with their rules.
+    telemetry: None: nothing is reported, and no record is searched.
     """
 
     def __init__(self, telemetry: Telemetry | None, field: str | None) -> None:
@@ -28,16 +28,16 @@ class MalformedRules:
         """Report a record of this collection."""
         if self._telemetry is None or not _due(self._told_s, collection):
             return
-        reason = f"{self._field} of a record is malformed: nobody but superusers may use the record"
+        reason = f"{self._field} of a record is malformed: only superusers may use the record"
         self._telemetry.failure("records", "rest.record_rules_malformed", reason, collection=collection)
 
     def list_is_due(self, collection: str) -> bool:
-        """Whether what a list of this collection leaves out is to be looked at now: once a minute, since it is a query more."""
+        """Whether to search the records that a list of this collection leaves out: once a minute, as it costs a query."""
         return self._telemetry is not None and self._field is not None and _due(self._lists_s, collection)
 
 
 def _due(last_s: dict[str, float], collection: str) -> bool:
-    """Whether it is time again for this collection, which it then was. Bounded: names may be a stranger's."""
+    """Whether a report is due for this collection; if so, note it. Bounded: names may come from strangers."""
     now_s = time.monotonic()
     if now_s - last_s.get(collection, -_AGAIN_S) < _AGAIN_S:
         return False

@@ -1,7 +1,8 @@
-"""Operators that a stranger may use, by name: what is not listed is refused.
+"""Operators that a stranger may use, by name: all others are refused.
 
-Left out of filters: what runs code (`$where`, `$function`), what computes (`$expr`, `$jsonSchema`: their cost is not seen from
-their size), what needs the collection's text index (`$text`) and what is random. An application may allow more in `Limits`.
+Left out of filters are operators that run code (`$where`, `$function`), and random ones. Operators that compute (`$expr`,
+`$jsonSchema`) are left out because their size does not bound their cost, and `$text` because it needs the collection's text
+index. An application may allow more in `Limits`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FILTER_OPERATORS: Final = frozenset(
 """https://www.mongodb.com/docs/manual/reference/operator/query/"""
 
 NEVER: Final = frozenset({"$where", "$function", "$accumulator"})
-"""Arbitrary code: refused whatever an application allows."""
+"""Operators that run arbitrary code: always refused, even if an application allows them."""
 
 UPDATE_OPERATORS: Final = frozenset(
     {
@@ -31,7 +32,7 @@ UPDATE_OPERATORS: Final = frozenset(
 """https://www.mongodb.com/docs/manual/reference/operator/update/"""
 
 COMPUTING_OPERATORS: Final = frozenset({"$bit", "$inc", "$max", "$min", "$mul", "$rename"})
-"""Those that make a value of the one that is stored: whether they fail (overflow, unique index) tells that one, step by step."""
+"""Operators that compute from the stored value: whether they fail (overflow, unique index) reveals that value, step by step."""
 
 UPDATE_MODIFIERS: Final = frozenset({"$each", "$position", "$slice", "$sort"})
-"""Below `$push` and `$addToSet`."""
+"""Modifiers below `$push` and `$addToSet`."""

@@ -1,4 +1,4 @@
-"""Patches of a record: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
+"""Patches of a record: JSON Merge Patch (RFC 7396), and a list of permitted update operators of MongoDB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaestor.rest.operators import COMPUTING_OPERATORS, FILTER_OPERATORS, UPDAT
 from quaestor.rest.problems import Problem
 
 MAX_BACKFILL = 1_000
-"""By how much one update may make an array longer by naming a place behind its end: MongoDB fills what is between with nulls."""
+"""Places that one update may add to an array by writing behind its end: MongoDB fills the places between with nulls."""
 _DBREF = frozenset({"$ref", "$id", "$db"})
 _BELOW: Mapping[str, frozenset[str]] = {
     "$addToSet": UPDATE_MODIFIERS,
@@ -19,11 +19,11 @@ _BELOW: Mapping[str, frozenset[str]] = {
     "$pull": FILTER_OPERATORS,
     "$currentDate": frozenset({"$type"}),
 }
-"""What may begin with a dollar sign below an operator; nothing where it is not said."""
+"""Names with a dollar sign that are permitted below an operator; none for other operators."""
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The target as the patch wants it; neither is changed. BSON values that are not objects are replaced whole."""
+    """Return the target changed by the patch; neither is modified. BSON values that are not objects are replaced whole."""
     result = dict(target)
     for name, value in patch.items():
         if value is None:
@@ -37,7 +37,7 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
 
 
 def require_update(text: str, update: Mapping[str, Any]) -> None:
-    """Raise Problem (422) unless every operator is allowed, and none touches `_id`."""
+    """Raise Problem (422) unless every operator is permitted, and none touches `_id`."""
     if not update:
         raise unacceptable(text, "an update names at least one operator", (), "update-malformed")
     for operator, fields in update.items():
@@ -52,7 +52,7 @@ def require_update(text: str, update: Mapping[str, Any]) -> None:
 
 
 def mentions(update: Mapping[str, Any], field: str) -> bool:
-    """Whether update operators touch this top-level field, or what is below it."""
+    """Whether update operators touch this top-level field, or a field below it."""
     return any(
         name.partition(".")[0] == field
         for operator, fields in update.items()
@@ -62,17 +62,17 @@ def mentions(update: Mapping[str, Any], field: str) -> bool:
 
 
 def require_blind(update: Mapping[str, Any]) -> None:
-    """Raise Problem (403) for operators that somebody must not use who may not read the record."""
+    """Reject operators that reveal stored values to callers without read access: raise Problem (403)."""
     for operator in update:
         if operator in COMPUTING_OPERATORS:
             detail = (
-                f"{operator} computes from what is stored, so it needs the right to read the record; $set does not."
+                f"{operator} computes from the stored value, so it needs the right to read the record; $set does not."
             )
             raise Problem(403, "forbidden", detail, pointer=f"/{operator}")
 
 
 def require_near(text: str, update: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Raise Problem (422) for a path into one of the record's arrays far behind its end: a few bytes would make millions."""
+    """Raise Problem (422) for a path far behind the end of one of the record's arrays: a few bytes would make millions."""
     for operator, fields in update.items():
         for path in fields:
             value: Any = record

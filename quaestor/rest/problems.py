@@ -1,4 +1,4 @@
-"""Problems of a request that cannot be answered: RFC 9457 problem details, with the place and the reason."""
+"""Problems of a request that cannot be answered: RFC 9457 problem details, with place and reason."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ SCHEMA: Mapping[str, Any] = {
         "type": {"type": "string", "description": "`urn:quaestor:problem:` and a name for programs"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what was wrong, and what to do"},
-        "parameter": {"type": "string", "description": "the query parameter it is about; absent: the body"},
+        "detail": {"type": "string", "description": "the fault, and the remedy"},
+        "parameter": {"type": "string", "description": "the faulty query parameter; absent: the body"},
         "position": {"type": "integer", "description": "offset in that text, in characters, counted from 0"},
         "pointer": {"type": "string", "description": "the place in that JSON text, as an RFC 6901 pointer"},
     },
 }
 
 
-class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the program
+class Problem(Exception):  # noqa: N818 - an answer to the client, not a fault of the program
     """Problem that ends the request, and is its answer.
 
     status: the HTTP status.
     name: for programs, e.g. "filter-operator".
     detail: for people; cut to a few hundred characters.
-    headers: sent with it.
+    headers: of the answer.
     extra: further members (`parameter`, `position`, `pointer`).
     """
 
@@ -61,7 +61,7 @@ class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the
         self.extra = {key: value for key, value in extra.items() if value is not None}
 
     def response(self) -> Response:
-        """Response that tells the client of it."""
+        """Return the response that describes the problem."""
         document = {
             "type": f"urn:quaestor:problem:{self.name}",
             "title": _TITLES.get(self.status, "Failed"),
@@ -75,5 +75,5 @@ class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the
 
 
 def not_found() -> Problem:
-    """The one answer for what does not exist and for what this caller must not know of."""
+    """Return the common answer for missing things and for things that this caller must not know of."""
     return Problem(404, "not-found", "There is nothing here, or nothing that you may see.")

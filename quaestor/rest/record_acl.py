@@ -1,9 +1,9 @@
 """Rules of a single record, kept in a field of it: `{"read": {"allow": [...], "deny": [...]}, "write": {...}}`.
 
-They are part of the query, so the database applies them before it counts, sorts and limits, and a cached list depends on
-exactly the records that its reader may see. Names are those of `access.Principal.names`. Without the field, without `read`, or
-without its `allow`, the collection's rule alone decides; an empty `allow` lets nobody in but superusers. What is not written
-as it should be, anywhere in the field, lets nobody in: a mistyped `raed` must not open what it was to close.
+The rules are part of the query, so the database applies them before it counts, sorts and limits. A cached list therefore
+depends on exactly the records that its reader may see. Names are those of `access.Principal.names`. Without the field, without
+`read`, or without its `allow`, the collection's rule alone decides; an empty `allow` permits only superusers. A malformed field
+permits only superusers too: a mistyped `raed` must not open a record that it was meant to close.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Kind = Literal["read", "write"]
 _KINDS = ("read", "write")
 _LISTS = ("allow", "deny")
 MAX_NAMES = 10_000
-"""Names in one list of a record that a request brings."""
+"""Most names in one list of a record in a request."""
 _NAMES: Final = {"bsonType": "array", "items": {"bsonType": "string", "pattern": r"^(\*(?![\s\S])|(user|role):[\s\S])"}}
 _RULE: Final = {"bsonType": "object", "additionalProperties": False, "properties": dict.fromkeys(_LISTS, _NAMES)}
 _RULES: Final = {"bsonType": "object", "additionalProperties": False, "properties": dict.fromkeys(_KINDS, _RULE)}
 
 
 class BadAclError(ValueError):
-    """Not a record's rules; the message says what is wrong with them."""
+    """A value that is no record's rules; the message gives the fault."""
 
 
 def condition(field: str, kind: Kind, principal: Principal) -> Document:
-    """The filter that a record must pass for this principal; {} for superusers.
+    """Return the filter that a record must pass for this principal; {} for superusers.
 
-    Exactly matchable by the query engine; its size grows with the principal's roles, not with the records' lists.
+    The query engine matches it exactly. Its size grows with the principal's roles, not with the records' lists.
     """
     if principal.superuser:
         return {}
@@ -47,12 +47,12 @@ def condition(field: str, kind: Kind, principal: Principal) -> Document:
 
 
 def well_formed(field: str) -> Document:
-    """The filter that a record passes whose rules, if it has any, are written as they should be."""
+    """Return the filter that a record passes if its rules are absent or well formed."""
     return {"$jsonSchema": {"properties": {field: _RULES}}}
 
 
 def require_acl(value: Any) -> None:
-    """Raise BadAclError for rules that let nobody in because they are malformed, or are too long to be taken from a request."""
+    """Raise BadAclError for malformed rules, which would permit nobody, and for rules that are too long for a request."""
     _require_well_formed(value)
     for kind, rule in value.items():
         for name, members in rule.items():
@@ -83,12 +83,12 @@ def _require_names(what: str, members: Any) -> None:
 
 
 def _is_name(value: Any) -> bool:
-    """Not of a subclass: the driver decodes code as one of text."""
+    """Whether a value is a name. Not of a subclass: the driver decodes code to a subclass of str."""
     return type(value) is str and (value == EVERYBODY or (value.startswith(("user:", "role:")) and len(value) > 5))
 
 
 def permits(acl: Any, kind: Kind, principal: Principal) -> bool:
-    """Whether condition() finds a record with this value in the field; absent: pass `{}`."""
+    """Whether condition() finds a record with this value in the field; for an absent field pass `{}`."""
     if principal.superuser:
         return True
     try:

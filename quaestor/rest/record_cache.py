@@ -1,4 +1,4 @@
-"""Record cache: single records in this process's memory, each guarded by a registration; what lists are put together from."""
+"""Record cache: single records in this process's memory, each guarded by a registration; lists are assembled from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quaestor.settings import Settings
 
 
 class Engine(Protocol):
-    """Parts of a Quaestor that are needed to keep lists as ids."""
+    """Parts of a Quaestor that lists kept as ids need."""
 
     @property
     def read_path(self) -> ReadPath:
@@ -48,9 +48,9 @@ class Part:
     """One record as it was read.
 
     key: its `_id`, encoded.
-    json: as it stands in lists.
+    json: its form in lists.
 
-    registrations: valid while they are live; () for one that nobody vouches for beyond the request that read it.
+    registrations: it is valid while they live; () for a record that is only valid for the request that read it.
     """
 
     raw: bytes
@@ -61,13 +61,13 @@ class Part:
 
 
 def part_of(raw: bytes) -> Part:
-    """Record as a part of lists."""
+    """Return a record as a part of lists."""
     document = decode(raw)
     return Part(raw=raw, key=bson.encode({"": document["_id"]}), json=strict_json.dumps(document))
 
 
 def ids_digest(keys: Iterable[bytes]) -> bytes:
-    """Digest of encoded ids, in order: each is a BSON document and tells its own length."""
+    """Return a digest of encoded ids, in order: each is a BSON document, which contains its own length."""
     digest = blake2b(digest_size=16)
     for key in keys:
         digest.update(key)
@@ -82,22 +82,22 @@ class RecordCache:
         self._database = database
 
     def name(self, collection: str, key: Any) -> str:
-        """Name of one record in the store.
+        """Return the name of one record in the store.
 
-        key: its `_id` as the database gave it.
+        key: its `_id` as the database returned it.
         """
         digest = blake2b(bson.encode({"": key}), digest_size=16).hexdigest()
         return f"record:{self._database}.{collection}:{digest}"
 
     def get(self, name: str, now_ms: int) -> Part | None:
-        """The record if it may be used at this moment. No I/O."""
+        """Return the record if it may be used at this moment. No I/O."""
         resident = self._engine.read_path.lookup.servable(name, now_ms)
         return None if resident is None or not isinstance(resident.rendered, Part) else resident.rendered
 
     async def keep(
         self, collection: str, raws: Mapping[str, bytes], *, read: CapturedRead, since: Version
     ) -> dict[str, Part]:
-        """Keep these records as the read found them. Returns all of them, those that could not be guarded without registrations.
+        """Keep these records as the read found them. Returns all of them; unguarded records have no registrations.
 
         A record that is there already with the same bytes keeps its registration: it is live, so nothing has changed it.
         """
@@ -120,7 +120,7 @@ class RecordCache:
         return found
 
     async def guard(self, read: CapturedRead, *, since: Version) -> Registered | None:
-        """Register one read; None if it cannot be: then what it read must not be kept."""
+        """Register one read; None if it cannot be guarded: then its records must not be kept."""
         expires_at_ms = self._engine.read_path.clock() + self._engine.settings.lifetimes.ttl_max_ms + 2 * COPY_SLACK_MS
         try:
             return await self._engine.registry.register([read], since=since, expires_at_ms=expires_at_ms)
@@ -142,11 +142,11 @@ class RecordCache:
         return part
 
     def release(self, registrations: Sequence[str]) -> None:
-        """Release registrations: nothing is kept any more that these guard."""
+        """Release registrations that no longer guard any kept record."""
         self._engine.registry.lease(registrations, until_ms=0)
 
     def fresh_until_ms(self) -> int:
-        """Time until which something registered just now may be used."""
+        """Return the time until which a record registered just now may be used."""
         return self._engine.read_path.clock() + self._engine.settings.lifetimes.ttl_max_ms
 
 
@@ -159,7 +159,7 @@ def entry(
     engine: Engine,
     beside: bytes = b"",
 ) -> CachedResponse:
-    """Entry of the store's memory, under a name that no URL has.
+    """Return an entry of the store's memory, under a name that no URL has.
 
     beside: further bytes, for the budget.
     """

@@ -1,7 +1,7 @@
-"""Records as a principal may use them: each operation one atomic step in the database.
+"""Records as a principal may use them: each operation is one atomic step in the database.
 
-The record's own rules are part of every filter, so nothing is decided on a copy that may have changed. What depends on the
-record as it is (If-Match, patches) runs in a transaction: what it read cannot have changed when it commits.
+The record's own rules are part of every filter, so no decision uses a copy that may have changed. Operations that depend on the
+record's present state (If-Match, patches) run in a transaction: the state that it read is unchanged when it commits.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 
 
 _LOOK_MS: Final = 100
-"""The server may look for malformed records that a list leaves out so long; most lists leave out none, and are looked through."""
+"""Time for the server to look for malformed records that a list leaves out. Most lists leave out none and are searched fully."""
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """Plain values in a record's bytes, that encode to the same bytes again."""
+    """Return the plain values in a record's bytes, which encode to the same bytes again."""
     return bson.decode(raw, _PLAIN)
 
 
 def shown(sort: SortSpec) -> dict[str, int]:
-    """Projection onto what an id list depends on: `_id`, and what it is sorted by."""
+    """Return the projection onto the fields that an id list depends on: `_id`, and its sort fields."""
     paths = ["_id", *(path for path, _ in sort)]
     return {path: 1 for path in paths if not any(path.startswith(f"{other}.") for other in paths)}
 
@@ -53,8 +53,8 @@ def shown(sort: SortSpec) -> dict[str, int]:
 class Stored:
     """A record as the database keeps it now.
 
-    shown: the principal may read it, so they may be told what it is made of, and its tag.
-    created: it was made by this request.
+    shown: the principal may read it, and so receive its content and its tag.
+    created: this request has created it.
     """
 
     raw: bytes
@@ -70,10 +70,10 @@ class Stored:
 class Records:
     """The records of one database for one principal. Methods raise Problem, and the driver's own errors.
 
-    Asking for what is not there and for what this principal must not see gives the same 404, after the same steps.
+    Requests for a missing record and for one that this principal must not see give the same 404, after the same steps.
 
     rights: of the principal.
-    malformed: is told of records that nobody may use because their own rules are malformed; None: nobody looks.
+    malformed: receives reports of records whose own rules are malformed; None: no record is searched.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Records:
         most_bytes: int,
         ids: bool = False,
     ) -> list[Any]:
-        """Raw records; only their `_id`s and what they are sorted by if ids: then it depends on nothing else.
+        """Return raw records. ids: only their `_id`s and sort fields; the result then depends on nothing else.
 
-        most_bytes: if there are more, not all of them are read, but more than that.
+        most_bytes: reading stops once the records exceed it.
         """
         cursor = self._connection.collection(collection).find(
             self.rights.guarded(filter_, "read"),
@@ -115,20 +115,20 @@ class Records:
         )
         found = await self._connection.read(cursor, most_bytes=most_bytes)
         if self._malformed is not None and self.rights.judged and self._malformed.list_is_due(collection):
-            with suppress(PyMongoError):  # the list is there, whatever becomes of this
+            with suppress(PyMongoError):  # the list is complete, even if this fails
                 await self._look_for_malformed(collection, filter_, most_ms=_LOOK_MS)
         return found
 
     async def some(self, collection: str, ids: Sequence[Any], *, most_bytes: int) -> list[bytes]:
-        """The records with these ids that are there, in any order, *whoever* may see them: for checking them elsewhere.
+        """Return the existing records with these ids, in any order, without access rules: the caller has to check them.
 
-        most_bytes: if there are more, not all of them are read.
+        most_bytes: reading stops once the records exceed it.
         """
         cursor = self._connection.collection(collection).find({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
         return [bytes(record.raw) for record in await self._connection.read(cursor, most_bytes=most_bytes)]
 
     async def get(self, collection: str, key: Any) -> Stored:
-        """A record. Raises Problem (404) if there is none that the principal may read."""
+        """Return a record. Raises Problem (404) if there is none that the principal may read."""
         raw = await self._find(collection, key, "read")
         if raw is None:
             await self._look_for_malformed(collection, {"_id": equals(key)})
@@ -136,9 +136,9 @@ class Records:
         return Stored(raw=raw, shown=True)
 
     async def exists(self, collection: str) -> bool:
-        """Whether there is such a record.
+        """Whether the collection exists.
 
-        Of no concern to a cached answer: what is found there is what it depends on.
+        Not recorded: a cached answer depends on the records that it found.
         """
         with not_recording():
             return await self._connection.exists(collection)
@@ -159,9 +159,9 @@ class Records:
     async def put(
         self, collection: str, key: Any, document: Mapping[str, Any], *, preconditions: Preconditions
     ) -> Stored:
-        """Make the record or replace it, as far as both are allowed. Rules that the document does not mention are kept.
+        """Create the record or replace it, as far as both are allowed. Rules that the document does not mention are kept.
 
-        document: without `_id`. Rules in it must be those that are stored, unless the principal may change them.
+        document: without `_id`. Rules in it must equal the stored ones, unless the principal may change them.
         """
         insert = self.rights.may(collection, Action.INSERT)
         update = self.rights.may(collection, Action.UPDATE)
@@ -185,9 +185,9 @@ class Records:
         preconditions: Preconditions,
         mentions_rules: bool = False,
     ) -> Stored:
-        """Change one record by what make() says of its bytes: a new record, or update operators. Atomic.
+        """Change one record by the result of make() for its bytes: a new record, or update operators. Atomic.
 
-        make: is told, too, whether the principal may read the record.
+        make: also receives whether the principal may read the record.
         mentions_rules: it may change the record's own rules.
         """
         table = self._connection.collection(collection)
@@ -199,7 +199,7 @@ class Records:
             shown = self.rights.shows(collection, decode(before))
             rules_stand = not self.rights.may_change_rules(collection)
             if rules_stand and mentions_rules and not shown:
-                raise self.rights.rules_forbidden()  # that the right guess passes would tell them
+                raise self.rights.rules_forbidden()  # a guess that passes would reveal the rules
             wanted = make(before, shown)
             operators = any(name.startswith("$") for name in wanted)
             change = table.find_one_and_update if operators else table.find_one_and_replace
@@ -240,9 +240,9 @@ class Records:
     async def _look_for_malformed(
         self, collection: str, filter_: Document, session: Any = None, most_ms: int = 0
     ) -> None:
-        """Tell whoever runs this of a record that is hidden because its rules are malformed. For nobody's answer.
+        """Report to the operator a record that is hidden because its rules are malformed. No answer depends on it.
 
-        most_ms: so long may the server look; 0: as long as for any request. Raises the driver's errors.
+        most_ms: time limit of the server; 0: that of any request. Raises the driver's errors.
         """
         malformed = self.rights.malformed(filter_)
         if malformed is None or self._malformed is None:
@@ -253,7 +253,7 @@ class Records:
                 self._malformed.found(collection)
 
     async def _conflict(self, collection: str, error: DuplicateKeyError) -> Problem:
-        """409, with the fields only for those who may read the record that has the value."""
+        """Return a 409, with the fields only if the principal may read the record that has the value."""
         value = {path: {"$eq": each} for path, each in duplicate_key(error).items()}
         if not value or not self.rights.may(collection, Action.READ):
             return duplicate()
@@ -278,13 +278,13 @@ class Records:
         return before
 
     async def _absent(self, collection: str, key: Any, session: Any = None) -> Problem:
-        """403 for somebody who may see the record, 404 for everybody else, whether it exists or not."""
+        """Return 403 if the principal may see the record, else 404, whether it exists or not."""
         await self._look_for_malformed(collection, {"_id": equals(key)}, session)
         visible = await self._find(collection, key, "read", session)
         return not_found() if visible is None or not self.rights.may(collection, Action.READ) else forbidden()
 
     async def _require_collection(self, collection: str) -> None:
-        """A write must not make a collection: names are the application's."""
+        """Raise 404 for an unknown collection: a write must not create one, because names are the application's."""
         if not await self.exists(collection):
             raise not_found()
 
@@ -317,7 +317,7 @@ class Records:
                 )  # fmt: skip
                 break
             except DuplicateKeyError as error:
-                # Made by somebody else at this moment: then the second try replaces it. Or not for us to replace.
+                # Another request has created it at this moment: the second try replaces it, or finds it forbidden.
                 if not is_id_taken(error):
                     raise await self._conflict(collection, error) from error
                 if last:
@@ -353,20 +353,20 @@ class Records:
             try:
                 return await self._create(collection, whole, preconditions)
             except Problem as problem:
-                # Made by somebody else at this moment: then the second try replaces it. Or not for us to replace.
+                # Another request has created it at this moment: the second try replaces it, or finds it forbidden.
                 if last or problem.status != 403:
                     raise
         raise AssertionError("the second try returns or raises")
 
     def _keeping(self, before: bytes, whole: Mapping[str, Any]) -> dict[str, Any]:
-        """What _replacement() makes of a record."""
+        """Return the result of _replacement() for a record."""
         known = decode(before)
         field = self._access.record_acl
         kept = {field: known[field]} if field is not None and field not in whole and field in known else {}
         return {**whole, "_id": known["_id"], **kept}
 
     def _replacement(self, whole: Mapping[str, Any]) -> list[Document]:
-        """An update that replaces the record but for its `_id` and, if `whole` is silent about them, its rules."""
+        """Return an update that replaces the record, except its `_id` and, if `whole` does not mention them, its rules."""
         field = self._access.record_acl
         kept = {"_id": "$_id"} | ({field: f"${field}"} if field is not None and field not in whole else {})
         return [{"$replaceWith": {"$mergeObjects": [{"$literal": whole}, kept]}}]

@@ -1,9 +1,9 @@
-"""Representations of lists: which are kept as ids or maintained, by what was seen of each query and the cost rule.
+"""Representations of lists: whole, as ids or maintained, chosen by observations of each query and the cost rule.
 
-Reads are counted where they are answered: misses and assembled lists here, hits by the middleware's memory, which tells them once
-a second. Changes of a list that is kept whole or as ids are seen when it is read again, so of several in between one is counted;
-of one that is maintained each is. What was seen of writes then is remembered for a while: otherwise a list that is written more
-often than it is read would be given up and taken up again and again. Bounded: the query seen longest ago is forgotten.
+Reads are counted where they are answered: misses and assembled lists here, hits by the middleware's memory, which reports them
+once a second. A list that is kept whole or as ids shows its changes when it is read again, so several in between count as one. A
+maintained list shows each change. Its write rate is remembered for a while after that. Otherwise a list with more writes than
+reads would be given up and taken up again and again. Bounded: the query seen longest ago is forgotten first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from quaestor.ttl.write_rates import WriteRates
 
 MAX_QUERIES: Final = 2_048
 HOLD_MS: Final = 10_000
-"""How long a choice stands before it is thought over."""
+"""How long a choice stands before it is reconsidered."""
 EVIDENCE: Final = 3
-"""Changes that must have been seen before a list is kept otherwise than whole."""
+"""Changes that must have been seen before a list is kept other than whole."""
 REMEMBERED_MS: Final = 600_000
 _HALF_LIFE_MS: Final = 60_000
 _MEMBER_WEIGHT: Final = 0.1
@@ -29,9 +29,11 @@ _MEMBER_WEIGHT: Final = 0.1
 
 @dataclass(slots=True)
 class _Seen:
-    """ids: a digest of those of the newest result, in order.
+    """Observations of one query.
+
+    ids: a digest of the newest result's ids, in order.
     etag: of that result.
-    length, record_bytes: of its records, and their mean size.
+    length, record_bytes: number of its records, and their mean size.
     member_hits: see Load; a moving average.
 
     writes_hz, writes_at_ms: when it was last maintained.
@@ -52,7 +54,7 @@ class _Seen:
 class Representations:
     """Representations of the lists of one router.
 
-    Use from one event loop. name: of a query, equal for equal ones.
+    Use from one event loop. name: of a query, equal for equal queries.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class Representations:
         self._rates = WriteRates(half_life_ms=_HALF_LIFE_MS, max_records=3 * MAX_QUERIES)
 
     def choose(self, name: str, *, now_ms: int, maintainable: bool = False) -> Representation:
-        """Choose how a list is to be kept, at one more read of its query.
+        """Choose how a list is to be kept, and count one more read of its query.
 
         maintainable: whether it may be maintained.
         """
@@ -78,7 +80,7 @@ class Representations:
         self._rates.add((name, "read"), now_ms=now_ms, count=times)
 
     def present(self, name: str) -> Representation | None:
-        """The representation in which a list is kept now; None: nothing is known of it."""
+        """Return the representation in which a list is kept now; None: nothing is known of it."""
         seen = self._seen.get(name)
         return None if seen is None else seen.chosen
 
@@ -94,13 +96,13 @@ class Representations:
         member_hit: bool | None = None,
         changes: int = 1,
     ) -> None:
-        """Take note of what the list looks like now.
+        """Note the present state of the list.
 
         ids: a digest of the ids in order.
         etag: of the records as well.
         size: bytes of the records together.
-        member_hit: whether members that had changed were here again already; None: it is not kept as ids.
-        changes: that were made since the last time, as far as is known.
+        member_hit: whether changed members were here again already; None: it is not kept as ids.
+        changes: number of changes since the last call, as far as is known.
         """
         seen = self._of(name)
         if seen.ids is not None and seen.etag != etag:
@@ -113,12 +115,12 @@ class Representations:
         seen.record_bytes = size / length if length else 0.0
 
     def changed(self, name: str, etag: str) -> bool:
-        """Whether a list looks otherwise than when it was last observed."""
+        """Whether a list differs from the one last observed."""
         seen = self._seen.get(name)
         return seen is not None and seen.etag != etag
 
     def explained(self, name: str, *, now_ms: int) -> Mapping[str, Any]:
-        """Reasons why a list is kept as it is: what was measured, and what each representation would cost in µs a second."""
+        """Return the reasons for the choice: the measured rates, and the cost of each representation in µs a second."""
         seen = self._of(name)
         load = self._load(name, seen, now_ms)
         costs = {f"{one.value}_us": round(cost(load, Costs()), 1) for one, cost in COSTS_OF.items()}

@@ -35,20 +35,20 @@ class QuaestorRouter(APIRouter):
     db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its
         listeners.
     prefix: path of all routes.
-    access: who may do what; by default nobody anything, see Access.public_read().
-    limits: bounds of what a request may ask for.
-    principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None:
-        everybody is anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers
-        are cached for each principal; if it is a coroutine function they are not cached.
-    principal_reads: all request fields that decide who asks, such as ["authorization"]; left open: no client keeps the answers.
+    access: the access rules; by default they permit nothing, see Access.public_read().
+    limits: bounds of one request.
+    principal: returns the principal of a request, from the request's own fields, without additions of middleware behind the
+        cache; None: every request is anonymous. The function must verify the fields that it reads. Its HTTPException becomes the
+        answer. Answers are cached for each principal; if it is a coroutine function they are not cached.
+    principal_reads: all request fields that decide the principal, such as ["authorization"]; None: no client keeps answers.
     quaestor: the application's Quaestor; with it, lists may be kept as ids, or maintained.
-    representation: "ids": all of them that can; "maintained": whole, and followed so that no write makes a query; "objects":
-            neither; "auto": whatever is cheapest for each.
-    schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
-        collection a validator.
-    name: begins the operation ids; to be set when several routers are mounted.
+    representation: "ids": all lists that can be; "maintained": whole, and followed so that no write causes a query;
+        "objects": neither; "auto": the cheapest form for each list.
+    schemas: JSON schemas by collection, which then have documented routes of their own. Schemas describe; to enforce them,
+        give the collection a validator.
+    name: prefix of the operation ids; required if several routers are mounted.
 
-    Raises ConfigurationError for what cannot work.
+    Raises ConfigurationError for contradicting arguments.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class QuaestorRouter(APIRouter):
         self._refuse("/{collection}", ("GET", "HEAD", "POST", "OPTIONS"))
 
     def _add(self, collection: str | None, record: Mapping[str, Any]) -> None:
-        """The routes of one collection, or of any."""
+        """Add the routes of one collection, or of any."""
         does, limits = self._endpoints, self._limits
         many = "/{collection}" if collection is None else f"/{collection}"
         one = f"{many}/{{id:path}}"
@@ -160,7 +160,7 @@ class QuaestorRouter(APIRouter):
             collection,
             does.patch,
             200,
-            schema.record_answer("As it is now.", record),
+            schema.record_answer("The record after the change.", record),
             writing,
             nothing="Changed.",
             parameters=in_one + changing,
@@ -215,7 +215,7 @@ class QuaestorRouter(APIRouter):
         return self._shared(endpoint)
 
     def _refuse(self, path: str, allowed: tuple[str, ...]) -> None:
-        """Every method that is left: 405, and what is allowed; OPTIONS is told the same with 204."""
+        """Answer all other methods with 405 and the allowed ones; OPTIONS receives the same with 204."""
         self.routes.append(Route(self.prefix + path, _NotAllowed(allowed), include_in_schema=False))
 
 

@@ -11,23 +11,26 @@ from quaestor.rest.limits import Limits
 RECORD: Final[Mapping[str, Any]] = {
     "type": "object",
     "description": "A record, as MongoDB Extended JSON (relaxed).",
-    "properties": {"_id": {"description": "any BSON value but arrays and regular expressions"}},
+    "properties": {"_id": {"description": "any BSON value except arrays and regular expressions"}},
     "additionalProperties": True,
 }
 _REASONS: Mapping[int, str] = {
-    304: "The client has it already (If-None-Match).",
+    304: "The client already has the answer (If-None-Match).",
     400: "Malformed, too large or not allowed; with the position and the reason.",
-    403: "Visible, but not to be changed by this caller.",
-    404: "Does not exist, or not for this caller.",
-    409: "A unique index has this value already; which fields, only for those who may read the other record.",
-    412: "The record is not the one that the precondition names.",
+    403: "Visible, but this caller may not change it.",
+    404: "Missing, or hidden from this caller.",
+    409: "A unique index already has this value; its fields are named only if the caller may read the other record.",
+    412: "The precondition names another record.",
     413: "The body is too large.",
     415: "The body is of another media type.",
     422: "Not a record that can be stored.",
     428: "A precondition is required.",
     503: "The database is away or took too long; see Retry-After.",
 }
-_ETAG = {"description": "strong, from the record's BSON; only for those who may read it", "schema": {"type": "string"}}
+_ETAG = {
+    "description": "strong, from the record's BSON; only for callers with read access",
+    "schema": {"type": "string"},
+}
 _LOCATION = {"description": "path of the record", "schema": {"type": "string"}}
 _ID = (
     '24 lower-case hex digits: an ObjectId; an integer; `~` and Extended JSON: that value (`~"42"` is a string); everything '
@@ -36,7 +39,7 @@ _ID = (
 
 
 def path_parameters(*names: str) -> list[dict[str, Any]]:
-    """Parameters in the path."""
+    """Return parameters in the path."""
     texts = {"collection": "name of the collection", "id": _ID}
     return [
         {"name": name, "in": "path", "required": True, "description": texts[name], "schema": {"type": "string"}}
@@ -45,7 +48,7 @@ def path_parameters(*names: str) -> list[dict[str, Any]]:
 
 
 def list_parameters(limits: Limits) -> list[dict[str, Any]]:
-    """Parameters of a list in the query string."""
+    """Return the parameters of a list in the query string."""
 
     def query(name: str, text: str, **schema: Any) -> dict[str, Any]:
         return {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
@@ -56,7 +59,7 @@ def list_parameters(limits: Limits) -> list[dict[str, Any]]:
             type="string", maxLength=limits.filter_bytes,
         ),
         query("sort", "e.g. `{\"age\": -1}`; `_id` is always added", type="string", maxLength=limits.filter_bytes),
-        query("skip", "how many to leave out", type="integer", minimum=0, maximum=limits.skip, default=0),
+        query("skip", "number of records to leave out", type="integer", minimum=0, maximum=limits.skip, default=0),
         query(
             "limit", "how many at most", type="integer", minimum=1, maximum=limits.limit, default=limits.default_limit
         ),
@@ -65,10 +68,10 @@ def list_parameters(limits: Limits) -> list[dict[str, Any]]:
 
 
 def condition_parameters(*names: str) -> list[dict[str, Any]]:
-    """Header fields of preconditions."""
+    """Return the header fields of preconditions."""
     texts = {
-        "If-Match": "the record's ETag: only if it is still this one",
-        "If-None-Match": "`*`: only if there is no such record yet",
+        "If-Match": "the record's ETag: act only if the record still has it",
+        "If-None-Match": "`*`: act only if there is no such record yet",
     }
     return [
         {"name": name, "in": "header", "required": False, "description": texts[name], "schema": {"type": "string"}}
@@ -77,13 +80,13 @@ def condition_parameters(*names: str) -> list[dict[str, Any]]:
 
 
 def record_answer(text: str, schema: Mapping[str, Any], *, location: bool = False) -> dict[str, Any]:
-    """Answer with one record."""
+    """Return an answer with one record."""
     headers = {"ETag": _ETAG} | ({"Location": _LOCATION} if location else {})
     return {"description": text, "headers": headers, "content": {bodies.JSON: {"schema": schema}}}
 
 
 def list_answer(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer with a list."""
+    """Return an answer with a list."""
     items = {"oneOf": [schema, {"description": "an `_id`, with representation=ids"}]}
     return {
         "description": "The records, or their ids, in order.",
@@ -93,7 +96,7 @@ def list_answer(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failures(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
-    """Answers with a problem document; 304 without."""
+    """Return answers with a problem document; 304 without."""
     return {
         status: {"description": _REASONS[status]}
         | ({"content": {problems.MEDIA_TYPE: {"schema": problems.SCHEMA}}} if status != 304 else {})
@@ -102,7 +105,7 @@ def failures(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
 
 
 def request_body(kinds: Iterable[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Body of these media types."""
+    """Return a body of these media types."""
     operators = {"type": "object", "description": 'MongoDB update operators, e.g. `{"$inc": {"n": 1}}`'}
     patch = {"type": "object", "description": "JSON Merge Patch (RFC 7396): null removes a field"}
     schemas = {bodies.UPDATE: operators, bodies.MERGE_PATCH: patch}

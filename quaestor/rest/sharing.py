@@ -1,4 +1,4 @@
-"""Sharing of the router's answers by the cache: with everybody if nobody is told apart, otherwise with equal principals."""
+"""Sharing of the router's answers by the cache: with all clients if all are anonymous, otherwise among equal principals."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from quaestor.policy import Representation
 from quaestor.rest.access import Principal
 
 AUDIENCE = "quaestor.rest.audience"
-"""Where in the scope the cache leaves for whom it looked; what authentication behind it adds to the scope is not known there."""
+"""Key in the scope for the audience that the cache used. Additions of later authentication to the scope are unknown there."""
 WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 
 
 def declaration(
     who_asks: WhoAsks | None, representation: Representation, reads: Sequence[str] | None = None
 ) -> Declaration:
-    """Declaration of every reading route of a router: implied, so that it gives way to whatever stands around the router.
+    """Return the declaration of every reading route of a router: implied, so that other dependencies may override it.
 
-    Who asks is asked again by the cache, before a hit and without a place to wait: with a coroutine function nothing is shared.
+    The cache calls `who_asks` itself, before a hit and without awaiting: with a coroutine function nothing is shared.
 
     reads: see per_user().
     """
@@ -38,19 +38,19 @@ def declaration(
 
 
 def audience(principal: Principal) -> str:
-    """Text that is the same for principals to whom the same rules apply."""
+    """Return a text that is equal for principals under the same rules."""
     return "superuser" if principal.superuser else json.dumps(principal.names)
 
 
 def agrees(scope: Mapping[str, Any], principal: Principal) -> bool:
-    """Whether the cache, if there is one, took the request for this principal's."""
+    """Whether the cache, if there is one, used the same principal for the request."""
     told = scope.get(AUDIENCE)
     return told is None or told == audience(principal)
 
 
 def _audience(who_asks: WhoAsks) -> Callable[[Mapping[str, Any]], str | None]:
     def by(scope: Mapping[str, Any]) -> str | None:
-        """Whom a request is for; None for requests that will be refused."""
+        """Return the audience of a request; None for requests that will be refused."""
         try:
             principal = who_asks(Request(dict(scope)))
         except HTTPException:

@@ -1,8 +1,8 @@
-"""Strict JSON: Extended JSON from strangers, bounded in size and depth, without double meanings, every refusal with its place.
+"""Strict JSON: Extended JSON from strangers, bounded in size and depth, without ambiguity; every refusal names its place.
 
-What Python's parser is lenient about is refused: a name given twice (two readers may each believe another one), NaN and
-Infinity, numbers beyond double, lone surrogates, names with a null byte. Objects with exactly the one name of an Extended JSON
-type become that type; every other object stays as it is, also those whose names begin with `$`.
+Values that Python's parser tolerates are refused here. A repeated name is refused because two readers may each believe another
+one; so are NaN and Infinity, numbers beyond double, lone surrogates, names with a null byte. An object whose only name is that
+of an Extended JSON type becomes that type; every other object stays as it is, even if its names begin with `$`.
 
 https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
@@ -39,9 +39,9 @@ _Pointer = tuple[str | int, ...]
 class JsonError(ValueError):
     """Refusal of a JSON text, with its place.
 
-    reason: a sentence without the place.
+    reason: a message without the place.
     position: offset in characters.
-    pointer: RFC 6901; None if it is not JSON at all.
+    pointer: RFC 6901; None if the text is not JSON at all.
     """
 
     def __init__(self, reason: str, position: int, pointer: str | None = None) -> None:
@@ -58,9 +58,9 @@ class _Pairs(tuple[tuple[str, Any], ...]):
 
 
 def parse(text: str, *, depth: int) -> Any:
-    """Value in a text, with BSON types. Raises JsonError. O(size).
+    """Return the value in a text, with BSON types. Raises JsonError. O(size).
 
-    depth: how far objects and arrays may be nested.
+    depth: deepest nesting of objects and arrays.
     """
     _require_depth(text, depth)
     try:
@@ -73,22 +73,22 @@ def parse(text: str, *, depth: int) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Relaxed Extended JSON as UTF-8, without spaces."""
+    """Return relaxed Extended JSON as UTF-8, without spaces."""
     return json_util.dumps(value, json_options=OPTIONS, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def refusal(text: str, reason: str, pointer: _Pointer) -> JsonError:
-    """An error about one place in a text that is valid JSON."""
+    """Return an error about one place in a text that is valid JSON."""
     return JsonError(reason, locate(text, pointer), as_pointer(pointer))
 
 
 def as_pointer(pointer: _Pointer) -> str:
-    """Place as an RFC 6901 pointer."""
+    """Return a place as an RFC 6901 pointer."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in pointer)
 
 
 def locate(text: str, pointer: _Pointer) -> int:
-    """Offset at which the value that a pointer leads to begins: its name, if it has one. The text is valid JSON."""
+    """Return the offset of the value that a pointer leads to, or of its name if it has one. The text is valid JSON."""
     at = found_at = _skip(text, 0)
     for part in pointer:
         at = _skip(text, at + 1)
@@ -122,7 +122,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _require_depth(text: str, deepest: int) -> None:
-    """Before the parser, whose recursion is bounded by the stack alone."""
+    """Check the depth before the parser runs, because only the stack bounds the parser's recursion."""
     depth = 0
     for found in _NESTING.finditer(text):
         character = found.group()
@@ -135,7 +135,7 @@ def _require_depth(text: str, deepest: int) -> None:
 
 
 class _TooLarge(float):
-    """A number that no BSON type holds; found again, with its place, by the converter."""
+    """A number that no BSON type holds; the converter finds it again, with its place."""
 
 
 def _refuse_constant(name: str) -> float:
@@ -155,7 +155,7 @@ def _integer(text: str) -> int | float:
 
 
 class _Converter:
-    """From pairs to values, with the way to each."""
+    """Converter from pairs to values, with the pointer to each."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -200,7 +200,7 @@ class _Converter:
 
 
 def walk(value: Any, visit: Callable[[Any, _Pointer], None], pointer: _Pointer = ()) -> None:
-    """Call visit on the value and on everything below it that is an object or an array's member, parents first."""
+    """Call visit on the value and on everything below it that is an object's or an array's member, parents first."""
     visit(value, pointer)
     if isinstance(value, Mapping):
         for name, member in value.items():
