@@ -1,4 +1,4 @@
-"""Reads through copies, as far as both transports are alike: the rules' state, and what is done without waiting."""
+"""Reads through copies, as far as both transports are alike: the state of the rules, and the steps without waiting."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class CopiedReads:
 
     @property
     def counts(self) -> Counts:
-        """Its work, counted."""
+        """Counts of its work."""
         return self._exchanges.counts
 
     def forget_private(self) -> None:
-        """Drop the answers that were made for one user: call it when another one takes over."""
+        """Drop the answers that were made for one user. Call it when another user takes over."""
         self._exchanges.forget_private()
 
     def _level_of(self, request: httpx.Request) -> Level:
-        """The level of one request."""
+        """Return the level of one request."""
         level = of_request(request.extensions.get(EXTENSION), self._level)
         if level is not self._level and not level.strong:
             self._warn_of_delta(level.delta_s)
         return level
 
     def _boarded(self, ask: Ask) -> tuple[Flight | None, bool]:
-        """The flight of a request, and whether this request leads it; None: it goes alone."""
+        """Return the flight of a request, and whether this request leads it; None: the request goes alone."""
         known = self._exchanges.flight(ask)
         if known is None:
             return None, False
@@ -57,7 +57,7 @@ class CopiedReads:
             self._warn_of_delta(self._exchanges.sketches.delta_s)
 
     def _warn_of_delta(self, delta_s: float | None) -> None:
-        """Say, once, that a Δ is too small for copies."""
+        """Warn, once, that a Δ is too small for copies."""
         if delta_s and delta_s < LEAST_DELTA_S and not self._warned_of_delta:
             self._warned_of_delta = True
             _log.warning(
@@ -68,12 +68,12 @@ class CopiedReads:
 
     @staticmethod
     def _passed(response: httpx.Response) -> httpx.Response:
-        """An answer of the network."""
+        """Return an answer of the network, marked as such."""
         response.extensions[FROM_CACHE] = False
         return response
 
     def _warn(self) -> None:
-        """Say, once, why there is no sketch to rely on."""
+        """Log, once, why there is no sketch to rely on."""
         if not self._warned:
             self._warned = True
             why = self._exchanges.sketches.why

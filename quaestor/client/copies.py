@@ -1,4 +1,4 @@
-"""Answers kept in a client's memory, within a number of bytes; those not used for longest go first. Pure."""
+"""Answers kept in a client's memory, within a number of bytes; the least recently used leave first. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaestor.client.fields import Lifetime
 from quaestor.errors import ConfigurationError
 
 CREDENTIALS = ("authorization", "cookie")
-"""A private answer is for who sent these. All of them, whatever `Vary` says, and besides what it says."""
+"""Fields that identify the user of a private answer: all of them, besides the names in `Vary`."""
 OF_EVERYBODY = frozenset(
     {
         "accept",
@@ -25,35 +25,35 @@ OF_EVERYBODY = frozenset(
         "user-agent",
     }
 )
-"""Request fields that say nothing of whom an answer is for."""
+"""Request fields that do not identify a user."""
 MEMORY_BYTES = 100_000_000
-"""Kept by default."""
+"""Default size of the memory."""
 OVERHEAD_BYTES = 1_000
-"""Counted for an answer beside its body and its header fields."""
+"""Counted for an answer besides its body and its header fields."""
 LARGEST = 4
-"""An answer takes at most this part of the memory."""
+"""An answer takes at most one part in this many of the memory."""
 REMEMBERED = 10_000
-"""URLs whose form, and variants whose newest version, are remembered."""
+"""URLs with a remembered form, and variants with a remembered newest version, at most."""
 
 _CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 
 Identity = tuple[bytes, tuple[tuple[str, str | None], ...]]
-"""One variant of one URL: the target as it is sent, and the request fields that decide, with their values."""
+"""One variant of one URL: the target as it is sent, and the deciding request fields with their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """An answer that is kept.
+    """A kept answer.
 
-    identity: what it answers.
-    name: digest of its resource, by which sketches know it.
-    life: how long it may be used.
+    identity: the variant that it answers.
+    name: digest of its resource, its name in sketches.
+    life: its lifetime.
     etag: its validator.
-    headers: its fields as they came, without those of the connection.
+    headers: its fields as they came, without fields of the connection.
     body: its bytes as they came, encoded if they were.
-    checked_ms: it shows what was written before then, whenever it left; 0 if nothing is known of that.
+    checked_ms: every write before then is included, whenever the answer left the server; 0 if unknown.
     """
 
     identity: Identity
@@ -66,12 +66,12 @@ class Copy:
 
     @property
     def shows_ms(self) -> int:
-        """It shows what was written before then."""
+        """Every write before this time is included."""
         return max(self.life.at_ms, self.checked_ms)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it counts for."""
+        """Bytes that the copy counts for."""
         fields = sum(len(name) + len(value) for name, value in self.headers)
         return OVERHEAD_BYTES + len(self.identity[0]) + fields + len(self.body)
 
@@ -81,7 +81,7 @@ class Form:
     """Form of the last answer of a URL.
 
     decided_by: request fields that chose it.
-    sketch: partition that told of it.
+    sketch: partition of the sketch that covers it.
     """
 
     decided_by: tuple[str, ...]
@@ -93,12 +93,12 @@ Raw = Sequence[tuple[bytes, bytes]]
 
 
 def end_to_end(raw: Raw) -> tuple[tuple[bytes, bytes], ...]:
-    """The fields of an answer without those of the connection that it came by."""
+    """Return the fields of an answer without those of its connection."""
     return tuple((name, value) for name, value in raw if name.lower() not in _CONNECTION)
 
 
 def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy:
-    """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
+    """Return a copy whose fields are replaced by the fields of a 304 (RFC 9111, section 3.2)."""
     new = [(n, v) for n, v in end_to_end(raw) if n.lower() not in (b"content-length", b"content-encoding")]
     names = {name.lower() for name, _ in new}
     kept = ((name, value) for name, value in copy.headers if name.lower() not in names)
@@ -106,12 +106,12 @@ def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy
 
 
 def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
-    """The variant that an answer to this request is."""
+    """Return the variant that an answer to this request belongs to."""
     return target, tuple((name, asked.get(name)) for name in decided_by)
 
 
 def anonymous(key: Identity) -> bool:
-    """Whether a request for this variant carried nothing that tells its user apart from others."""
+    """Whether a request for this variant carried nothing that identifies its user."""
     return all(value is None or name in OF_EVERYBODY for name, value in key[1])
 
 
@@ -134,15 +134,15 @@ class Copies:
 
     @property
     def largest_bytes(self) -> int:
-        """Size of the largest answer that is kept."""
+        """Size of the largest answer that may be kept."""
         return self.limit_bytes // LARGEST
 
     def form(self, target: bytes) -> Form | None:
-        """The form of the last answer of a URL; None if none with a lifetime is remembered."""
+        """Return the form of a URL's last answer; None if no answer with a lifetime is remembered."""
         return self._forms.get(target)
 
     def find(self, target: bytes, asked: Mapping[str, str]) -> Copy | None:
-        """The copy that answers a request, used just now."""
+        """Return the copy that answers a request, and mark it as used."""
         form = self._forms.get(target)
         if form is None:
             return None
@@ -153,13 +153,13 @@ class Copies:
         return copy
 
     def older(self, key: Identity, at_ms: float, etag: str | None) -> bool:
-        """Whether a version that left the server at at_ms may be an older one than the newest that was seen."""
+        """Whether a version that left the server at at_ms may be older than the newest that was seen."""
         newest_ms, newest_etag = self._newest.get(key, (self._forgotten_ms, None))
         other = etag is None or etag != newest_etag
         return (at_ms < newest_ms and other) or at_ms < self._undated_ms(key)
 
     def dated(self, target: bytes, asked: Mapping[str, str]) -> bool:
-        """Whether the last answer to such a request said when it left."""
+        """Whether the last answer to such a request carried the time when it left the server."""
         form = self._forms.get(target)
         if form is None:
             return False
@@ -170,7 +170,7 @@ class Copies:
         return max(self._undated.get(key[0], 0), self._undated.get(key, 0))
 
     def saw(self, key: Identity, form: Form, at_ms: int, etag: str | None) -> None:
-        """Remember the version that was answered. A copy of another version is dropped.
+        """Remember the version of an answer. A copy of another version is dropped.
 
         at_ms: latest moment that it may have left the server.
         """
@@ -189,10 +189,10 @@ class Copies:
             self.drop(key)
 
     def saw_undated(self, target: bytes, asked: Mapping[str, str], at_ms: float) -> None:
-        """Drop the copy of one variant: its last answer, which left the server at at_ms at the latest, did not say when it left.
+        """Drop the copy of one variant after an answer without a time, which left the server at at_ms at the latest.
 
-        What left earlier may be older than that one. While the server's time is not known at_ms is infinite. Copies of other
-        users stay. While nobody knows what tells variants apart, the whole URL counts.
+        Earlier answers may be older than that one. While the server's time is unknown, at_ms is infinite. Copies of other users
+        stay. While the fields that distinguish variants are unknown, the whole URL counts.
         """
         form = self._forms.get(target)
         name = target if form is None else identity(target, asked, form.decided_by)
@@ -203,19 +203,19 @@ class Copies:
             self._forgotten_ms = max(self._forgotten_ms, forgotten)
 
     def date(self, at_ms: float) -> None:
-        """Give what was answered before the server's time was known the latest time that it may have left."""
+        """Date the answers from before the server's time was known: the latest time that they may have left."""
         for name, known_ms in self._undated.items():
             self._undated[name] = min(known_ms, at_ms)
         self._forgotten_ms = min(self._forgotten_ms, at_ms)
 
     def keep(self, copy: Copy) -> None:
-        """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
+        """Keep a copy in place of an older one, unless another version was seen since its request."""
         kept, newest = self._kept.get(copy.identity), self._newest.get(copy.identity)
         overtaken = newest is None or newest[1] != copy.etag or copy.life.at_ms < self._undated_ms(copy.identity)
         if copy.size_bytes > self.largest_bytes or overtaken:
             return
         if kept is not None and kept.life.at_ms > copy.life.at_ms:
-            # Another cache on the way has confirmed the same version, which reached it earlier.
+            # Another cache on the way has confirmed the same version, which had reached it earlier.
             copy = replace(kept, checked_ms=max(kept.checked_ms, copy.checked_ms))
         self.drop(copy.identity)
         self._kept[copy.identity] = copy
@@ -224,17 +224,17 @@ class Copies:
             self.drop(next(iter(self._kept)))
 
     def _join_undated(self, target: bytes) -> None:
-        """Count undated answers of any variant of a URL for all of it: other fields tell its variants apart from now on."""
+        """Count undated answers of any variant for the whole URL, because its variants are now distinguished by other fields."""
         for key in [key for key in self._undated if not isinstance(key, bytes) and key[0] == target]:
             self._undated[target] = max(self._undated.get(target, 0), self._undated.pop(key))
 
     def forget_private(self) -> None:
-        """Drop what was made for one user."""
+        """Drop all private copies."""
         for key in [key for key, copy in self._kept.items() if copy.life.private]:
             self.drop(key)
 
     def clear(self) -> None:
-        """Drop all, also what is known of versions."""
+        """Drop all copies, and all memory of versions."""
         self._kept.clear()
         self._forms.clear()
         self._newest.clear()
@@ -250,7 +250,7 @@ class Copies:
 
 
 def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> Any:
-    """Remember as the newest; what is forgotten for it, or None."""
+    """Remember a value as the newest; return the value forgotten for it, or None."""
     known[key] = value
     known.move_to_end(key)
     return known.popitem(last=False)[1] if len(known) > REMEMBERED else None

@@ -1,12 +1,13 @@
-"""The rules of use: what a client does with one request, and what it makes of the answer. No I/O and no clock.
+"""The rules of use: a client's treatment of one request and its answer. No I/O and no clock.
 
-A copy is used while its lifetime is not over, the sketch is no older than Δ, and the sketch does not name it, or was made before
-the copy left the server or was last checked with it. So what a sketch names is asked for once, past the caches, and not again
-until the next sketch. Whatever is missing, late or malformed, the server is asked: nothing stale is used, and no request fails
-that would not have failed without the client.
+A copy is used under three conditions: its lifetime is not over, the sketch is no older than Δ, and the sketch permits it. The
+sketch permits a copy that it does not name, and one that left the server, or was last checked, after the sketch was made.
+Therefore a named resource is requested once, past the caches, and not again until the next sketch. If anything is missing, late
+or malformed, the server
+answers: nothing stale is used, and no request fails that would have succeeded without the client.
 
-An answer of the network may come from a cache in between. It is taken if it left the server within Δ, or if the sketch vouches
-for it as it does for copies; if neither, it is asked for once more with `Cache-Control: no-cache`, and what comes then is taken.
+An answer of the network may come from a cache in between. The answer is accepted if it left the server within Δ, or if the sketch
+permits it like a copy. Otherwise it is requested once more with `Cache-Control: no-cache`, and that answer is accepted.
 
 All times are the server's, in ms since the epoch. One `Exchanges` may be used from several threads.
 """
@@ -30,28 +31,28 @@ from quaestor.read_path.asked_fields import CORRELATION
 from quaestor.read_path.key import resource
 
 EARLY_MS = 100
-"""An answer may have left the server so much later than its lifetime says."""
+"""How much later than its lifetime says an answer may have left the server."""
 READ_MS = 1_000
-"""An answer may have shown so much more than its lifetime says: what another server did whose clock is ahead."""
+"""How much newer writes an answer may include than its lifetime says: writes of another server whose clock is ahead."""
 DELTA_S = 60.0
-"""Δ where neither client nor server says one."""
+"""Δ if neither client nor server names one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OWN_RULES = frozenset({
     "range", "if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "cache-control", "pragma",
     "content-length", "transfer-encoding",
 })  # fmt: skip
-"""Request fields of a caller that minds caches itself, or sends a body: such a request passes as it is."""
+"""Request fields of a caller that handles caches itself, or sends a body: such a request passes unchanged."""
 _PAST_CACHES = (("cache-control", "no-cache"), ("pragma", "no-cache"))
 _REVALIDATED = (("cache-control", "max-age=0"),)
-"""For caches on the way that nobody can purge. Those that are told of writes may answer."""
+"""Fields for caches on the way that are never purged. Caches that are purged may answer."""
 _UNMET = ("if-none-match", '"-"')
-"""A condition that no answer meets. With it a request is a revalidation: caches that are told of writes may answer."""
+"""A condition that no answer meets. With it a request is a revalidation, which caches that are purged may answer."""
 _OTHERS = 10_000
-"""URLs whose answers carry no lifetime, that are remembered."""
+"""URLs with answers without a lifetime that are remembered."""
 
 
 class Exchanges:
-    """All that a client of one server holds and knows."""
+    """The state of a client of one server."""
 
     def __init__(self, level: Level, memory_bytes: int) -> None:
         self.counts = Counts()
@@ -69,7 +70,7 @@ class Exchanges:
         self._wanted: list[str] = []
 
     def begin(self, target: bytes, asked: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
-        """The first step of a GET: answer it from memory, send it so, or (None) let it pass as it is.
+        """Return the first step of a GET: an answer from memory, a request to send, or None: let it pass unchanged.
 
         asked: its header fields, by their names in lower case.
         """
@@ -93,15 +94,15 @@ class Exchanges:
                 return self._ask(target, asked, level, copy, after_ms, past_caches=target not in self._others)
             name, shows_ms = (copy.name, copy.shows_ms) if copy is not None else (_name(target), 0)
             told = not self.sketches.vouches(partition, name, shows_ms, after_ms)
-            # What it is told of is checked at once, and so that it holds until the next sketch.
+            # A named resource is checked at once, in a way that holds until the next sketch.
             return self._ask(target, asked, level, copy, after_ms, past_caches=told, unmet=told)
 
     def answered(
         self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment
     ) -> Ask | Answer:
-        """The next step after an answer: take it, or ask once more.
+        """Return the next step after an answer: accept it, or send one more request.
 
-        headers: its fields, found in whatever case they are asked for.
+        headers: its fields, with case-insensitive look-up.
         raw: the same as they came.
         """
         with self._lock:
@@ -115,10 +116,10 @@ class Exchanges:
                 return self._again(ask, None)
             life = lifetime(headers)
             if life is not None and latest_ms and life.at_ms > latest_ms:
-                # From the future: nobody knows until when it may be kept, nor whether it is new.
+                # From the future: neither its end of life nor its age is known.
                 life = None
             if life is not None and not self._guarded:
-                # Before an answer carries a lifetime nothing says that the server has a sketch.
+                # Until an answer carries a lifetime, the server may have no sketch.
                 self._guarded = True
                 self._want(life.sketch, ask.level, ask.after_ms, latest_ms, now)
             if life is None:
@@ -126,7 +127,7 @@ class Exchanges:
             return self._with_lifetime(ask, status, headers, raw, life, latest_ms)
 
     def keep(self, leave: Keep, raw: list[tuple[bytes, bytes]], body: bytes) -> Copy | None:
-        """Keep an answer whose body has come whole; None if nobody may have it any more."""
+        """Keep an answer whose body is complete; None if it must not be used any more."""
         copy = Copy(
             identity=leave.identity, name=_name(leave.identity[0]), life=leave.life, etag=leave.etag,
             headers=end_to_end(raw), body=body, checked_ms=leave.checked_ms,
@@ -138,9 +139,9 @@ class Exchanges:
             return copy
 
     def flight(self, ask: Ask) -> tuple[Key, float] | None:
-        """The key of requests that one answer is for, and for how long it may be joined in ms; None: it is asked for alone.
+        """Return the key of requests that may share one answer, and for how long it may be joined in ms; None: it goes alone.
 
-        Each own write and each change of the user begins others.
+        Each own write and each change of the user begins new keys.
         """
         level = ask.level
         delta_ms = 1000 * self._delta_s(level)
@@ -150,7 +151,7 @@ class Exchanges:
         return (ask.target, asked, level, self._session, self._writes), delta_ms / 2
 
     def shared(self, ask: Ask, flight: Flight, copy: Copy, now: Moment) -> Answer | None:
-        """The answer to a request that has waited for another's; None if that is not for it, or not new enough."""
+        """Return the answer to a request that has waited for another's; None if it does not fit, or is not new enough."""
         with self._lock:
             latest_ms = self.sketches.time.latest_ms(now)
             key = identity(ask.target, ask.asked, tuple(name for name, _ in copy.identity[1]))
@@ -165,7 +166,7 @@ class Exchanges:
             return Answer(source="memory", copy=copy)
 
     def wrote(self, now: Moment) -> None:
-        """An unsafe request is over, answered or not: it may have been done."""
+        """Note the end of an unsafe request, answered or not: it may have been executed."""
         with self._lock:
             self.counts.passed += 1
             self._writes += 1
@@ -175,18 +176,18 @@ class Exchanges:
                 self._undated_write = True
 
     def passed(self, now: Moment) -> None:
-        """An answer came to a request that passed: it may have shown anything."""
+        """Note the answer to a request that passed: it may have shown any state."""
         with self._lock:
             self._read(self.sketches.time.latest_ms(now))
 
     def forget_private(self) -> None:
-        """Drop what was made for one user, also what is still on its way."""
+        """Drop all private copies, also of answers still on their way."""
         with self._lock:
             self._session += 1
             self.copies.forget_private()
 
     def to_load(self) -> list[str]:
-        """Partitions whose sketches have to be loaded now. Whoever takes them loads them."""
+        """Return partitions whose sketches have to be loaded now. The caller loads them."""
         if not self._wanted:
             return []
         with self._lock:
@@ -201,7 +202,7 @@ class Exchanges:
     def sketch_answered(
         self, request: SketchRequest, status: int, headers: Mapping[str, str], body: bytes, now: Moment
     ) -> bool | None:
-        """See Sketches.answered: True, or None if it has to be asked for again with proof, or False."""
+        """See Sketches.answered: True, None if it has to be requested again with proof, or False."""
         with self._lock:
             known, newest_ms = self.sketches.time.known, self.sketches.newest_ms
             relied = self.sketches.answered(
@@ -223,20 +224,20 @@ class Exchanges:
             return relied
 
     def sketch_failed(self, partition: str, why: str, now: Moment) -> None:
-        """A request for a sketch was not answered."""
+        """Note a failed request for a sketch."""
         with self._lock:
             self.counts.refused += 1
             self.sketches.failed(partition, why, now)
 
     def _read(self, time_ms: float) -> None:
-        """Something was shown as it was at time_ms at the latest, by the server's clock; 0 if that is not known."""
+        """Note that a state as of time_ms at the latest, by the server's clock, was shown; 0 if that is unknown."""
         if time_ms:
             self._read_ms = max(self._read_ms, time_ms)
         else:
             self._undated_read = True
 
     def _date(self, now: Moment) -> None:
-        """Give what happened before the server's time was known the latest time that it may have had."""
+        """Date events from before the server's time was known: the latest time that they may have had."""
         latest_ms = self.sketches.time.latest_ms(now)
         if self._undated_write:
             self._written_ms = latest_ms
@@ -250,7 +251,7 @@ class Exchanges:
         return self.sketches.delta_s if self.sketches.delta_s is not None else DELTA_S
 
     def _after_ms(self, level: Level, latest_ms: float) -> float:
-        """The moment that an answer, or the sketch that vouches for it, must not be older than."""
+        """Return the oldest permitted time of an answer, or of the sketch that permits it."""
         delta_ms = 1000 * self._delta_s(level)
         if not latest_ms or delta_ms <= UNKNOWN_MS or level.strong:
             return math.inf
@@ -261,9 +262,9 @@ class Exchanges:
         )
 
     def _want(self, partition: str, level: Level, after_ms: float, latest_ms: float, now: Moment) -> None:
-        """Have a sketch loaded if it is not new enough, or soon will not be: at half of Δ, so that no read has to wait."""
+        """Have a sketch loaded if it is too old, or soon will be: at half of Δ, so that no read has to wait."""
         if latest_ms and math.isinf(after_ms):
-            return  # the server is asked anyway
+            return  # the server answers anyway
         soon_ms = max(after_ms, latest_ms - 500 * self._delta_s(level)) if latest_ms else 1.0
         self._wanted += self.sketches.due(partition, soon_ms, now)
 
@@ -289,7 +290,7 @@ class Exchanges:
             fields = (*(fields or _REVALIDATED), ("if-none-match", copy.etag))
         elif unmet:
             fields = (*fields, _UNMET)
-        # The server's clock has shown newest_ms already: what was written until then, whoever answers past the caches knows.
+        # The server's clock has reached newest_ms: every answer past the caches includes all writes until then.
         checked_ms = self.sketches.newest_ms + 1 if past_caches else 0
         return Ask(
             target=target, asked=asked, level=level, fields=fields, copy=copy,
@@ -305,7 +306,7 @@ class Exchanges:
     ) -> Ask | Answer:
         if status < 500 and status != 429:
             if self.copies.dated(ask.target, ask.asked) and not ask.strict:
-                return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
+                return self._again(ask, None)  # it used to have one, which a cache on the way may have dropped
             self.copies.saw_undated(ask.target, ask.asked, latest_ms or math.inf)
         self._read(latest_ms)
         if status in (200, 304):
@@ -346,7 +347,7 @@ class Exchanges:
         self._read(life.at_ms + READ_MS if latest_ms else 0)
         self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
         may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
-        # Whoever else asks without credentials may be somebody else.
+        # Other requests without credentials may come from another user.
         may = may and not (life.private and anonymous(key))
         if status == 304 and ask.copy is not None:
             copy = replace(confirmed(ask.copy, life, raw, ask.checked_ms), identity=key)
@@ -363,6 +364,6 @@ class Exchanges:
 
 
 def _name(target: bytes) -> bytes:
-    """Digest of the resource of a URL, by which sketches know it."""
+    """Return the digest of the resource of a URL, its name in sketches."""
     path, _, query = target.partition(b"?")
     return digest(resource(path, query))

@@ -1,4 +1,4 @@
-"""Header fields that tell a client with the sketch what it needs: `Quaestor-TTL` and `Quaestor-Sketch`. Pure."""
+"""Header fields for clients with the sketch: `Quaestor-TTL` and `Quaestor-Sketch`. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_MS = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """Time that an answer may be kept, in ms since the epoch by the server's clock.
+    """Lifetime of a copy of an answer, in ms since the epoch by the server's clock.
 
     at_ms: when it left the server, or up to a second before.
-    until_ms: when its lifetime is over.
-    sketch: the partition of the Cache Sketch that tells of it; empty: the whole.
+    until_ms: end of its lifetime.
+    sketch: the partition of the Cache Sketch that covers it; empty: the whole.
     private: whether it was made for one user.
     """
 
@@ -34,7 +34,7 @@ class Lifetime:
 
 
 def lifetime(headers: Mapping[str, str]) -> Lifetime | None:
-    """The lifetime that an answer was given; None if none, or a malformed one."""
+    """Return the lifetime in an answer; None if there is none, or a malformed one."""
     match = _LIFETIME.fullmatch(headers.get("quaestor-ttl", ""))
     if match is None:
         return None
@@ -44,12 +44,12 @@ def lifetime(headers: Mapping[str, str]) -> Lifetime | None:
 
 @dataclass(frozen=True, slots=True)
 class SketchField:
-    """The field `Quaestor-Sketch` of the sketch that came with it.
+    """The field `Quaestor-Sketch` of a sketch.
 
-    made_ms: server's clock when it was made: what was written before is in it.
+    made_ms: the server's clock when it was made: every earlier write is included.
     delta_s: Δ that the server recommends; None if it does not.
-    nonce: number that was sent, repeated; 0 if none.
-    off: whether clients are to keep nothing.
+    nonce: the number that was sent, repeated; 0 if none.
+    off: whether clients must keep nothing.
     """
 
     made_ms: int
@@ -59,7 +59,7 @@ class SketchField:
 
 
 def sketch_field(headers: Mapping[str, str]) -> SketchField | None:
-    """The field of an answer; None if it is not there, or malformed."""
+    """Return the field of an answer; None if it is absent, or malformed."""
     try:
         said: Any = http_sf.parse(headers.get("quaestor-sketch", "").encode(), tltype="dictionary")
         values = {name: item[0] for name, item in said.items()}
@@ -79,7 +79,7 @@ def sketch_field(headers: Mapping[str, str]) -> SketchField | None:
 
 
 def date_ms(headers: Mapping[str, str]) -> int:
-    """The `Date` of an answer in ms since the epoch, and its `Age` added to that; 0 without a readable `Date`."""
+    """Return the `Date` of an answer in ms since the epoch, plus its `Age`; 0 without a readable `Date`."""
     try:
         date = parsedate_to_datetime(headers.get("date", ""))
     except ValueError:
@@ -91,7 +91,7 @@ def date_ms(headers: Mapping[str, str]) -> int:
 
 
 def forbidden(headers: Mapping[str, str], largest_bytes: int) -> bool:
-    """Whether an answer may not be kept in spite of its lifetime."""
+    """Whether an answer must not be kept in spite of its lifetime."""
     length = headers.get("content-length", "0")
     return (
         "no-store" in headers.get("cache-control", "").lower()
@@ -102,11 +102,11 @@ def forbidden(headers: Mapping[str, str], largest_bytes: int) -> bool:
 
 
 def same_etag(said: str | None, known: str | None) -> bool:
-    """Whether a 304 confirms what is known: it repeats its validator, weakly, or says none."""
+    """Whether a 304 confirms a known answer: it repeats the validator, weakly, or has none."""
     return said is None or known is None or said.removeprefix("W/") == known.removeprefix("W/")
 
 
 def varied_by(headers: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The request fields that `Vary` names, in lower case and sorted; None for `*`."""
+    """Return the request fields in `Vary`, in lower case and sorted; None for `*`."""
     names = {name for piece in headers.get("vary", "").lower().split(",") if (name := piece.strip())}
     return None if "*" in names else tuple(sorted(names))

@@ -13,7 +13,7 @@ _NUMBERS = struct.Struct("<8H")
 
 
 class FlatSketch:
-    """Resources that may have a stale copy somewhere: never a false no, a false yes at the filter's rate of false positives."""
+    """Resources that may have a stale copy somewhere. Never a false no; a false yes at the filter's rate of false positives."""
 
     __slots__ = ("_bits", "_slices", "_width")
 
@@ -23,7 +23,7 @@ class FlatSketch:
 
     @classmethod
     def read(cls, body: bytes) -> FlatSketch | None:
-        """The sketch in these bytes; None if they are anything else: cut, of another format, a page of HTML."""
+        """Return the sketch in these bytes; None if they are anything else: cut, of another format, a page of HTML."""
         if len(body) <= HEADER_BYTES:
             return None
         _, slices, width, _, _ = _HEADER.unpack_from(body)
@@ -37,7 +37,7 @@ class FlatSketch:
         return self.holds(digest(resource))
 
     def holds(self, key_digest: bytes) -> bool:
-        """Whether a resource is in it that has this digest (`wire_format.digest`). Ends at the first bit that is not set."""
+        """Whether a resource with this digest (`wire_format.digest`) is in the sketch. Ends at the first bit that is not set."""
         bits, width, first = self._bits, self._width, 0
         for number in _NUMBERS.unpack(key_digest)[: self._slices]:
             place = first + number % width

@@ -1,7 +1,7 @@
-"""Requests under way whose answers other requests for the same wait for: one of them asks the server.
+"""Requests under way whose answers equal requests wait for: one of them asks the server.
 
-A request joins until the answer's fields have come: from then on its body is the leader's, who may read it as slowly as he likes.
-Nobody waits for somebody who could wait for him.
+A request may join until the answer's fields have come. From then on the leader reads the body, as slowly as it likes.
+No request waits for one that could wait for it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Flight:
 
     ask: as it was sent.
     begun_ms: monotonic clock.
-    landed: the copy that its answer is; None: each who waits asks for himself.
-    waiting: how many wait.
+    landed: the copy of its answer; None: each waiting request asks for itself.
+    waiting: number of waiting requests.
     """
 
     __slots__ = ("ask", "begun_ms", "key", "landed", "waiting")
@@ -29,24 +29,24 @@ class Flight:
     def __init__(self, key: Key, ask: Ask, begun_ms: float) -> None:
         self.key, self.ask, self.begun_ms = key, ask, begun_ms
         self.landed: Future[Copy | None] = Future()
-        self.landed.set_running_or_notify_cancel()  # so that nobody who stops waiting cancels it for the others
+        self.landed.set_running_or_notify_cancel()  # so that a request that stops waiting does not cancel it for others
         self.waiting = 0
 
     def land(self, copy: Copy | None) -> None:
-        """Let those who wait go on; a second call does nothing."""
+        """Let the waiting requests go on; a second call does nothing."""
         if not self.landed.done():
             self.landed.set_result(copy)
 
 
 class Flights:
-    """All requests under way that others may join. May be used from several threads."""
+    """All requests under way that others may join. Several threads may use it."""
 
     def __init__(self) -> None:
         self._under_way: dict[Key, Flight] = {}
         self._lock = threading.Lock()
 
     def board(self, key: Key, ask: Ask, now_ms: float, *, at_most_ms: float) -> tuple[Flight, bool]:
-        """The flight for a key, and whether the caller leads it.
+        """Return the flight for a key, and whether the caller leads it.
 
         at_most_ms: a flight that has been under way for longer is not joined: its answer may be too old.
         """
@@ -59,7 +59,7 @@ class Flights:
             return flight, True
 
     def close(self, flight: Flight) -> bool:
-        """Let nobody join any more; returns whether somebody waits."""
+        """Close a flight to further requests; return whether any wait."""
         with self._lock:
             if self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]

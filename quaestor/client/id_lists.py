@@ -12,7 +12,7 @@ import httpx
 from quaestor.errors import ConfigurationError
 
 AT_ONCE = 16
-"""Members that are asked for at a time."""
+"""Members that are requested at a time."""
 
 
 async def resolve(
@@ -23,14 +23,14 @@ async def resolve(
     at_once: int = AT_ONCE,
     **options: Any,
 ) -> list[httpx.Response]:
-    """The members of a list, in its order, asked for concurrently; each from memory where the client's transport allows.
+    """Return the members of a list, in its order, requested concurrently; from memory where the client's transport allows.
 
-    ids: as the list has them (`representation=ids` of the REST front).
-    member: the URL of an id.
+    ids: of the list (`representation=ids` of the REST front).
+    member: returns the URL of an id.
     at_once: requests at a time.
-    options: of each request, as `client.get` takes them.
+    options: of each request, as for `client.get`.
 
-    A member that has gone since is a 404. An exception of one request ends all. Raises ConfigurationError if at_once is below 1.
+    A deleted member is a 404. An exception of one request ends all. Raises ConfigurationError if at_once is below 1.
     """
     _checked(at_once)
     turns = asyncio.Semaphore(at_once)
@@ -42,7 +42,7 @@ async def resolve(
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(identifier)) for identifier in ids]
-    except BaseExceptionGroup as failed:  # as the synchronous twin and a single request raise it
+    except BaseExceptionGroup as failed:  # raised like by the synchronous twin and by a single request
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
@@ -50,7 +50,7 @@ async def resolve(
 def resolve_sync(
     client: httpx.Client, ids: Iterable[Any], member: Callable[[Any], str], *, at_once: int = AT_ONCE, **options: Any
 ) -> list[httpx.Response]:
-    """The same for the synchronous twin, in threads."""
+    """Resolve a list with the synchronous client, in threads."""
     _checked(at_once)
     with ThreadPoolExecutor(at_once, thread_name_prefix="quaestor-resolve") as threads:
         return list(threads.map(lambda identifier: client.get(member(identifier), **options), ids))

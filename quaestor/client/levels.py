@@ -1,4 +1,4 @@
-"""Freshness that an answer has to have, of a whole client or of one request."""
+"""Required freshness of answers, of a whole client or of one request."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, fields, replace
 from quaestor.errors import ConfigurationError
 
 EXTENSION = "quaestor"
-"""Where a request carries its level (`extensions={"quaestor": ...}`), and its answer says where it comes from."""
+"""Name of the extension that carries a request's level (`extensions={"quaestor": ...}`), and an answer's source."""
 FROM_CACHE = "from_cache"
-"""Where an answer says whether its body comes from this client's memory."""
+"""Name of the extension that tells whether an answer's body comes from this client's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Consistency level of reads. Whatever is asked for beyond Δ costs answers that could have come from memory.
+    """Consistency level of reads. Every demand beyond Δ costs answers that could have come from memory.
 
-    delta_s: an answer is what the server would have answered at most so many seconds ago (Δ); 0: the server is always asked;
-        None: what the server recommends, 60 until it has said so.
-    read_your_writes: reads see what this client has written before, in queries too.
-    monotonic_reads: of one URL no older version is answered after a newer one, unless the server itself answers it.
-    causal: reads see all that answers to this client have shown before, whatever they were asked for.
-    strong: no copy is used, and caches on the way are told to ask the server.
+    delta_s: an answer equals the server's answer of at most so many seconds ago (Δ); 0: always ask the server;
+        None: the server's recommendation, 60 until it is known.
+    read_your_writes: reads see this client's own earlier writes, in queries too.
+    monotonic_reads: no older version of a URL follows a newer one, unless the server itself answers it.
+    causal: reads see everything that earlier answers to this client have shown, for any URL.
+    strong: no copy is used, and caches on the way have to ask the server.
 
     Raises ConfigurationError for a delta_s that is no time.
     """
@@ -50,9 +50,9 @@ _NAMES = [field.name for field in fields(Level)]
 
 
 def of_request(said: object, usual: Level) -> Level:
-    """The level of one request.
+    """Return the level of one request.
 
-    said: what its extension holds: nothing, a Level, or those of its fields that differ from the client's.
+    said: the content of its extension: nothing, a Level, or the fields that differ from the client's.
     usual: the client's.
 
     Raises ConfigurationError for anything else.

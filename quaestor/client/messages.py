@@ -1,4 +1,4 @@
-"""Requests and responses as httpx has them: which are the client's, and how they are sent and made."""
+"""Requests and responses in httpx's form: which belong to the client, and how they are sent and made."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from quaestor.client.steps import Ask, Source
 from quaestor.errors import ConfigurationError
 
 SKETCH_TIMEOUT_S = 5.0
-"""Nobody waits for a sketch, so it has its own time."""
+"""Timeout of a load: no request waits for a sketch."""
 _SCHEMES = ("http", "https")
 
 
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
-"""Linux' monotonic clock that goes on while the machine is suspended; `time.monotonic` stands still then."""
+"""Linux's monotonic clock that goes on while the machine is suspended; `time.monotonic` stands still then."""
 
 
 def moment() -> Moment:
-    """Now, by both clocks of this machine."""
+    """Return the present moment by both clocks of this machine."""
     monotonic_s = time.monotonic() if _WITH_SLEEP is None else time.clock_gettime(_WITH_SLEEP)
     return Moment(time.time() * 1000, monotonic_s * 1000)
 
 
 def fields_of(request: httpx.Request) -> dict[str, str]:
-    """Header fields of a request by their names in lower case. Faster than httpx's own look-up, name by name."""
+    """Return the header fields of a request by their names in lower case. Faster than httpx's own look-up, name by name."""
     found: dict[str, str] = {}
     for raw_name, raw_value in request.headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -40,14 +40,14 @@ def fields_of(request: httpx.Request) -> dict[str, str]:
 
 
 def nonce() -> int:
-    """A number that no cache has seen."""
+    """Return a number that no cache has seen."""
     return 1 + secrets.randbelow(NONCES)
 
 
 class Server:
     """The server whose answers are kept.
 
-    Raises ConfigurationError for a URL or a path that cannot be.
+    Raises ConfigurationError for an invalid URL or path.
     """
 
     def __init__(self, url: str, sketch: str) -> None:
@@ -69,7 +69,7 @@ class Server:
         return named and asked.get("host", "").lower() == self._host
 
     def sketch_request(self, request: SketchRequest) -> httpx.Request:
-        """A request for a sketch. It carries no cookies and no credentials."""
+        """Return a request for a sketch, without cookies and credentials."""
         path = self._sketch.path + (f"/{request.partition}" if request.partition else "")
         url = self._sketch.copy_with(path=path, query=b"nonce=%d" % request.nonce if request.nonce else None)
         return httpx.Request(
@@ -79,13 +79,13 @@ class Server:
 
 
 def waits_s(request: httpx.Request) -> float | None:
-    """The time that a request waits for the answer to an equal one, in s: its read timeout. None: without limit."""
+    """Return how long a request waits for the answer to an equal one, in s: its read timeout. None: without limit."""
     limit = request.extensions.get("timeout", {}).get("read")
     return limit if isinstance(limit, int | float) else None
 
 
 def sent(request: httpx.Request, ask: Ask) -> httpx.Request:
-    """A request as it has to be sent. The caller's own is not changed."""
+    """Return a request in the form to send. The caller's own is not changed."""
     if not ask.fields:
         return request
     headers = [*request.headers.raw, *((name.encode(), value.encode("latin-1")) for name, value in ask.fields)]
@@ -95,7 +95,7 @@ def sent(request: httpx.Request, ask: Ask) -> httpx.Request:
 
 
 def response_of(copy: Copy, source: Source) -> httpx.Response:
-    """An answer out of memory."""
+    """Return an answer out of memory."""
     return httpx.Response(
         200, headers=list(copy.headers), stream=httpx.ByteStream(copy.body),
         extensions={"http_version": b"HTTP/1.1", EXTENSION: source, FROM_CACHE: True},
@@ -103,7 +103,7 @@ def response_of(copy: Copy, source: Source) -> httpx.Response:
 
 
 class _Collector:
-    """The bytes of one body, as long as they are not too many. `whole` is called with them when the body has come whole."""
+    """The bytes of one body, up to a limit. `whole` receives them when the body is complete."""
 
     def __init__(self, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._chunks: list[bytes] = []
@@ -123,7 +123,7 @@ class _Collector:
 
 
 class KeptAsyncStream(httpx.AsyncByteStream):
-    """A body that is handed on as it comes, and kept when it has come whole."""
+    """A body that is passed on as it comes, and kept when it is complete."""
 
     def __init__(self, stream: httpx.AsyncByteStream, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._stream = stream
@@ -136,12 +136,12 @@ class KeptAsyncStream(httpx.AsyncByteStream):
         self._collector.end()
 
     async def aclose(self) -> None:
-        """Close what it comes from."""
+        """Close the underlying stream."""
         await self._stream.aclose()
 
 
 class ResumedAsyncStream(httpx.AsyncByteStream):
-    """A body of which a part was read already."""
+    """A body that was read in part already."""
 
     def __init__(self, read: bytes, rest: AsyncIterator[bytes], stream: httpx.AsyncByteStream) -> None:
         self._read, self._rest, self._stream = read, rest, stream
@@ -152,12 +152,12 @@ class ResumedAsyncStream(httpx.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        """Close what it comes from."""
+        """Close the underlying stream."""
         await self._stream.aclose()
 
 
 class ResumedSyncStream(httpx.SyncByteStream):
-    """The same for the synchronous twin."""
+    """A partly read body for the synchronous transport."""
 
     def __init__(self, read: bytes, rest: Iterator[bytes], stream: httpx.SyncByteStream) -> None:
         self._read, self._rest, self._stream = read, rest, stream
@@ -167,12 +167,12 @@ class ResumedSyncStream(httpx.SyncByteStream):
         yield from self._rest
 
     def close(self) -> None:
-        """Close what it comes from."""
+        """Close the underlying stream."""
         self._stream.close()
 
 
 class KeptSyncStream(httpx.SyncByteStream):
-    """The same for the synchronous twin."""
+    """A kept body for the synchronous transport."""
 
     def __init__(self, stream: httpx.SyncByteStream, limit_bytes: int, whole: Callable[[bytes], object]) -> None:
         self._stream = stream
@@ -185,5 +185,5 @@ class KeptSyncStream(httpx.SyncByteStream):
         self._collector.end()
 
     def close(self) -> None:
-        """Close what it comes from."""
+        """Close the underlying stream."""
         self._stream.close()

@@ -1,8 +1,9 @@
-"""Latest time that the server's clock may show, as a client with an unreliable clock knows it. Pure.
+"""Latest time that the server's clock may show, derived by a client with an unreliable clock. Pure.
 
-An answer that was surely made after a moment, and that says a time, proves that the server's clock showed no more than that time
-at the moment; since then no more has gone by than since it. Wall clock and monotonic clock may each stand still or jump (sleep, a
-corrected clock), so the one that has gone further counts each time, and a little more, because clocks run at different speeds.
+Suppose an answer was surely made after a moment, and carries a time. Then the server's clock showed no more than that time at the
+moment. Since then no more time has passed than since the moment. Wall clock and monotonic clock may each stand still or jump
+(sleep, a corrected clock). Hence the larger of both differences counts each time, and a little more, because clocks run at
+different speeds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DRIFT = 0.001
-"""By how much two clocks may differ in speed: NTP slews one by at most half of this."""
+"""Largest difference in speed of two clocks: NTP slews a clock by at most half of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Moment:
 
 
 class ServerTime:
-    """Knowledge of the server's clock."""
+    """Knowledge about the server's clock."""
 
     __slots__ = ("_ahead_ms", "_at", "_elapsed_ms")
 
@@ -37,14 +38,14 @@ class ServerTime:
 
     @property
     def known(self) -> bool:
-        """Whether any answer has proved it."""
+        """Whether any answer has proved a time."""
         return self._ahead_ms is not None
 
     def elapsed_ms(self, now: Moment) -> float:
-        """Longest time that may have gone by since the first look.
+        """Return the longest time that may have passed since the first call.
 
-        It is added up look by look, so that a sleep and a later correction of the wall clock do not make up for each other;
-        only both between two looks would. A moment before the last look is answered as that one.
+        The time is added up call by call, so that a sleep and a later correction of the wall clock do not cancel out; only
+        both between two calls would. A moment before the last call counts as that one.
         """
         if self._at is None:
             self._at = now
@@ -55,19 +56,19 @@ class ServerTime:
         return self._elapsed_ms
 
     def latest_ms(self, now: Moment) -> float:
-        """The latest that it may show now, in ms since the epoch; 0 while nothing is known."""
+        """Return the latest time that the clock may show now, in ms since the epoch; 0 while nothing is known."""
         elapsed_ms = self.elapsed_ms(now)
         return 0.0 if self._ahead_ms is None else self._ahead_ms + elapsed_ms
 
     def learn(self, time_ms: float, asked_ms: float) -> None:
-        """Learn from an answer that may be an old one: it may make the time later, never earlier."""
+        """Learn from an answer that may be an old one: it may move the time later, never earlier."""
         if self._ahead_ms is not None and time_ms - asked_ms >= self._ahead_ms:
             self.prove(time_ms, asked_ms)
 
     def prove(self, time_ms: float, asked_ms: float) -> None:
-        """Learn from an answer that was surely made after it was asked for: the server's clock showed at most time_ms then.
+        """Learn from an answer that was surely made after its request: the server's clock showed at most time_ms then.
 
-        asked_ms: `elapsed_ms` of that moment. The moment itself would not do: looks since then saw a sleep that the clocks,
-        corrected meanwhile, no longer show.
+        asked_ms: `elapsed_ms` of the request's moment. The moment itself would not do: calls since then may have seen a sleep
+            that the clocks, corrected meanwhile, no longer show.
         """
         self._ahead_ms = time_ms - asked_ms

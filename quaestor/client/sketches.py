@@ -1,9 +1,9 @@
-"""Sketches that a client holds, one for each partition that its answers name, and whether they may be relied on. Pure.
+"""Sketches that a client holds, one for each partition in its answers, and whether they may be relied on. Pure.
 
-The way to them is not trusted: caches between may keep one for too long, strip query strings, keep an error, drop fields. So a
-sketch counts from when the server made it, against the latest that the server's clock may show. That is proved by an answer
-that repeats a number which was sent with the request (`?nonce=`): the first load carries one, and every load after an answer
-that cannot be relied on. Of what cannot be proved the client makes no use: it revalidates.
+The way to them is not trusted: caches in between may keep a sketch for too long, strip query strings, keep an error, drop fields.
+Therefore a sketch's age counts from the server's making, against the latest time that the server's clock may show. An answer
+proves that time if it repeats a number that was sent with the request (`?nonce=`). The first load carries a number, and so does
+every load after an unreliable answer. The client does not use unproved sketches: it revalidates.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from quaestor.client.flat_sketch import FlatSketch
 from quaestor.client.server_time import Moment, ServerTime
 
 SKEW_MS = 1_000
-"""Clocks of an application's servers may differ by this much."""
+"""Largest difference of the clocks of an application's servers."""
 SHOWN_MS = 1_000
-"""A server's clock may be so much further than what an answer says: `Date` has whole seconds, a snapshot serves for one."""
+"""How much further a server's clock may be than an answer says: `Date` has whole seconds, a snapshot serves for one second."""
 RETRY_MS = 1_000
-"""Time between two loads of a sketch, at least; after each failure twice as long."""
+"""Least time between two loads of a sketch; doubled after each failure."""
 DOUBLINGS = 6
-"""The time between two loads doubles at most so often: a minute."""
+"""Number of doublings, at most: a minute."""
 UNKNOWN_MS = SKEW_MS + SHOWN_MS
-"""The server's clock is known to within so much. No sketch can be shown to be younger."""
+"""Uncertainty about the server's clock. No sketch can be proved to be younger."""
 LOADING_MS = 30_000
-"""A load that has not ended by then has been lost, with its event loop or its thread."""
+"""A load that takes longer is lost, with its event loop or its thread."""
 MAX_PARTITIONS = 64
-"""Answers that name further ones are revalidated each time."""
+"""Partitions that are held. Answers that name further ones are revalidated each time."""
 NONCES = 2**32
 MAX_BYTES = 100_000
-"""Bytes of a sketch, at most; the format ends at 32 kB."""
+"""Largest size of a sketch in bytes; the format ends at 32 kB."""
 
 
 @dataclass(slots=True)
 class Held:
     """The sketch of one partition.
 
-    flat: as it was loaded last; None before.
+    flat: as loaded last; None before.
     made_ms: when the server made it.
-    etag: its validator, to be told that the bits are the same.
-    retry_at_ms: monotonic clock: not loaded again before.
-    failures: loads that brought nothing to rely on, since the last that did.
+    etag: its validator, for a 304 if the bits are unchanged.
+    retry_at_ms: monotonic clock: no load before.
+    failures: unreliable loads since the last reliable one.
     """
 
     flat: FlatSketch | None = None
@@ -56,13 +56,13 @@ class Held:
 class SketchRequest:
     """A request for a sketch.
 
-    partition: which one; empty: the whole.
+    partition: of the sketch; empty: the whole.
     nonce: number that the answer has to repeat; 0: it may come from a cache.
     headers: its fields.
     asked_ms: when it is sent, by `ServerTime.elapsed_ms`.
     newest_ms: newest time of the server's that was relied on by then.
-    held: what a 304 confirms.
-    etag: validator of that.
+    held: the sketch that a 304 confirms.
+    etag: validator of that sketch.
     """
 
     partition: str
@@ -75,13 +75,13 @@ class SketchRequest:
 
 
 class Sketches:
-    """All that one client holds, and what it knows of the server's clock from them.
+    """All sketches of one client, and its knowledge of the server's clock.
 
     time: of the server.
     delta_s: Δ that the server recommends; None until it has.
-    off: whether clients are told to keep nothing.
+    off: whether clients must keep nothing.
     newest_ms: newest time of the server's that was relied on, of a sketch or of an answer.
-    why: what was wrong with the last answer that could not be relied on.
+    why: the fault of the last unreliable answer.
     """
 
     __slots__ = ("_held", "delta_s", "newest_ms", "off", "time", "why")
@@ -96,20 +96,20 @@ class Sketches:
 
     @property
     def partitions(self) -> list[str]:
-        """Those that were asked for; the whole if none was."""
+        """Partitions that were requested; the whole if none was."""
         return list(self._held) or [""]
 
     def made_ms(self, partition: str) -> int:
-        """Time that the newest sketch was made that tells of a partition: its own or the whole; 0 if there is none."""
+        """Return when the newest sketch that covers a partition was made: its own or the whole; 0 if there is none."""
         held, whole = self._held.get(partition), self._held.get("")
         return max(held.made_ms if held is not None else 0, whole.made_ms if whole is not None else 0)
 
     def vouches(self, partition: str, key_digest: bytes, shows_ms: int, after_ms: float) -> bool:
-        """Whether a sketch made no earlier than after_ms, of the partition or the whole, does not tell of a resource, or only of
-        what a copy shows.
+        """Whether a sketch made no earlier than after_ms, of the partition or the whole, permits a copy. A sketch permits a copy
+        if it does not name the resource, or only because of writes that the copy includes.
 
-        shows_ms: the copy shows what was written before.
-        key_digest: of the resource, as `wire_format.digest` makes it.
+        shows_ms: the copy includes all earlier writes.
+        key_digest: of the resource, made by `wire_format.digest`.
         """
         for held in (self._held.get(partition), self._held.get("") if partition else None):
             if held is None or held.flat is None or held.made_ms < after_ms:
@@ -119,9 +119,9 @@ class Sketches:
         return False
 
     def due(self, partition: str, after_ms: float, now: Moment) -> list[str]:
-        """Sketches that have to be loaded for a partition, those made before after_ms; they count as being loaded.
+        """Return the sketches made before after_ms that have to be loaded for a partition; they count as being loaded.
 
-        The whole tells of every partition: it is loaded where there is none for a partition.
+        The whole covers every partition: it is loaded if a partition's own sketch is missing.
         """
         if partition not in self._held and len(self._held) >= MAX_PARTITIONS:
             partition = ""
@@ -139,10 +139,10 @@ class Sketches:
         return True
 
     def ask(self, partition: str, *, nonce: int, now: Moment, proof: bool = False) -> SketchRequest:
-        """The request that loads a sketch.
+        """Return the request that loads a sketch.
 
         nonce: a random number in 1..2^32.
-        proof: whether it has to be proved that the answer is a new one; it has while the server's time is not known.
+        proof: whether the answer has to prove that it is new; always so while the server's time is unknown.
         """
         held = self._held.setdefault(partition, Held())
         headers: list[tuple[str, str]] = [("accept", "application/octet-stream")]
@@ -167,9 +167,9 @@ class Sketches:
         delta_ms: float,
         written_ms: float,
     ) -> bool | None:
-        """Take an answer in. One that may come from a cache is relied on if it was made within delta_ms, and after written_ms.
+        """Evaluate an answer. If it may come from a cache, it must be made within delta_ms, and after written_ms.
 
-        Returns True if it is relied on, None if it has to be asked for again with proof, False if there is nothing to rely on.
+        Returns True if it is relied on, None if it has to be requested again with proof, False if there is nothing to rely on.
         """
         held = self._held.setdefault(request.partition, Held())
         said = sketch_field(headers)
@@ -180,7 +180,7 @@ class Sketches:
         time_ms = max(said.made_ms, date_ms(headers)) + SHOWN_MS + SKEW_MS
         if proved:
             if time_ms < request.newest_ms:
-                # The server's clock was set back: what counts by the time before counts no more.
+                # The server's clock was set back: sketches dated by the earlier clock are void.
                 self._held.clear()
                 held = self._held[request.partition] = Held()
                 self.newest_ms = 0
@@ -201,13 +201,13 @@ class Sketches:
         return True
 
     def failed(self, partition: str, why: str, now: Moment) -> None:
-        """Nothing was answered."""
+        """Note a load without an answer."""
         held = self._held.setdefault(partition, Held())
         self.why, held.retry_at_ms = why, now.monotonic_ms + RETRY_MS * 2 ** min(held.failures, DOUBLINGS)
         held.failures += 1
 
     def _refuse(self, request: SketchRequest, held: Held, why: str, now: Moment) -> bool | None:
-        held.etag = None  # the next one is asked for whole
+        held.etag = None  # the next one is requested whole
         self.why = why
         if not request.nonce:
             return None
@@ -222,7 +222,7 @@ def _flat(request: SketchRequest, status: int, headers: Mapping[str, str], body:
 
 
 def _fault(status: int, headers: Mapping[str, str], body: bytes, flat: FlatSketch | None) -> str:
-    """What is wrong with an answer, for whoever reads logs."""
+    """Return the fault of an answer, for the log."""
     if status not in (200, 304):
         return f"its status is {status}"
     if flat is None:

@@ -1,4 +1,4 @@
-"""Steps of one exchange: a request as it has to be sent, the end of it, leave to keep the answer; and the work, counted. Pure."""
+"""Steps of one exchange: a request to send, the end of it, the permission to keep the answer; and counts of the work. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Counts:
     """Work of a client since it was made.
 
     memory: answers from its memory.
-    validated: answers from its memory after the server had said that they are still right.
-    server: answers of the network, of all that carry a lifetime.
+    validated: answers from its memory after the server had confirmed them.
+    server: answers of the network with a lifetime.
     passed: requests that it let pass, and answers without a lifetime.
-    again: answers that were asked for a second time, because a cache in between may have kept them for too long.
+    again: answers that were requested a second time, because a cache in between may have kept them for too long.
     sketches: sketches loaded.
     refused: sketches that could not be relied on.
     """
@@ -37,17 +37,17 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A request as it has to be sent.
+    """A request in the form to send.
 
     target: path and query as they are sent.
     asked: its header fields.
-    level: the freshness that its answer has to have.
-    fields: header fields to be added.
-    copy: what a 304 confirms; None if the request is not conditional.
-    past_caches: whether caches on the way are told to ask the server.
-    checked_ms: an answer shows what was written before then, whenever it left; 0 if nothing is known of that.
-    after_ms: an answer that left the server after is as new as the level wants; infinite if that is not known.
-    session: which user it is for, counted.
+    level: the required freshness of its answer.
+    fields: header fields to add.
+    copy: the copy that a 304 confirms; None if the request is not conditional.
+    past_caches: whether caches on the way must ask the server.
+    checked_ms: an answer includes every earlier write, whenever it left the server; 0 if unknown.
+    after_ms: an answer that left the server later is new enough for the level; infinite if that is unknown.
+    session: number of its user.
     """
 
     target: bytes
@@ -62,7 +62,7 @@ class Ask:
 
     @property
     def strict(self) -> bool:
-        """Whether not even a cache that is told of writes may answer: with a condition it may."""
+        """Whether even a cache that is purged must not answer; with a condition it may."""
         return self.past_caches and all(name != "if-none-match" for name, _ in self.fields)
 
 
@@ -70,10 +70,10 @@ class Ask:
 class Answer:
     """The end of an exchange.
 
-    source: where it comes from.
+    source: of the answer.
     copy: the answer itself, if it comes out of memory.
-    keep: how it may be kept when its body has come; None if it may not.
-    shared: whether the copy may be given to others who wait for it.
+    keep: how it may be kept once its body has come; None if it may not.
+    shared: whether requests that wait for it may use the copy.
     """
 
     source: Source
@@ -84,12 +84,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave to keep an answer.
+    """Permission to keep an answer.
 
-    identity: what it answers.
-    life: how long.
+    identity: the variant that it answers.
+    life: its lifetime.
     etag: its validator.
-    session: which user it is for, counted.
+    session: number of its user.
     checked_ms: see Ask.
     """
 

@@ -1,12 +1,13 @@
-"""Answers kept beyond a program's memory: hishel's storages and its rules of RFC 9111, between a client's memory and the network.
+"""Answers kept beyond a program's memory: hishel's storages with its rules of RFC 9111, between a client's memory and the
+network.
 
-To the rules of use (`quaestor.client.exchange`) this tier is a cache on the way, as little trusted as any other: what it answers
-is taken if it left the server within Δ, or if the sketch vouches for it; if neither, it is asked for again with `no-cache`, and
-hishel asks the server. So what is kept here outlives the program and may be shared by several, and no promise depends on it.
+For the rules of use (`quaestor.client.exchange`) this tier is a cache on the way, as little trusted as any other. Its answer is
+accepted if it left the server within Δ, or if the sketch permits it. Otherwise it is requested again with `no-cache`, and hishel
+asks the server. Thus the kept answers outlive the program and several programs may share them, but no guarantee depends on them.
 
-A request that revalidates (`max-age=0`, which hishel does not heed) is `no-cache` to hishel, and what it was to the network.
-An answer says `max-age=0` to everybody: hishel is told its lifetime instead if it is for everybody, and `no-store` of all others;
-on the way out the field is what it was.
+A request that revalidates (`max-age=0`, which hishel ignores) is shown to hishel as `no-cache`, and restored for the network.
+Every answer carries `max-age=0`. For hishel that is replaced by the lifetime of a public answer, and by `no-store` for all
+others. Behind hishel the field is restored.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _REMEDY = "storage needs hishel: pip install 'quaestor[client]'"
 
 
 class AsyncStoredAnswers(httpx.AsyncBaseTransport):
-    """Requests answered from a storage of hishel's, where its rules allow, or by the transport behind it.
+    """Requests answered from one of hishel's storages, where its rules allow, or by the transport behind it.
 
-    A storage that fails costs its use: requests go on to the network. Raises ConfigurationError if hishel is not installed.
+    If a storage fails, requests go on to the network. Raises ConfigurationError if hishel is not installed.
     """
 
     def __init__(self, network: httpx.AsyncBaseTransport, storage: AsyncBaseStorage) -> None:
@@ -54,12 +55,12 @@ class AsyncStoredAnswers(httpx.AsyncBaseTransport):
             return await self._network.handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close the storage and what is behind it."""
+        """Close the storage and the transport behind it."""
         await self._kept.aclose()
 
 
 class SyncStoredAnswers(httpx.BaseTransport):
-    """The same for the synchronous twin."""
+    """Stored answers for the synchronous transport."""
 
     def __init__(self, network: httpx.BaseTransport, storage: BaseStorage) -> None:
         try:
@@ -81,7 +82,7 @@ class SyncStoredAnswers(httpx.BaseTransport):
             return self._network.handle_request(request)
 
     def close(self) -> None:
-        """Close the storage and what is behind it."""
+        """Close the storage and the transport behind it."""
         self._kept.close()
 
 
@@ -108,7 +109,7 @@ class _SyncMarked(httpx.BaseTransport):
 
 
 def _shown(request: httpx.Request) -> httpx.Request:
-    """A request as hishel is shown it."""
+    """Return a request in the form for hishel."""
     if request.headers.get("cache-control") != _REVALIDATE:
         return request
     headers = httpx.Headers(request.headers)
@@ -120,14 +121,14 @@ def _shown(request: httpx.Request) -> httpx.Request:
 
 
 def _sent(request: httpx.Request) -> httpx.Request:
-    """The same as it was before. What hishel added stays; it takes its fields back itself."""
+    """Return the original request. Fields that hishel added stay; it removes them itself."""
     if _SAID in request.extensions:
         request.headers["cache-control"] = request.extensions[_SAID]
     return request
 
 
 def _marked(response: httpx.Response) -> httpx.Response:
-    """An answer as hishel is shown it."""
+    """Return an answer in the form for hishel."""
     life, headers = lifetime(response.headers), response.headers
     may = life is not None and not life.private and not forbidden(headers, 10**15)
     headers[_SAID] = headers.get("cache-control", "")
@@ -136,7 +137,7 @@ def _marked(response: httpx.Response) -> httpx.Response:
 
 
 def _restored(response: httpx.Response) -> httpx.Response:
-    """An answer as it was before."""
+    """Return an answer in its original form."""
     said = response.headers.pop(_SAID, None)
     if said:
         response.headers["cache-control"] = said

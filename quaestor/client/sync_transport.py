@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
     """Reads of one server through copies in this process's memory: `httpx.Client(transport=QuaestorSyncTransport(url))`.
 
-    One for all requests of a program to a server: what it holds, it holds once. May be used from several threads. No
-    request waits for a sketch: while there is none that tells enough, the server is asked.
+    Use one transport for all requests of a program to a server, so that each answer is held once. Several threads may use it. No
+    request waits for a sketch: without a sufficient sketch, the server answers.
 
     server: URL of the server whose answers carry `Quaestor-TTL`; requests to others pass.
-    level: the freshness of answers, where a request does not say its own (`extensions={"quaestor": ...}`).
-    memory_bytes: how much is kept, in bytes.
+    level: required freshness of answers, unless a request names its own (`extensions={"quaestor": ...}`).
+    memory_bytes: size of the memory, in bytes.
     sketch: path of the Cache Sketch.
-    transport: what sends requests; httpx's own by default.
-    storage: of hishel's, for instance its SqliteStorage: keeps answers for longer than the program runs. Closed with it.
+    transport: sends the requests; httpx's own by default.
+    storage: one of hishel's, for instance its SqliteStorage: keeps answers beyond the program. Closed with the transport.
 
-    Raises ConfigurationError for a value that cannot be.
+    Raises ConfigurationError for an invalid value.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         return self._waited(request, step, flight) or self._asked(request, step)
 
     def _asked(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
-        """Ask the server, and once more where the rules want it."""
+        """Ask the server, and once more if the rules demand it."""
         step: Ask | Answer = ask
         response: httpx.Response | None = None
         while isinstance(step, Ask):
@@ -110,7 +110,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         return self._answered(step, response)
 
     def _led(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response:
-        """Ask for all who wait as well."""
+        """Ask the server, for the waiting requests as well."""
         try:
             return self._asked(request, ask, flight)
         finally:
@@ -118,7 +118,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
             flight.land(None)
 
     def _waited(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response | None:
-        """Wait for another's answer; None if there is none for this request."""
+        """Wait for another request's answer; None if it does not fit this request."""
         try:
             copy = flight.landed.result(waits_s(request))
         except TimeoutError:
@@ -127,7 +127,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         return None if answer is None else self._answered(answer, None)
 
     def _read_whole(self, response: httpx.Response, leave: Keep) -> Copy | None:
-        """Read a body that others wait for; None if it is too large."""
+        """Read a body that other requests wait for; None if it is too large."""
         stream = response.stream
         assert isinstance(stream, httpx.SyncByteStream)
         pieces, rest = bytearray(), iter(stream)
@@ -147,12 +147,12 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
         return self._handed_on(response, answer)
 
     def refresh(self) -> None:
-        """Load the sketches now, past all caches. It does not raise when there is none to be had."""
+        """Load the sketches now, past all caches. Never raises if none can be loaded."""
         for name in self._exchanges.sketches.partitions:
             self._load(name, proof=True)
 
     def close(self) -> None:
-        """Wait for what runs beside the requests, and close what sends them."""
+        """Wait for background loads, and close the underlying transport."""
         for thread in list(self._loads):
             thread.join()
         self._answers.close()
@@ -195,7 +195,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
                     response.close()
                 relied = self._exchanges.sketch_answered(ask, response.status_code, response.headers, body, moment())
                 proof = True
-        except Exception as error:  # whatever a transport raises: reads go on without a sketch
+        except Exception as error:  # any error of a transport: reads go on without a sketch
             why = f"{type(error).__name__}: {error}"
         finally:
             if relied is None:
@@ -207,7 +207,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
 
 
 def _read(response: httpx.Response) -> bytes:
-    """A body, decoded; cut where it is too long for a sketch, so that it is none."""
+    """Return a body, decoded; cut if it is too long for a sketch, so that it is invalid."""
     body = bytearray()
     for chunk in response.iter_bytes():
         body += chunk

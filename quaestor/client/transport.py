@@ -1,4 +1,4 @@
-"""Transport for `httpx.AsyncClient`: answers from this client's memory what the server would answer alike."""
+"""Transport for `httpx.AsyncClient`: answers from this client's memory, if the server would answer the same."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
     """Reads of one server through copies in this process's memory: `httpx.AsyncClient(transport=QuaestorTransport(url))`.
 
-    One for all requests of a program to a server: what it holds, it holds once. For asyncio. No request waits for a sketch: while
-    there is none that tells enough, the server is asked.
+    Use one transport for all requests of a program to a server, so that each answer is held once. For asyncio. No request waits
+    for a sketch: without a sufficient sketch, the server answers.
 
     server: URL of the server whose answers carry `Quaestor-TTL`; requests to others pass.
-    level: the freshness of answers, where a request does not say its own (`extensions={"quaestor": ...}`).
-    memory_bytes: how much is kept, in bytes.
+    level: required freshness of answers, unless a request names its own (`extensions={"quaestor": ...}`).
+    memory_bytes: size of the memory, in bytes.
     sketch: path of the Cache Sketch.
-    transport: what sends requests; httpx's own by default.
-    storage: of hishel's, for instance its AsyncSqliteStorage: keeps answers for longer than the program runs. Closed with it.
+    transport: sends the requests; httpx's own by default.
+    storage: one of hishel's, for instance its AsyncSqliteStorage: keeps answers beyond the program. Closed with the transport.
 
-    Raises ConfigurationError for a value that cannot be.
+    Raises ConfigurationError for an invalid value.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
         return await self._waited(request, step, flight) or await self._asked(request, step)
 
     async def _asked(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
-        """Ask the server, and once more where the rules want it."""
+        """Ask the server, and once more if the rules demand it."""
         step: Ask | Answer = ask
         response: httpx.Response | None = None
         while isinstance(step, Ask):
@@ -111,7 +111,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
         return self._answered(step, response)
 
     async def _led(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response:
-        """Ask for all who wait as well."""
+        """Ask the server, for the waiting requests as well."""
         try:
             return await self._asked(request, ask, flight)
         finally:
@@ -119,7 +119,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
             flight.land(None)
 
     async def _waited(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response | None:
-        """Wait for another's answer; None if there is none for this request."""
+        """Wait for another request's answer; None if it does not fit this request."""
         try:
             landed = asyncio.wait_for(asyncio.shield(asyncio.wrap_future(flight.landed)), waits_s(request))
             copy = await landed
@@ -129,7 +129,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
         return None if answer is None else self._answered(answer, None)
 
     async def _read_whole(self, response: httpx.Response, leave: Keep) -> Copy | None:
-        """Read a body that others wait for; None if it is too large."""
+        """Read a body that other requests wait for; None if it is too large."""
         stream = response.stream
         assert isinstance(stream, httpx.AsyncByteStream)
         pieces, rest = bytearray(), aiter(stream)
@@ -149,11 +149,11 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
         return self._handed_on(response, answer)
 
     async def refresh(self) -> None:
-        """Load the sketches now, past all caches. It does not raise when there is none to be had."""
+        """Load the sketches now, past all caches. Never raises if none can be loaded."""
         await asyncio.gather(*(self._load(name, proof=True) for name in self._exchanges.sketches.partitions))
 
     async def aclose(self) -> None:
-        """End what runs beside the requests, and close what sends them."""
+        """End background loads, and close the underlying transport."""
         here = [task for task in self._loads if task.get_loop() is asyncio.get_running_loop()]
         for task in here:
             task.cancel()
@@ -172,7 +172,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
             self._load_beside(partition)
 
     def _load_beside(self, name: str) -> None:
-        # In a context of its own: it belongs to no request, whatever its caller keeps there.
+        # In a new context, because the load belongs to no request.
         task = asyncio.get_running_loop().create_task(self._load(name), context=Context())
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
@@ -189,7 +189,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
                     await response.aclose()
                 relied = self._exchanges.sketch_answered(ask, response.status_code, response.headers, body, moment())
                 proof = True
-        except Exception as error:  # whatever a transport raises: reads go on without a sketch
+        except Exception as error:  # any error of a transport: reads go on without a sketch
             why = f"{type(error).__name__}: {error}"
         finally:
             if relied is None:
@@ -201,7 +201,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """A body, decoded; cut where it is too long for a sketch, so that it is none."""
+    """Return a body, decoded; cut if it is too long for a sketch, so that it is invalid."""
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk

@@ -1,1 +1,1 @@
-"""Query plans: how a query is matched, by which index, and which fields of a record matter to it."""
+"""Query plans: how a query is matched, by which index it is found, and which fields of a record matter."""

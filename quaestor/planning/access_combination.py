@@ -1,4 +1,4 @@
-"""Combination of access paths: those of a conjunction and of a disjunction, from those of the members."""
+"""Combination of access paths: the paths of a conjunction or a disjunction, from the paths of its members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quaestor.planning.access_entries import MOST_ENTRIES, Access, AnyOf, Entry,
 
 
 def all_of(members: Iterable[list[Access]]) -> list[Access]:
-    """The access paths of a conjunction: those of each member, ranges of one path as one."""
+    """Return the access paths of a conjunction: those of each member, with ranges of one path merged."""
     found: list[Access] = []
     ranges: dict[tuple[str, int], Range] = {}
     for access in chain.from_iterable(members):
@@ -22,14 +22,14 @@ def all_of(members: Iterable[list[Access]]) -> list[Access]:
 
 
 def _narrowed(a: Range, b: Range) -> Range:
-    """The range of both at once. Different elements of an array may satisfy the two: the index asks with the span of an array."""
+    """Return the intersection of two ranges. Different elements of an array may satisfy the two; the index spans arrays."""
     low = a.low if b.low is None else b.low if a.low is None else max(a.low, b.low)
     high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
     return Range(a.path, a.bracket, low, high)
 
 
 def any_of(members: Iterable[list[Access]]) -> list[Access]:
-    """The access path of a disjunction, of the best of each member; [] if one of them has none."""
+    """Return the access path of a disjunction, made of each member's best one; [] if a member has none."""
     parts: list[Entry] = []
     for alternatives in members:
         if not alternatives:

@@ -1,6 +1,6 @@
-"""Conditions on a record by which the index keeps filters: each is necessary for the filter, none is sufficient.
+"""Conditions on a record under which the index keeps filters: each is necessary for the filter, none is sufficient.
 
-An entry names a path and what the path must reach there, or must not. A record that satisfies a filter satisfies its entry.
+An entry names a path, and values that the path must or must not reach. A record that satisfies a filter satisfies its entry.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from quaestor.query.pcre.required_text import RequiredTexts
 from quaestor.query.text import TextIndex
 
 RANGED: Final = frozenset({NUMBER, STRING, DATE, OBJECT_ID, TIMESTAMP, BOOLEAN, BINARY})
-"""Brackets that the interval index keeps; ranges over embedded documents, arrays, null and the like are rare."""
+"""Brackets that the interval index keeps. Ranges over embedded documents, arrays, null and the like are rare."""
 
 _ONE_SIDED: Final = 1_000.0
 _TWO_SIDED: Final = 100.0
 _NEARBY: Final = 50.0
 _WORD: Final = 20.0
 _REGION: Final = 16.0
-"""Rectangles up to this many degrees tell records apart well."""
+"""Rectangles up to this many degrees separate records well."""
 POINT: Final = 4.0
-"""Cost up to which an access path is a few look-ups of rare values."""
+"""Cost up to which an access path means a few look-ups of rare values."""
 SELECTIVE: Final = _TWO_SIDED
-"""Cost up to which an access path can be expected to leave out most records."""
+"""Cost up to which an access path leaves out most records."""
 _SHARED: Final = 2_000.0
 _TRAIT: Final = 500.0
 _OUTSIDE: Final = 1_500.0
@@ -35,7 +35,7 @@ _UNEQUAL: Final = 20_000.0
 _EXISTS: Final = 5_000.0
 _MOST_BOXES: Final = 64
 MOST_ENTRIES: Final = 4_096
-"""An access path with more entries than this (a huge $in) costs more to keep than it saves."""
+"""An access path with more entries (a huge $in) costs more to keep than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Equality:
         return (0.5 if self.path == "_id" else 1.0) * len(self.keys)
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"hash on {self.path}"
 
 
@@ -79,13 +79,13 @@ class Range:
         return _TWO_SIDED if self.low is not None and self.high is not None else _ONE_SIDED
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"interval on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Access path by prefix: the path reaches a string that begins so (or a regular expression as a value)."""
+    """Access path by prefix: the path reaches a string with this beginning (or a regular expression as a value)."""
 
     path: str
     prefix: str
@@ -96,13 +96,13 @@ class Prefix:
         return 5.0 + 50.0 / len(self.prefix)
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"prefix on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Access path by existence: the path reaches anything."""
+    """Access path by existence: the path reaches any value."""
 
     path: str
 
@@ -112,7 +112,7 @@ class Exists:
         return _EXISTS
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"existence of {self.path}"
 
 
@@ -133,7 +133,7 @@ class GeoSquares:
         return _NEARBY if widest <= _REGION else _ONE_SIDED
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"cell on {self.path}"
 
 
@@ -153,7 +153,7 @@ class Tokens:
         return _WORD * len(self.words)
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return "words of the text index"
 
 
@@ -170,16 +170,16 @@ class Literals:
         return sum(8.0 + 80.0 / len(one.text) for one in self.texts)
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"text in {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Access path by a trait: the path reaches a value that has one of a few.
+    """Access path by a trait: the path reaches a value with one of a few traits.
 
     keys: ("type", number of a BSON type), ("size", length of an array), or (divisor, remainder).
-    what: what kind of trait, for people.
+    what: kind of trait, for people.
     """
 
     path: str
@@ -192,16 +192,16 @@ class Traits:
         return _TYPED if self.what == "type" else _TRAIT
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"{self.what} of {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Access path by what is not there: the path reaches no value of the bracket beyond an end.
+    """Access path by absence beyond an end: the path reaches no value of the bracket beyond it.
 
-    low, high: the end, the other is None. With `high` no value is above it, with `low` none is below it.
-    whole: nothing is said about a record with an array on the path.
+    low, high: the end; the other is None. With `high` no value is above it, with `low` none is below it.
+    whole: a record with an array on the path is left undecided.
     """
 
     path: str
@@ -216,13 +216,13 @@ class Outside:
         return _OUTSIDE
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"no value of {self.path} {'above' if self.low is None else 'below'} an end"
 
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """Access path by what is not there: the path reaches none of a few values. Most records satisfy it.
+    """Access path by absence of values: the path reaches none of a few values. Most records satisfy it.
 
     keys: the values as `hash_key`s; None among them stands for null or missing.
     """
@@ -236,13 +236,13 @@ class Unequal:
         return _UNEQUAL
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"other values of {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Access path by what is not there: the path reaches nothing at all."""
+    """Access path by absence: the path reaches nothing at all."""
 
     path: str
 
@@ -252,7 +252,7 @@ class Absent:
         return _EXISTS
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return f"absence of {self.path}"
 
 
@@ -263,7 +263,7 @@ Entry = PathEntry | Tokens
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Access path of a disjunction: at least one of its members holds, all of which are therefore kept."""
+    """Access path of a disjunction: at least one of its members holds, so all members are kept."""
 
     members: tuple[Entry, ...]
 
@@ -273,7 +273,7 @@ class AnyOf:
         return sum(member.cost for member in self.members)
 
     def describe(self) -> str:
-        """A name of the index structure, for people."""
+        """Return the name of the index structure, for people."""
         return " or ".join(dict.fromkeys(member.describe() for member in self.members)) or "never matches"
 
 
@@ -284,13 +284,13 @@ NEVER: Final = AnyOf(())
 
 
 def eligible(alternatives: Sequence[Access]) -> Sequence[Access]:
-    """Those of a filter's access paths, best first, among which the index chooses: by their load where several are selective."""
+    """Return the access paths, best first, among which the index chooses: by load if several are selective."""
     selective = [access for access in alternatives if access.cost <= SELECTIVE]
     return selective or alternatives[:1]
 
 
 def most_by_id(alternatives: Iterable[Access]) -> int | None:
-    """Number of records that can satisfy all of these at most, by the `_id`s that they name; None: they name none."""
+    """Return how many records at most can satisfy all of these, by the `_id`s that they name; None: they name none."""
     return min((len(access.keys) for access in alternatives if names_ids(access)), default=None)
 
 
@@ -300,7 +300,7 @@ def names_ids(access: Access | None) -> TypeGuard[Equality]:
 
 
 def describe_choice(alternatives: Sequence[Access]) -> str:
-    """The conditions by which the index may find a filter, the likeliest first, for people."""
+    """Return the conditions by which the index may find a filter, the likeliest first, for people."""
     if not alternatives:
         return "always try"
     first, *others = dict.fromkeys(access.describe() for access in eligible(alternatives))
@@ -308,14 +308,14 @@ def describe_choice(alternatives: Sequence[Access]) -> str:
 
 
 def is_broad(access: Access | None) -> bool:
-    """Whether most records satisfy the access path, as they do where there is none."""
+    """Whether most records satisfy the access path; without an access path, all do."""
     return access is None or any(isinstance(one, Unequal) for one in getattr(access, "members", (access,)))
 
 
 def hash_key(value: Any) -> Hashable:
-    """The key of a value in the hash index: equal for values that `$eq` takes for equal. None is null.
+    """Return the key of a value in the hash index: equal for values that `$eq` takes for equal. None is null.
 
-    Strings and numbers are their own keys, which saves a tuple each; everything else is its order key.
+    Strings and numbers are their own keys, which saves a tuple each; every other value has its order key.
     """
     kind = value.__class__
     if kind is str or value is None:

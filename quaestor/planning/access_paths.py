@@ -1,14 +1,27 @@
-"""Access paths, by which a filter is found from a written record: for each filter the conditions of which at least one must hold.
+"""Access paths, by which a filter is found from a written record. Each filter has conditions of which at least one must hold.
 
-`access_paths(node)` lists alternatives, best first; each of them alone is enough. A conjunction offers those of all its
-members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation those of what it
-denies, turned round. What a record must have to satisfy an access path is necessary for the filter, never sufficient: the
-predicate decides.
+`access_paths(node)` lists alternatives, best first; each of them alone is enough. A conjunction offers the paths of all its
+members, and one is chosen. A disjunction offers the union of each member's best path, and all are needed. A negation offers the
+inverse paths of its member. An access path is necessary for the filter, never sufficient: the predicate decides.
 
-The order is equality (on `_id` first), `$in` by its length, anchored prefix, text that a regular expression requires, words of
-a text index, places, two-sided range, size and remainder, one-sided range, nothing beyond an end, equality with a value that
-many records share (booleans, null), type, existence, other values than these. The index departs from
-it when the entry is crowded.
+The order of preference:
+
+- equality (on `_id` first)
+- `$in` by its length
+- anchored prefix
+- text that a regular expression requires
+- words of a text index
+- places
+- two-sided range
+- size and remainder
+- one-sided range
+- nothing beyond an end
+- equality with a value that many records share (booleans, null)
+- type
+- existence
+- other values than these
+
+The index departs from the order if an entry is crowded.
 """
 
 from __future__ import annotations
@@ -49,15 +62,15 @@ _MOST_BOXES: Final = 64
 
 
 def access_paths(node: Node) -> list[Access]:
-    """The alternative access paths of this filter, best first; empty: no index can find it, it is always tried."""
+    """Return the alternative access paths of this filter, best first; empty: no index can find it, every write tries it."""
     return sorted(_paths(node, _TOP), key=lambda access: access.cost)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Place of a predicate: below which path it stands, and whether it may speak of the value there itself.
+    """Place of a predicate: the path above it, and whether it may apply to the value there itself.
 
-    elements: it speaks of one element of an array, so that what it denies may well be there in another.
+    elements: it applies to one element of an array, so that another element may have the denied value.
     """
 
     path: str
@@ -65,7 +78,7 @@ class _Place:
     elements: bool
 
     def of(self, name: str) -> str | None:
-        """The whole path of a predicate on `name`; None if the index cannot follow it."""
+        """Return the whole path of a predicate on `name`; None if the index cannot follow it."""
         if not name:
             return self.path if self.bare else None
         if "" in name.split("."):
@@ -95,7 +108,7 @@ def _paths(node: Node, place: _Place) -> list[Access]:
 
 
 def _denied(node: Node, place: _Place) -> list[Access]:
-    """The access paths of a node's negation: the index knows all that a path reaches, if only on the document itself."""
+    """Return the access paths of a node's negation. The index knows all values that a path reaches on the document itself."""
     if isinstance(node, Conjunction):
         return any_of(_denied(member, place) for member in node.members)
     if isinstance(node, Disjunction):
@@ -176,7 +189,7 @@ def _geo_squares(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
 
 _COMPARISONS: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
 _MATCHED_BY_REGEX: Final = (2, 11)
-"""Types of strings and of regular expressions, of which one may equal the pattern."""
+"""Types of strings and of regular expressions; a regular expression may equal the pattern."""
 _ARRAY: Final = (4,)
 _NEED_A_VALUE: Final = frozenset({"$exists", "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear"})
 """Operators that a missing field never satisfies."""

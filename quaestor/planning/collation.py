@@ -1,9 +1,9 @@
-"""Collations: what of a filter still decides which records concern a query where strings compare by the rules of a language.
+"""Collations: the parts of a filter that still decide its records where strings compare by the rules of a language.
 
-mongod compares by ICU 57, and the order of strings is taken for unknown here. What a filter says without comparing strings
-holds as it is; equality with a string of printable ASCII is narrowed by what is the same in every version of ICU: without
-`shifted` and `numericOrdering`, the locales below tell any two printable ASCII characters apart, letters of one kind at the
-primary level and their case at the tertiary one. Whatever holds another character may be equal.
+mongod compares by ICU 57, and the order of strings counts as unknown here. Conditions that compare no strings hold as they are.
+Equality with a string of printable ASCII is narrowed by properties that every version of ICU shares. Without `shifted` and
+`numericOrdering`, the locales below distinguish any two printable ASCII characters. Different letters differ at the primary
+level, their case at the tertiary one. A string with any other character may be equal.
 https://www.mongodb.com/docs/manual/reference/collation/ and https://unicode.org/reports/tr35/tr35-collation.html
 """
 
@@ -26,17 +26,17 @@ _WITHOUT_LETTERS: Final = (
 )
 """Types of values that no collation orders."""
 _PLAIN_LOCALES: Final = frozenset({"en", "en_US", "de", "es", "fr", "it", "nl", "pt"})
-"""Locales whose rules join no two letters of ASCII into one."""
+"""Locales whose rules equate no two different ASCII letters."""
 _PRINTABLE: Final = re.compile(r"[ -~]*")
 _OTHER_CHARACTERS: Final = {"$regex": "[^ -~]"}
 _RANGES: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
 _BYTEWISE: Final = frozenset({"$regex", "$options", "$type", "$exists"})
-"""Operators that heed no collation."""
+"""Operators that ignore the collation."""
 _TERTIARY: Final = 3
 
 
 def compares_strings(operand: Any) -> bool:
-    """Whether a filter or an operand holds a string, so that a collation may have a say in it."""
+    """Whether a filter or an operand holds a string, so that a collation may matter."""
     if isinstance(operand, Mapping):
         return any(compares_strings(value) for value in operand.values())
     if isinstance(operand, list | tuple):
@@ -45,7 +45,7 @@ def compares_strings(operand: Any) -> bool:
 
 
 def without_order_of_strings(condition: Document, collation: Document) -> Document:
-    """A filter that lets through every record that this one does under the collation, and others. O(size of the filter)."""
+    """Return a filter that matches every record that this one matches under the collation, and others. O(size of the filter)."""
     kept: list[Document] = []
     for name, operand in condition.items():
         if name == "$and":
@@ -84,7 +84,7 @@ def _field(path: str, operand: Any, collation: Document) -> list[Document]:
 
 
 def _equal_to_one_of(path: str, values: Sequence[Any], collation: Document) -> list[Document]:
-    """Empty if nothing is known of the equality with one of them."""
+    """Return conditions for equality with one of the values; empty if nothing is known of it."""
     if not _tells_ascii_apart(collation):
         return []
     strings = [value for value in values if isinstance(value, str)]

@@ -1,4 +1,4 @@
-"""Variables of a command (`let`), put into its filter where they are constants: then it is a filter like any other."""
+"""Variables of a command (`let`), put into its filter where they are constants. The result is an ordinary filter."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CONSTANTS: Final = (
     *(bson.ObjectId, bson.Decimal128, bson.Timestamp, datetime, UUID),
 )
 _BINDING: Final = frozenset({"$let", "$map", "$filter", "$reduce"})
-"""Expressions that bind variables of their own, perhaps of the same name."""
+"""Expressions that bind variables of their own, perhaps with the same name."""
 
 
 def with_constants(query: Query) -> Query:
-    """A find or count without variables, if all of them are constants that its filter alone reads; else the query as it is."""
+    """Return a find or count without variables, if all are constants that only its filter reads; else the query as it is."""
     if query.let is None or query.operation is Operation.AGGREGATE:
         return query
     known = _constants(query.let)
@@ -37,7 +37,7 @@ def _constants(let: Document) -> Mapping[str, Any] | None:
 
 
 def _put(value: Any, known: Mapping[str, Any], *, within: bool) -> Any:
-    """within: inside of `$expr`, where a text may name a variable."""
+    """Put constants in place of variables. within: inside of `$expr`, where a text may name a variable."""
     if isinstance(value, Mapping):
         return {
             name: value[name]
@@ -53,7 +53,7 @@ def _put(value: Any, known: Mapping[str, Any], *, within: bool) -> Any:
 
 
 def _mentions(value: Any) -> bool:
-    """Whether a text in it may name a variable."""
+    """Whether a text in the value may name a variable."""
     if isinstance(value, Mapping):
         return any(map(_mentions, value.values()))
     if isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def _mentions(value: Any) -> bool:
 
 
 def _mentions_any(value: Any, names: Collection[str]) -> bool:
-    """Whether one of these variables is left, for a field below it."""
+    """Whether one of these variables remains, for a field below it."""
     if isinstance(value, Mapping):
         return any(name != "$literal" and _mentions_any(member, names) for name, member in value.items())
     if isinstance(value, list | tuple):

@@ -1,8 +1,9 @@
-"""Contributing records of a result: which ones it takes to tell, of a write, whether it changes a result that does not show them.
+"""Contributing records of a result: records that decide a result without being shown, and are needed to judge writes.
 
-A count shows none of the records that it counts, a page none of those that it skips, a distinct no holder of its values, a
-projection without `_id` or without the sort's fields not who is shown and where the last one stands, one that computes not what
-it is made of. Before-images say it of single writes only, and MongoDB records them only where it is told to.
+A count shows none of its counted records, a page none of its skipped ones, and a distinct no holder of its values. A
+projection without `_id` hides the members, and one without the sort's fields hides where the last one stands. A computing
+projection hides its inputs. Before-images show such records only for single writes, and MongoDB records images only where they
+are enabled.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _MOST_DIGESTED: Final = 200
 
 
 def contributing(plan: QueryPlan, registration: Registration, *, images: bool, most: int) -> Query | None:
-    """The find that reads the records which contribute to a registered result; None if nothing is to be gained by them.
+    """Return the find that reads the records which contribute to a registered result; None if they would not help.
 
     images: the collection records pre- and post-images.
-    most: so many records at most; a find that would need more is None, or finds `most + 1`.
+    most: upper bound of the records; a find that would need more is None, or finds `most + 1`.
     """
     if plan.rank is not None or plan.query.text_index is not None or plan.condition is None:
         return None
@@ -45,7 +46,7 @@ def contributing(plan: QueryPlan, registration: Registration, *, images: bool, m
 
 
 def _inputs(plan: QueryPlan, *, most: int) -> Query | None:
-    """Whatever may count of a widened result, with what it reads of it; None if that is all of each record."""
+    """Return the find of all records that may count for a widened result, with the fields it reads; None if it reads all."""
     if plan.visible.hidden is not None or not plan.condition:
         return None
     fields = dict.fromkeys((path.split(".", 1)[0] for path in plan.visible.shown), 1)
@@ -53,16 +54,16 @@ def _inputs(plan: QueryPlan, *, most: int) -> Query | None:
 
 
 def bounded(query: Query) -> bool:
-    """Whether a count stops at a limit, or begins behind an offset."""
+    """Whether a count stops at a limit, or begins after an offset."""
     return query.operation is Operation.COUNT and bool(query.skip or query.limit)
 
 
 def contributors_of(
     plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version, images: bool, most: int
 ) -> Contributors | None:
-    """The contributors, from what `contributing` found at this version; None if these do not tell.
+    """Return the contributors, from the records that `contributing` found at this version; None if they are not sufficient.
 
-    The members that a result shows have to be among them: where the order leaves them open they need not be.
+    The records must include the members that a result shows: where the order leaves members open, another read may find others.
     """
     complete = len(records) <= most
     if not plan.by_predicate and not complete:
@@ -96,14 +97,14 @@ def contributors_of(
 
 
 def unplaced(plan: QueryPlan) -> bool:
-    """Whether records are skipped in no order: which of them, nothing tells."""
+    """Whether records are skipped in no order, so that the skipped ones are unknown."""
     return plan.window is Window.OFFSET and not plan.query.sort
 
 
 def _matching(
     plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version
 ) -> Contributors | None:
-    """All records that match, of which a window without an order shows some."""
+    """Return all matching records; a window without an order shows some of them."""
     keys = {_bytes(record["_id"]) for record in records}
     shown = {_bytes(member) for member in registration.members or ()}
     behind = max(0, len(records) - plan.query.skip)
@@ -118,7 +119,7 @@ def _bytes(key: Any) -> bytes:
 
 
 def describe_contributors(plan: QueryPlan) -> str | None:
-    """Description, for people, of what is kept of the records that contribute to such a result; None: nothing is."""
+    """Return a description, for people, of the data kept about records that contribute to such a result; None: none."""
     query = plan.query
     if plan.rank is not None or query.text_index is not None or plan.condition is None:
         return None
@@ -150,24 +151,24 @@ def describe_contributors(plan: QueryPlan) -> str | None:
 
 
 def _digestible(plan: QueryPlan) -> bool:
-    """Whether digests tell what paths do not: what the result shows of a record is computed, and not from all of it."""
+    """Whether digests distinguish updates that paths do not: the result shows computed values, not made of the whole record."""
     return plan.computed and plan.fields.hidden is None and plan.window is not Window.UNORDERED
 
 
 def _digested(plan: QueryPlan, registration: Registration) -> bool:
-    """Whether digests of its members are kept: the fields that these are made of are read once more, so of few members."""
+    """Whether digests of its members are kept. Their fields are read once more, so this holds for few members only."""
     members = plan.query.limit if registration.members is None else len(registration.members)
     return _digestible(plan) and 0 < members <= _MOST_DIGESTED
 
 
 def _hides_order(plan: QueryPlan) -> bool:
-    """Whether a member's sort key may change without that being seen of it: hidden, or in parts, or computed from."""
+    """Whether a member's sort key may change unseen: the result hides it, shows it in part, or computes from it."""
     paths = [path for path, _ in plan.query.sort if path != "_id"]
     return plan.by_predicate and plan.at_most != 1 and not all(map(plan.shows, paths))
 
 
 def _placed(plan: QueryPlan, registration: Registration) -> bool:
-    """Whether it is to be known where each of its members stands; of few members."""
+    """Whether the place of each of its members has to be known; for few members only."""
     members = plan.query.limit if registration.members is None else len(registration.members)
     return _hides_order(plan) and 0 < members <= _MOST_DIGESTED
 
@@ -188,23 +189,23 @@ def _window(plan: QueryPlan, registration: Registration, *, images: bool, most: 
 
 
 def _worth_reading(plan: QueryPlan, registration: Registration) -> bool:
-    """Whether the reply leaves open who is skipped, who the members are, or where the last one stands."""
+    """Whether the reply leaves open the skipped records, the members, or the place of the last one."""
     if plan.window is Window.OFFSET:
         return True
     if registration.members is None:
-        return plan.at_most != 1  # otherwise the filter tells which writes may concern it
+        return plan.at_most != 1  # otherwise the filter shows which writes may concern it
     return registration.last is None and _full(plan, registration)
 
 
 def _repeatable(plan: QueryPlan, registration: Registration) -> bool:
-    """Whether reading once more tells who contributed: among equals the database may choose others each time."""
+    """Whether another read shows the contributors: among equals the database may choose others each time."""
     if any(path == "_id" for path, _ in plan.query.sort) or plan.window is Window.NONE:
         return True
     if plan.window is Window.UNORDERED:
-        return registration.members is None  # whoever matches may be one
+        return registration.members is None  # any matching record may be a member
     if unplaced(plan) and plan.placing.hidden is not None:
         return False
-    return registration.members is not None  # the same ones, or it tells nothing
+    return registration.members is not None  # the same members, or the read shows nothing
 
 
 def _full(plan: QueryPlan, registration: Registration) -> bool:

@@ -1,9 +1,9 @@
-"""Access paths of `$expr`: what an expression requires of a record, where nothing in it can fail.
+"""Access paths of `$expr`: conditions that an expression requires of a record, if nothing in it can fail.
 
-An expression compares whole values in the BSON order across types, missing ones included, and an array on the path makes the
-value an array. So equality with a scalar leads to it as a filter's would, and a comparison excludes only records whose one value
-is of the same type and on the wrong side. An expression that may raise an error is left alone: a record for which it
-does must not be passed over.
+An expression compares whole values in the BSON order across types, missing ones included. An array on the path makes the
+value an array. Equality with a scalar therefore leads to the expression like a filter's equality. A comparison excludes only
+records whose single value is of the same type and on the wrong side. An expression that may raise an error has no access path:
+a record on which it fails must not be skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCALARS: Final = RANGED | {NULL, NAN}
 
 
 def expression_paths(expression: Any) -> list[Access]:
-    """The alternative access paths of `{$expr: expression}`; empty: it requires nothing that an index knows."""
+    """Return the alternative access paths of `{$expr: expression}`; empty: no condition that an index knows."""
     return _paths(expression) if _never_fails(expression) else []
 
 
@@ -60,7 +60,7 @@ def _compared(name: str, path: str, constant: Any) -> list[Access]:
 
 
 def _never_fails(expression: Any) -> bool:
-    """Whether it has a value for every record."""
+    """Whether the expression has a value for every record."""
     if _path(expression) is not None or _is_scalar(expression):
         return True
     name, operand = _operator(expression)
@@ -82,7 +82,7 @@ def _operator(expression: Any) -> tuple[str, Any]:
 
 
 def _path(expression: Any) -> str | None:
-    """The path that an expression reads, of the record itself."""
+    """Return the path that an expression reads, of the record itself."""
     plain = isinstance(expression, str) and expression[:1] == "$" and expression[1:2] not in ("", "$")
     return expression[1:] if plain and "" not in expression[1:].split(".") else None
 

@@ -1,4 +1,4 @@
-"""Paths of a record that a filter reads: a record that differs elsewhere matches as before."""
+"""Paths of a record that a filter reads: changes elsewhere do not affect the match."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from quaestor.query.text.matching import Search
 
 
 def filter_paths(root: Node) -> frozenset[str] | None:
-    """The dotted paths that decide whether a record matches, or None if it may be anything. O(size of the filter).
+    """Return the dotted paths that decide whether a record matches, or None for all. O(size of the filter).
 
-    Anything may be what `$jsonSchema` reads unless it says nothing but `properties`, and so may `$text` over all fields, or
-    expressions with `$$ROOT`.
+    `$jsonSchema` with more than `properties`, `$text` over all fields, and expressions with `$$ROOT` may read everything.
     """
     found = frozenset(_paths_of(root))
     return None if None in found else frozenset(path for path in found if path is not None)
@@ -32,7 +31,7 @@ def _paths_of(node: Node) -> Iterable[str | None]:
 
 
 def _of_document(node: Predicate) -> Iterable[str | None]:
-    """The paths that an operator on the whole record reads."""
+    """Return the paths that an operator on the whole record reads."""
     if node.operator == "$expr":
         try:
             return [path or None for path in field_paths(node.operand)]
@@ -46,9 +45,9 @@ def _of_document(node: Predicate) -> Iterable[str | None]:
 
 
 def searched_paths(index: TextIndex) -> frozenset[str] | None:
-    """The paths that a text search reads: the weighted ones, and on the way to each the field that says its language.
+    """Return the paths that a text search reads: the weighted ones, and on the way to each the field with its language.
 
-    None: all of the record.
+    None: the whole record.
     """
     if index.everything:
         return None

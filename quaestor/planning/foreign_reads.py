@@ -1,9 +1,10 @@
-"""Foreign reads of a pipeline: which records `$lookup`, `$graphLookup` and `$unionWith` bring in, and what shows.
+"""Foreign reads of a pipeline: the records that `$lookup`, `$graphLookup` and `$unionWith` bring in, and their visible fields.
 
-A stage's own pipeline begins with filters that no variable of the outer record decides: what passes none of them is never
-brought in. Which fields show is read off as for the pipeline's own records (pipeline_fields.py): through the stage's pipeline,
-and then through what follows, where a joined record is what lies below `as`. Fields are only told apart where the order in
-which the other collection is read cannot show: an index may give that by any field. Whatever is not understood counts whole.
+A stage's own pipeline begins with filters that no variable of the outer record decides: a record that passes none of them never
+matters. The visible fields are found as for the pipeline's own records (pipeline_fields.py). The search goes through the stage's
+pipeline, and then through the following stages, where a joined record lies below `as`. Single fields are distinguished only where
+the order of reading the other collection cannot show: an index may decide that order by any field. A stage that is not understood
+counts whole.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _READING: Final = frozenset({"$lookup", "$graphLookup", "$unionWith"})
 class ForeignRead:
     """Records of one collection that one stage of a pipeline reads.
 
-    namespace: where they are.
+    namespace: of the records.
     condition: the filter that they pass; {} for all of them.
-    fields: what of them matters to the result.
+    fields: their fields that matter to the result.
     predicate: the condition, compiled.
     """
 
@@ -41,7 +42,7 @@ class ForeignRead:
     predicate: CompiledQuery = field(default_factory=lambda: compile_query({}), compare=False, repr=False)
 
     def describe(self) -> str:
-        """The writes that count, in words, for people."""
+        """Return a description of the writes that count, for people."""
         if not self.condition and self.fields == ALL:
             return f"every write to {self.namespace}"
         matching = f" that match {self.condition!r}" if self.condition else ""
@@ -50,9 +51,9 @@ class ForeignRead:
 
 
 def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
-    """Reads of a pipeline besides its own records, a collection several times if several stages read it.
+    """Return the reads of a pipeline besides its own records; a collection occurs several times if several stages read it.
 
-    O(size of the pipeline, squared). Never raises: every collection that it names is there, in full if need be.
+    O(size of the pipeline, squared). Never raises: every collection in the pipeline is included, as a whole if necessary.
     """
     database = query.namespace.split(".", 1)[0]
     names = sorted(aggregation.foreign_namespaces(query.pipeline, database))
@@ -76,7 +77,7 @@ class _Walk:
         self._database = database
 
     def reads(self, stages: Sequence[Document], following: Sequence[Document]) -> Iterator[ForeignRead]:
-        """following: the stages that the records go through after these."""
+        """Iterate over the reads of some stages. following: the stages that the records go through after these."""
         for position, stage in enumerate(stages):
             ((name, operand),) = stage.items()
             rest = (*stages[position + 1 :], *following)
@@ -110,7 +111,7 @@ class _Walk:
         return self._read("$lookup", operand, inner.conditions, shown, ordered=ordered)
 
     def _graph(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
-        """What is found by `_id` comes in an order that no field shows."""
+        """Return the read of a `$graphLookup`. Records found by `_id` come in an order that no field decides."""
         restriction = operand.get("restrictSearchWithMatch")
         conditions = [restriction] if restriction else []
         shown = self._below(operand["as"], [{"$match": restriction}] if restriction else [], rest)
@@ -131,7 +132,7 @@ class _Walk:
         )
 
     def _condition(self, conditions: Iterable[Document]) -> tuple[Document, CompiledQuery]:
-        """The parts of these filters that can be judged here."""
+        """Return the parts of these filters that can be judged here."""
         collation = self._query.collation
         kept: list[Document] = []
         for part in _parts(conditions):
@@ -145,22 +146,22 @@ class _Walk:
         return whole, compile_query(whole)
 
     def _shown(self, stages: Sequence[Document]) -> frozenset[str] | None:
-        """The paths that these stages read of a record, if nothing else of it is left at their end."""
+        """Return the paths that these stages read of a record, if nothing else of it remains at their end."""
         return pipeline_paths(stages, compile_query({}).root)
 
     def _told(self, stages: Sequence[Document]) -> bool:
-        """Whether the order of the records that go into these stages cannot show behind them."""
+        """Whether the order of the records that enter these stages cannot show after them."""
         rest = [stage for stage in stages if "$match" not in stage]
         if rest and "_id" in rest[0].get("$sort", ()):
             return True
         return bool(rest) and not leaves_order_open(self._query, stages)
 
     def _unwound(self, name: str, stages: Sequence[Document]) -> bool:
-        """Whether joined records are told apart at once, and then in no order that shows."""
+        """Whether joined records are unwound at once, and then in no order that shows."""
         return bool(stages) and _unwinds(name, stages[0]) and not leaves_order_open(self._query, stages)
 
     def _below(self, name: str, stages: Sequence[Document], rest: Sequence[Document]) -> frozenset[str] | None:
-        """The paths that are read of a joined record, if what follows shows no more of it.
+        """Return the paths that are read of a joined record, if the following stages show no more of it.
 
         stages: of the lookup's own pipeline, which leave its records as they are.
         """
@@ -175,9 +176,9 @@ class _Walk:
 class _Inner:
     """Pipeline of a stage.
 
-    conditions: the leading filters, without what variables decide.
+    conditions: the leading filters, without parts that variables decide.
     stages: all of it, with the variables taken for constants.
-    opaque: it cannot be said what it reads.
+    opaque: its reads are unknown.
     reshapes: its records are not those of the collection.
     """
 
@@ -204,14 +205,14 @@ class _Inner:
 
 
 def _alone(operand: Any) -> Any:
-    """The operand without what its own pipeline reads."""
+    """Return the operand without its own pipeline."""
     if not isinstance(operand, Mapping):
         return operand
     return {name: value for name, value in operand.items() if name != "pipeline"}
 
 
 def _parts(conditions: Iterable[Document]) -> Iterator[Document]:
-    """The conditions that all have to hold, one by one."""
+    """Iterate over the single conditions, all of which have to hold."""
     for condition in conditions:
         for name, operand in condition.items():
             if name == "$and":
@@ -221,7 +222,7 @@ def _parts(conditions: Iterable[Document]) -> Iterator[Document]:
 
 
 def _without_unwinding(name: str, stages: Sequence[Document]) -> list[Document]:
-    """Joined records that are unwound are the same records; only how many there are shows."""
+    """Return the stages without the unwinding of joined records: it leaves them the same, and only their number shows."""
     return [stage for stage in stages if not _unwinds(name, stage)]
 
 
@@ -249,7 +250,7 @@ def _mentions(value: Any, variables: frozenset[str]) -> bool:
 
 
 def _binds(value: Any, variables: frozenset[str]) -> bool:
-    """Whether an expression in it binds a variable of the same name, or may do so."""
+    """Whether an expression in the value binds, or may bind, a variable of the same name."""
 
     def binding(part: Any) -> bool:
         if not isinstance(part, Mapping):

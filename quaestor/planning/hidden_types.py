@@ -1,7 +1,7 @@
-"""Types that the driver hides, decoding them as another: no after-image tells which records hold such values.
+"""Types that the driver decodes as other types: after-images do not show which records hold such values.
 
-A query that asks for one is widened. One that asks for the type it is decoded as (a symbol arrives as a string, undefined as
-null, a DBPointer as an object) is judged by what arrives: no such query would be left exact otherwise.
+A query for a hidden type is widened. A query for the type it is decoded as is judged by the decoded value: otherwise no such
+query would stay exact. A symbol is decoded as a string, undefined as null, a DBPointer as an object.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _BY_CODE: Final[Mapping[int, str]] = {BSON_TYPES[name]: name for name in _BY_NAM
 
 
 def hidden_type(root: Node) -> str | None:
-    """The name of a hidden type that a filter asks for: by `$type`, inside a `$jsonSchema`, or in an `$expr` that asks for types
-    and names one. None: of none. O(size)."""
+    """Return the name of a hidden type in a filter: in `$type`, inside a `$jsonSchema`, or in an `$expr` that tests types and
+    names one. None: there is none. O(size)."""
     for predicate in _predicates(root):
         match predicate.operator:
             case "$type":
@@ -51,7 +51,7 @@ def _predicates(root: Node) -> Iterator[Predicate]:
 
 
 def _members(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every field at any depth with its value; what lies in an array has the name of the array's field."""
+    """Iterate over every field at any depth with its value; elements of an array have the name of the array's field."""
     waiting: list[tuple[str, Any]] = list(document.items())
     while waiting:
         key, value = waiting.pop()

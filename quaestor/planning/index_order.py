@@ -1,10 +1,10 @@
-"""Order that an index decides: which fields a result depends on though neither filter, sort nor projection names them.
+"""Order that an index decides: fields that a result depends on although neither filter, sort nor projection names them.
 
-What a sort leaves open (all of it without one, equals with one) comes in the order in which the database finds it. Through a
-compound index that is the order of the index's other fields: `{a: 1, b: 1}` returns what `{a: 5}` finds by `b`. So a change of
-`b` moves a record, cuts another one off at a limit, or changes what `$push` and `$first` see. Through any other index, and
-without one, records that are found do not move by an update of what is not read. But by an update of what the filter reads they
-do, through an index on one field too: `{a: 1}` returns what `{a: {$in: [1, 2]}}` finds by `a`, and a sort leaves equals in that.
+Without a sort, and among equals of a sort, records come in the order in which the database finds them. Through a compound index
+that is the order of the index's other fields: with `{a: 1, b: 1}` the records of `{a: 5}` come by `b`. A change of `b` then
+moves a record, cuts another one off at a limit, or changes the input of `$push` and `$first`. Through any other index, and
+without one, an update of unread fields does not move records. An update of the filter's fields does, even through an index on one
+field. With `{a: 1}` the records of `{a: {$in: [1, 2]}}` come by `a`, and a sort leaves equals in that order.
 https://www.mongodb.com/docs/manual/core/indexes/index-types/index-compound/
 """
 
@@ -17,11 +17,11 @@ from quaestor.model import Document, Query
 from quaestor.planning.relevant_fields import ALL, Fields
 
 UNKNOWN: Final = (("$**",),)
-"""Keys of indexes that could not be listed: any field may be in one."""
+"""Keys of indexes that could not be listed: any field may be part of one."""
 ANY_FIELD: Final = "$*"
-"""The key of a wildcard index: there is one on each field alone."""
+"""The key of a wildcard index, which is an index on each single field."""
 ANY_INDEX: Final = "$**"
-"""The first field of an index that is not known."""
+"""The first field of an unknown index."""
 NOTHING: Final = Fields(())
 _OF_NO_ORDER: Final = frozenset({"$sum", "$avg", "$min", "$max", "$count", "$stdDevPop", "$stdDevSamp"})
 
@@ -29,7 +29,7 @@ _OF_NO_ORDER: Final = frozenset({"$sum", "$avg", "$min", "$max", "$count", "$std
 def leaves_order_open(query: Query, stages: Sequence[Document] | None) -> bool:
     """Whether the order in which records are found can show in the result.
 
-    stages: of a pipeline that is no find, what follows its leading `$match`.
+    stages: of a pipeline that is no find, the stages after its leading `$match`.
     """
     if stages is None:
         return all(path != "_id" for path, _ in query.sort)
@@ -55,7 +55,7 @@ def _of_no_order(group: Any) -> bool:
 
 
 def may_find_by(first_fields: Iterable[str], found_by: Fields | None) -> bool:
-    """Whether an index that begins with one of these fields may decide a result. One on `_id` may, as `Fields` never names that.
+    """Whether an index with one of these first fields may decide a result. An index on `_id` may, as `Fields` never names `_id`.
 
     found_by: see QueryPlan.
     """
@@ -65,14 +65,14 @@ def may_find_by(first_fields: Iterable[str], found_by: Fields | None) -> bool:
 
 
 def first_fields_that_differ(before: Iterable[Sequence[str]], after: Iterable[Sequence[str]]) -> frozenset[str]:
-    """The first fields of the indexes that are in one of these listings only."""
+    """Return the first fields of the indexes that are in only one of these listings."""
     return frozenset(key[0] for key in set(map(tuple, before)) ^ set(map(tuple, after)))
 
 
 def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields, filtered: Fields = NOTHING) -> Fields:
-    """The fields by which these indexes may order what is found by the fields that are read.
+    """Return the fields by which these indexes may order the records that are found by the fields that are read.
 
-    filtered: those by which an index on one field may find a record, if an order by them can show that nothing else tells of.
+    filtered: fields by which an index on one field may find a record, if only that order can show a change of them.
     """
     found: set[str] = set()
     for key in index_keys:
@@ -86,7 +86,7 @@ def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields, filtered: Fie
 
 
 def also(fields: Fields, tied: Fields) -> Fields:
-    """Both together."""
+    """Return both sets of fields together."""
     if not tied.shown and tied != ALL:
         return fields
     return ALL if ALL in (fields, tied) else Fields(tuple(sorted({*fields.shown, *tied.shown})), fields.hidden)

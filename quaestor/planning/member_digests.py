@@ -1,6 +1,6 @@
-"""Digests of members: of what a result shows of a record, and of where it stands. Apps and cells make the same.
+"""Digests of members: of the values that a result shows of a record, and of its place. Apps and cells make the same ones.
 
-The two stand side by side: of a member whose key changes it may be known otherwise that it keeps its place.
+The two parts stay separate: a member whose sort key changes may still be known to keep its place.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
 
 _APPEARANCE: Final = 16
-"""Bytes of the digest of what is shown."""
+"""Bytes of the digest of the shown values."""
 
 
 def member_digest(rules: Rules, record: Document) -> bytes:
-    """The digest of a member, by its record; empty: not known. Without a sort what the filter reads may be the order."""
+    """Return the digest of a member, by its record; empty: unknown. Without a sort the filter's fields may decide the order."""
     shown = shown_digest(rules.shown, record)
     if shown is None:
         return b""
@@ -28,5 +28,5 @@ def member_digest(rules: Rules, record: Document) -> bytes:
 
 
 def look_the_same(one: bytes, other: bytes) -> bool:
-    """Whether two records of these digests look the same to a reader of the result, wherever they stand in it."""
+    """Whether two records with these digests look the same to a reader of the result, at any place in it."""
     return len(one) == len(other) > _APPEARANCE and one[:_APPEARANCE] == other[:_APPEARANCE]

@@ -1,8 +1,8 @@
-"""Paths of a record that a pipeline's result can depend on, by what its stages read.
+"""Paths of a record that a pipeline's result can depend on: the paths that its stages read.
 
-Sound because it only ever collects: whatever an expression reads counts, in whichever stage and whether or not its value is
-used later, so it does not matter which fields were computed, renamed or replaced on the way. What is left out are the
-fields that no stage reads once a stage has closed the record: a `$group` and its kin, or a `$project` that includes.
+Sound, because paths are only ever added: every path that an expression reads counts, in any stage, whether or not its value is
+used later. Computed, renamed or replaced fields on the way therefore do not matter. A field is left out only if no stage
+reads it once a stage has closed the record: a `$group` and its kin, or a `$project` that includes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SWITCHES: Final = (bool, int, float)
 
 
 class _UnknownError(Exception):
-    """A stage may read anything."""
+    """A stage that may read anything."""
 
 
 def pipeline_paths(stages: Iterable[Document], root: Node) -> frozenset[str] | None:
-    """The dotted paths that matter to the result of a pipeline; None if all of the record may.
+    """Return the dotted paths that matter to the result of a pipeline; None if the whole record may.
 
-    stages: what follows the leading `$match`.
+    stages: the stages after the leading `$match`.
     root: its filter.
 
     O(size of the pipeline). Never raises.
@@ -43,7 +43,7 @@ def pipeline_paths(stages: Iterable[Document], root: Node) -> frozenset[str] | N
 
 
 def _walk(stages: Iterable[Document], read: set[str], *, ordered: bool = False) -> bool:
-    """Collect what the stages read. Returns whether nothing else of the record can show at the end."""
+    """Collect the paths that the stages read. Returns whether nothing else of the record can show at the end."""
     closed = False
     for stage in stages:
         ((name, operand),) = stage.items()
@@ -55,7 +55,7 @@ def _walk(stages: Iterable[Document], read: set[str], *, ordered: bool = False) 
             return True
         if name in ("$limit", "$skip"):
             if not ordered:
-                raise _UnknownError("some records in whatever order an index gives them")
+                raise _UnknownError("some records in an order that an index decides")
             continue
         ordered = ordered or name == "$sort"
         if name == "$project":
@@ -102,7 +102,7 @@ def _set(fields: Any, read: set[str], closed: bool) -> None:
 
 
 def _unset(fields: Any, read: set[str], closed: bool) -> None:
-    """Hides; what shows nevertheless is said by others."""
+    """Read nothing: a hidden field that shows nevertheless is read by another stage."""
 
 
 def _replace(operand: Any, read: set[str], closed: bool) -> None:
@@ -110,7 +110,7 @@ def _replace(operand: Any, read: set[str], closed: bool) -> None:
 
 
 def _lookup(operand: Any, read: set[str], closed: bool) -> None:
-    """What it reads of the other collection is that collection's business."""
+    """Add the paths that a `$lookup` reads of this record; its reads of the other collection are foreign reads."""
     if "localField" in operand:
         read.add(operand["localField"])
     for value in operand.get("let", {}).values():
@@ -122,11 +122,11 @@ def _graph_lookup(operand: Any, read: set[str], closed: bool) -> None:
 
 
 def _union_with(operand: Any, read: set[str], closed: bool) -> None:
-    """Only adds records of the other collection."""
+    """Read nothing: `$unionWith` only adds records of the other collection."""
 
 
 def _project(projection: Any, read: set[str], closed: bool) -> bool:
-    """Returns whether it includes, so that nothing but what it names is left."""
+    """Return whether the projection includes, so that only the named fields remain."""
     projection = dict(_flat(projection, ""))
     switches = {path: value for path, value in projection.items() if isinstance(value, _SWITCHES)}
     hides = [path for path, value in switches.items() if not value]
@@ -145,7 +145,7 @@ def _project(projection: Any, read: set[str], closed: bool) -> bool:
 
 
 def _flat(projection: Mapping[str, Any], parent: str) -> Iterator[tuple[str, Any]]:
-    """`{a: {b: 1}}` is `{"a.b": 1}`."""
+    """Iterate over switches by path: `{a: {b: 1}}` is `{"a.b": 1}`."""
     for name, value in projection.items():
         path = f"{parent}{name}"
         if isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
@@ -233,7 +233,7 @@ def _densify(operand: Any, read: set[str], closed: bool) -> None:
 
 
 def _count(operand: Any, read: set[str], closed: bool) -> None:
-    """Reads nothing."""
+    """Read nothing: `$count` depends on the number of records alone."""
 
 
 _Reader = Callable[[Any, set[str], bool], None]

@@ -1,4 +1,4 @@
-"""Shape of a pipeline, by which it is planned: its leading filter, and whether it is equivalent to a find or a count."""
+"""Shape of a pipeline, which decides its plan: its leading filter, and whether it is equivalent to a find or a count."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from quaestor.query.compiled import compile_query
 
 _DRESSING: Final = frozenset({"$project", "$set", "$addFields", "$unset", "$lookup", "$graphLookup"})
 _LEAVING: Final = frozenset({"$match", "$sort", "$unionWith"})
-"""Stages that change nothing of a record that goes through them."""
+"""Stages that leave the records that pass through them unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineShape:
     """Shape of one pipeline.
 
-    leading: the filter of the `$match` stages it begins with, and of later ones what they ask of fields that are still the
-        record's own: whatever reaches the result passes it. None if there is none.
-    rest: what follows the stages that it begins with.
+    leading: the filter of the leading `$match` stages, and later conditions on fields that are still the record's own.
+        Every record in the result passes it. None if there is none.
+    rest: the stages after the leading ones.
 
-    as_find: the query as a find with the same records in the same order, if each record of the result is one of the
-        collection's under its own `_id`; its operation and pipeline stay.
-    shaping: what is done to each of them after that.
-    counts: all it returns is how many records the filter lets through.
+    as_find: the query as a find with the same records in the same order; its operation and pipeline stay. None unless each
+        record of the result is one of the collection's under its own `_id`.
+    shaping: the stages that then change each of them.
+    counts: the result is only the number of records that pass the filter.
     """
 
     leading: Document | None
@@ -39,7 +39,7 @@ class PipelineShape:
 
     @staticmethod
     def of(query: Query) -> PipelineShape:
-        """The shape of this query's pipeline. Never raises: what mongod would refuse is no find. O(stages)."""
+        """Return the shape of this query's pipeline. Never raises: a pipeline that mongod would refuse is no find. O(stages)."""
         stages = _filtered_early(query.pipeline)
         rest = list(stages)
         filters: list[Document] = []
@@ -58,9 +58,9 @@ class PipelineShape:
 
 
 def filter_behind(stages: Sequence[Document], condition: Document, paths: Iterable[str] = ()) -> Document | None:
-    """The filter of a collection's records that equals a filter behind these stages.
+    """Return the filter on a collection's records that equals a filter behind these stages.
 
-    None if the stages do more than filter, sort and show fields, or do not show what the filter reads.
+    None if the stages do more than filter, sort and show fields, or do not show the fields that the filter reads.
 
     paths: they have to be shown as well.
     """
@@ -79,7 +79,7 @@ def filter_behind(stages: Sequence[Document], condition: Document, paths: Iterab
 
 
 def _filtered_early(stages: Sequence[Document]) -> list[Document]:
-    """Stages of the same result in which filters come before what sorts, or leaves alone what the filters read. Never raises."""
+    """Return stages with the same result and filters moved before sorts and unrelated stages. Never raises."""
     filters: list[Document] = []
     rest: list[Document] = []
     try:
@@ -97,14 +97,14 @@ def _filtered_early(stages: Sequence[Document]) -> list[Document]:
 
 
 def _passes(condition: Document, stages: Sequence[Document]) -> bool:
-    """Whether a filter lets through the same records before these stages."""
+    """Whether a filter selects the same records before these stages."""
     dressing = [stage for stage in stages if list(stage) != ["$sort"]]
     paths = _paths(condition)
     return not condition or (bool(paths) and all(aggregation.shows(dressing, path) for path in paths))
 
 
 def _counts(stage: Document) -> bool:
-    """Whether a stage tells of its records only how many there are."""
+    """Whether a stage shows only the number of its records."""
     if list(stage) == ["$count"]:
         return True
     group = stage.get("$group")
@@ -123,7 +123,7 @@ def _number(value: Any) -> bool:
 
 
 def _keeps_number(stage: Document) -> bool:
-    """Whether a stage leaves as many records as there were, and can fail on none of them."""
+    """Whether a stage keeps the number of records, and can fail on none of them."""
     ((name, operand),) = stage.items()
     if name == "$project":
         return isinstance(operand, Mapping) and all(isinstance(value, bool | int | float) for value in operand.values())
@@ -144,7 +144,7 @@ def _as_find(query: Query, stages: Sequence[Document]) -> tuple[Query | None, tu
 
 
 def _hoisted(stages: Sequence[Document]) -> Iterator[Document]:
-    """What later filters ask of fields that the stages before them leave as they are. Never raises."""
+    """Iterate over later conditions on fields that the stages before them leave as they are. Never raises."""
     dressing: list[Document] = []
     unwound: list[str] = []
     try:
@@ -176,7 +176,7 @@ def _parts(condition: Document) -> Iterator[Document]:
 
 
 def _paths(condition: Document) -> Iterable[str]:
-    """The paths that a filter reads; none if they are not known."""
+    """Return the paths that a filter reads; none if they are unknown."""
     try:
         return filter_paths(compile_query(condition).root) or ()
     except QueryError:
@@ -184,7 +184,7 @@ def _paths(condition: Document) -> Iterable[str]:
 
 
 def _unwound(operand: Any) -> list[str]:
-    """The fields that an `$unwind` writes."""
+    """Return the fields that an `$unwind` writes."""
     if isinstance(operand, str):
         return [operand.removeprefix("$").split(".", 1)[0]]
     paths = (operand["path"].removeprefix("$"), operand.get("includeArrayIndex") or "")

@@ -1,8 +1,8 @@
-"""Query plan: whether a query is matched exactly or widened, by which index, and why. The node and `explain` use the same.
+"""Query plan: whether a query is matched exactly or widened, by which index, and why. The node and `explain` share it.
 
-*Exact* means that a write is judged by what the query matches and shows; *widened* that more writes count than change the result:
-those that concern what a pipeline's leading `$match` lets through, other records that it brings in, or what something is made of
-that is not evaluated here; without a predicate every write to the namespace. A plan is a pure function of the query.
+*Exact*: a write is judged by the records that the query matches and shows. *Widened*: more writes count than change the result.
+Such writes concern records that pass a pipeline's leading `$match`, other records that it brings in, or inputs of a value that is
+not evaluated here. Without a predicate every write to the namespace counts. A plan is a pure function of the query.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ NOT_EVALUATED: Final = "shows what is not evaluated: any change of what it is ma
 
 
 class Window(StrEnum):
-    """Window of a result: how much of what matches it holds, and what tells whether a record falls into it."""
+    """Window of a result: the part of the matching records that it holds, and how a record's place in it is decided."""
 
     NONE = "none"
-    """All of it."""
+    """All matching records."""
     BOUNDARY = "boundary"
-    """The first `limit` in sort order: the key of the last one tells."""
+    """The first `limit` in sort order: the key of the last one decides."""
     UNORDERED = "unordered"
-    """Some `limit` of them: nothing tells where a newcomer stands, any counts."""
+    """Some `limit` of them: a newcomer's place is unknown, so any counts."""
     OFFSET = "offset"
     """A stretch after `skip`: records before it count too."""
 
 
 class Result(StrEnum):
-    """Kind of a result: what the reply is made of."""
+    """Kind of a result: the content of the reply."""
 
     RECORDS = "records"
     COUNT = "count"
@@ -81,28 +81,27 @@ class QueryPlan:
 
     match: "exact" or "widened".
     reason: why it is widened, a sentence, else None.
-    by_predicate: of its own collection's records it is judged by what it matches which of them the result holds, and where.
-    query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of
-        that.
+    by_predicate: of its own collection's records, the predicate decides which of them the result holds, and where.
+    query: as asked, without an order by score; of a pipeline that is a find, with that find's filter, sort and window.
     query_id: equal for equal queries, however written.
-    condition: the filter that says which records concern the query.
-    predicate: the same, compiled. None: all of the namespace.
-    access: how the node finds the query from a written record: alternatives, best first; empty: always tried.
+    condition: the filter that decides which records concern the query.
+    predicate: the condition, compiled. None: the whole namespace.
+    access: how the node finds the query from a written record: alternatives, best first; empty: every write tries it.
     window, result: see there.
-    fields: what of a record matters to the result.
-    visible: what of it matters if it matches before and after a write, and its sort key stays.
-    placing: what of it decides whether and where it is in the result.
-    order_open: the database may order the result by an index's fields without that being seen otherwise: they have to be known.
-    tied: those of them that are.
-    found_by: an index that begins with one of these may decide which records the result shows, or their order; None: none may.
-    ordering: the paths that decide where a record stands.
-    shaping: what a pipeline does to each record at last.
-    shown: what the result shows of each record, see projected.py; empty: all of it, or that is not evaluated.
-    computed: and paths alone do not tell whether an update has changed that.
-    at_most: so many records can match at most, by the `_id`s that the filter names; None: it names none.
-    keeps_place: a record outside of a limited result stays there while an update leaves alone what places it.
-    rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
-    foreign_reads: what a pipeline reads besides its own records, of other collections or of its own once more.
+    fields: a record's fields that matter to the result.
+    visible: its fields that matter if it matches before and after a write, and its sort key stays.
+    placing: its fields that decide whether and where it is in the result.
+    order_open: whether an index may decide the order; if so, its fields are tracked.
+    tied: those fields.
+    found_by: an index with one of these first fields may decide the shown records, or their order; None: no index may.
+    ordering: the paths that decide the place of a record.
+    shaping: the last stages of a pipeline, which change each record.
+    shown: the values that the result shows of each record, see projected.py; empty: the whole record, or not evaluated.
+    computed: paths alone do not show whether an update has changed the shown values.
+    at_most: upper bound of the matching records, by the `_id`s in the filter; None: it names none.
+    keeps_place: a record outside of a limited result stays there while an update leaves its placing fields alone.
+    rank: of a limited result without a sort whose filter gives the order: key of a record's place, smaller comes first.
+    foreign_reads: reads of a pipeline besides its own records, of other collections or of its own once more.
     """
 
     query: Query
@@ -131,7 +130,7 @@ class QueryPlan:
     foreign_reads: tuple[ForeignRead, ...] = ()
 
     def shows(self, path: str) -> bool:
-        """Whether the result certainly shows this path of its records as the collection has it."""
+        """Whether the result certainly shows this path of its records as stored."""
         if self.query.operation is Operation.AGGREGATE:
             return shows(self.shaping, path)
         projection = self.query.projection or {}
@@ -139,12 +138,12 @@ class QueryPlan:
 
     @property
     def index(self) -> str:
-        """The way in which the node finds the query from a written record, for people."""
+        """How the node finds the query from a written record, for people."""
         return "every write" if self.predicate is None else describe_choice(self.access)
 
     @property
     def foreign_namespaces(self) -> tuple[str, ...]:
-        """The namespaces of those, sorted."""
+        """The namespaces of the foreign reads, sorted."""
         return tuple(sorted({read.namespace for read in self.foreign_reads}))
 
     @property
@@ -156,7 +155,7 @@ class QueryPlan:
 
 @one_query()
 def plan_query(query: Query) -> QueryPlan:
-    """Plan a query. Never refuses what mongod accepts: what this engine cannot match is widened.
+    """Plan a query. Never refuses a query that mongod accepts: a query that this engine cannot match is widened.
 
     Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
     """
@@ -196,10 +195,10 @@ def plan_query(query: Query) -> QueryPlan:
     access = () if predicate is None else tuple(access_paths(predicate.root))
     at_most = None if root is None else most_by_id(access)
     if at_most == 1 and query.operation is Operation.FIND and not query.skip and not by_score:
-        query = replace(query, sort=())  # one record stands first in any order
+        query = replace(query, sort=())  # a single record comes first in any order
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering), at_most=at_most)
-    whole = root is None or hinted  # which records a partial index holds, any of their fields may decide
+    whole = root is None or hinted  # any field may decide which records a partial index holds
     fields = ALL if root is None or whole else _fields(query, shape, root)
     placing = ALL if root is None or whole else fields_that_place(query, root)
     result = _result(query, shape)
@@ -266,21 +265,21 @@ def plan_query(query: Query) -> QueryPlan:
 
 
 def _without_rank(query: Query) -> Query:
-    """The query without an order by score. Any change of a record can move it then, so where it stands need not be known."""
+    """Return the query without an order by score. Any change of a record can move it then, so places need not be known."""
     if query.text_index is None or not any(direction == _BY_SCORE for _, direction in query.sort):
         return query
     return replace(query, sort=())
 
 
 def _whole_collection(query: Query, shape: PipelineShape) -> tuple[Document | None, CompiledQuery | None]:
-    """The condition of a pipeline over all records: it depends on each, but only on what it reads of them, if that is known."""
+    """Return the condition of a pipeline over all records: it depends on each, but only on its read fields, if known."""
     everything: Document = {}
     predicate = compile_query(everything)
     return (None, None) if _fields(query, shape, predicate.root) == ALL else (everything, predicate)
 
 
 def _collated(query: Query) -> str | None:
-    """Reason why a collation matters, or None. It has no say where neither the filter nor the order compares a string."""
+    """Return the reason why a collation matters, or None. Without compared strings in filter and order it does not."""
     if query.collation is None or query.collation.get("locale") == "simple":
         return None
     plain = query.operation in (Operation.FIND, Operation.COUNT) and not query.sort
@@ -290,7 +289,7 @@ def _collated(query: Query) -> str | None:
 
 
 def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | None, str | None]:
-    """The filter that decides which records concern the query, and why that is more than what changes its result."""
+    """Return the filter that decides which records concern the query, and why that is more than change its result."""
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
     if shape is None or shape.as_find is not None:
@@ -310,8 +309,8 @@ def _window(query: Query, *, ranked: bool, at_most: int | None) -> Window:
 
 
 def _keeps_place(query: Query, window: Window, ordering: tuple[str, ...]) -> bool:
-    """Whether the order has one place for every record: `_id` completes it, or it is that in which records are found, which
-    the fields of filter and indexes decide."""
+    """Whether the order has one place for every record: `_id` completes it, or the fields of filter and indexes decide it as
+    the order of finding."""
     if query.sort:
         return any(path == "_id" for path, _ in query.sort)
     found = window in (Window.UNORDERED, Window.OFFSET) and not ordering
@@ -334,18 +333,18 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
 
 
 def _in_order_of_storage(query: Query, placing: Fields, *, ordered: bool) -> bool:
-    """Whether no index finds the records of a query without a sort, so that they come as they are stored."""
+    """Whether no index finds the records of a query without a sort, so that they come in stored order."""
     if query.sort or ordered or query.text_index is not None:
         return False
     return not may_find_by((key[0] for key in query.index_keys), placing)
 
 
 def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, ordered: bool, stays_put: bool) -> Fields:
-    """The fields that show of a record that stays: those that a find with a sort shows, or that a pipeline reads behind its
-    leading filter. Where the order is open, what the filter reads may decide it (`$near`, an index).
+    """Return the fields that show of a record that stays. A find with a sort shows its projection, a pipeline the fields it reads
+    after its leading filter. Where the order is open, the filter's fields may decide it (`$near`, an index).
 
     ordered: the order in which records are found cannot show.
-    stays_put: it is that of storage, which no update changes.
+    stays_put: the order is that of storage, which no update changes.
     """
     if shape is None:
         return fields_that_show(query) if (query.sort or stays_put) and not positional(query) else fields
@@ -358,7 +357,7 @@ def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, order
 
 
 def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:
-    """The paths that decide where a record stands in the result; empty if there is no order, or one by all of the record."""
+    """Return the paths that decide a record's place in the result; empty without an order, or for one by the whole record."""
     if query.sort:
         return tuple(path for path, _ in query.sort)
     near, search = near_of(root), search_of(root)

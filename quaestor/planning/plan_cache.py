@@ -1,6 +1,6 @@
-"""Cache of the plans that were made lately.
+"""Cache of recent plans.
 
-A handler asks the same queries again and again, and a plan is a pure function of its query.
+A handler sends the same queries again and again, and a plan is a pure function of its query.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from quaestor.query.encoding import OPTIONS
 
 _MOST: Final = 1_000
 _LARGEST: Final = 2_048
-"""Bytes of a query whose plan is kept; a plan takes a few times as much."""
+"""Largest query in bytes whose plan is kept; a plan takes a few times as much."""
 _known: dict[bytes, QueryPlan] = {}
 _MOST_SHAPES: Final = 256
 _shapes: dict[Hashable, PlanTemplate | None] = {}
-"""Templates by shape; None: every query of it is planned in full."""
+"""Templates by shape; None: every query of the shape is planned in full."""
 _MOST_LATEST: Final = 256
 _latest: dict[int, tuple[Query, QueryPlan]] = {}
-"""By the identity of the query: one that is registered is asked about five times in a row."""
+"""Plans by the identity of the query: a registered query is looked up about five times in a row."""
 
 
 def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
-    """The plan of this query, as by plan_query, whose errors it raises. Thread-safe.
+    """Return the plan of this query, like plan_query, whose errors it raises. Thread-safe.
 
-    O(size of the query), little if it was asked before.
+    O(size of the query), little for a repeated query.
 
     keep: whether a plan that is made now is remembered.
     """
@@ -66,7 +66,7 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
 
 
 def _by_shape(query: Query, *, keep: bool) -> QueryPlan:
-    """The plan of a query, from another one of its shape if there was one."""
+    """Return the plan of a query, from another plan of its shape if there is one."""
     shape = shape_of(query)
     if shape is None:
         return plan_query(query)

@@ -1,11 +1,11 @@
-"""Plans made by the shape of their query, from an earlier plan of the same shape with the values put in.
+"""Plans made by the shape of their query: an earlier plan of the same shape, filled with new values.
 
-A handler asks the same few queries with ever other values, and nearly all of a plan follows from what the values stand in: which
-fields matter, the window, the order. So only the predicate, the ways to find it and the id are made anew.
+A handler sends the same few queries with ever new values. Nearly all of a plan follows from the places of the values: the fields
+that matter, the window, the order. Only the predicate, the access paths and the id are made anew.
 
-A shape is that of a find, count or distinct whose filter compares fields with plain values (`{a: 1, b: {"$gt": 2}}`): numbers
-that are whole, strings, ObjectIds and dates. Everything else is planned in full, and so is what does not come out of its own
-template as it went in.
+A shape belongs to a find, count or distinct whose filter compares fields with plain values (`{a: 1, b: {"$gt": 2}}`): whole
+numbers, strings, ObjectIds and dates. All other queries are planned in full, as are queries whose template does not reproduce
+their own plan.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SAME: Final = tuple(
 )
 """Fields of a plan that follow from its shape."""
 _PLAIN: Final = frozenset({int, str, ObjectId, datetime.datetime})
-"""Types of which no value is treated otherwise than another."""
+"""Types that treat all their values alike."""
 
 
 def shape_of(query: Query) -> Hashable | None:
-    """The shape of a query that BSON can hold: equal where one plan can be made from another. None: it is planned in full."""
+    """Return the shape of a query that BSON can hold: equal if one plan can be made from another. None: plan it in full."""
     if (
         query.operation is Operation.AGGREGATE
         or query.widened is not None
@@ -73,11 +73,11 @@ def shape_of(query: Query) -> Hashable | None:
 class PlanTemplate:
     """A plan without its values.
 
-    rest: what is the same in every plan of the shape, by field.
-    places: path and operator of the members of its filter, in their normal order. That follows from these: no two are equal,
-        and values come last in a member's encoding.
+    rest: fields that are the same in every plan of the shape.
+    places: path and operator of the members of its filter, in their normal order. That order follows from them: no two are
+        equal, and values come last in a member's encoding.
     beginnings: of their encodings.
-    essence: what its id is made of, but for the filter.
+    essence: the parts of its id, without the filter.
     sort: the order that the plan keeps. A query for at most one record is planned without an order, but its id contains it.
     """
 
@@ -89,7 +89,7 @@ class PlanTemplate:
 
     @classmethod
     def of(cls, query: Query, plan: QueryPlan) -> PlanTemplate | None:
-        """Return the template of the plan of a query with a shape; None if the plan does not come out of it."""
+        """Return the template of the plan of a query with a shape; None if the template does not reproduce the plan."""
         if plan.match != "exact" or plan.predicate is None:
             return None
         root = plan.predicate.root
@@ -106,13 +106,13 @@ class PlanTemplate:
         )
         try:
             again = template.filled(query)
-        except KeyError:  # a member became another one
+        except KeyError:  # normalisation has changed a member
             return None
         same = (again.query, again.query_id, again.access) == (plan.query, plan.query_id, plan.access)
         return template if same else None
 
     def filled(self, query: Query) -> QueryPlan:
-        """The plan of another query of the shape, as plan_query() makes it."""
+        """Return the plan of another query of the shape, equal to plan_query()'s."""
         values = _values(query.filter)
         members = tuple(Predicate(path, operator, values[path, operator]) for path, operator in self.places)
         encodings = list(map(encode_operand, self.beginnings, members))

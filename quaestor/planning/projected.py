@@ -1,7 +1,8 @@
-"""Values that a result shows of each of its records: two images of a record that it shows alike are one for the result.
+"""Values that a result shows of each of its records: two images that look the same are one for the result.
 
-Of a find its projection (paths, computed fields, `$slice` and `$elemMatch`), of a pipeline that is a find the stages that dress
-each record. What is not evaluated (positional projections, `$meta`, what joins) shows no two images alike.
+For a find the shown values are its projection (paths, computed fields, `$slice` and `$elemMatch`). For a pipeline that is a find
+they are the results of the stages that change each record. Values that are not evaluated (positional projections, `$meta`, joins)
+never make two images look the same.
 https://www.mongodb.com/docs/manual/reference/operator/projection/
 """
 
@@ -26,7 +27,7 @@ from quaestor.query.paths import is_array
 from quaestor.query.projection import projection
 
 _Part = Callable[[Any], Any]
-"""What is shown of an array, or MISSING."""
+"""Returns the shown part of an array, or MISSING."""
 _Projected = Callable[[Document], Document]
 
 _ARRAY: Final = "array"
@@ -36,9 +37,9 @@ _DRESSING: Final = frozenset({"$project", "$set", "$addFields", "$unset"})
 
 
 def shown_by(query: Query, shaping: Sequence[Document] = ()) -> bytes | None:
-    """Parts of each of its records that a query shows, for `shows_same`; empty: all of it; None: that is not evaluated.
+    """Return the parts of each record that a query shows, for `shows_same`; empty: the whole record; None: not evaluated.
 
-    shaping: what a pipeline does to each record at last. Under a collation it may compare by that.
+    shaping: the last stages of a pipeline, which change each record. Under a collation they may compare by it.
     """
     said: dict[str, Any]
     if query.operation is Operation.AGGREGATE:
@@ -51,18 +52,18 @@ def shown_by(query: Query, shaping: Sequence[Document] = ()) -> bytes | None:
         return None
     try:
         encoded = bson.encode(said, codec_options=OPTIONS)
-    except (BSONError, OverflowError, ValueError, TypeError):  # BSON has no one form of it
+    except (BSONError, OverflowError, ValueError, TypeError):  # there is no single BSON form of it
         return None
     return None if _compiled(encoded) is None else encoded
 
 
 def decided_by_paths(query: Query, shaping: Sequence[Document] = ()) -> bool:
-    """Whether what is shown of a record are its fields at some paths: nothing is computed, and of no array a part is shown."""
+    """Whether the shown values of a record are its fields at some paths: nothing is computed, and no part of an array shown."""
     return _only_switches(query.projection or {} if query.operation is not Operation.AGGREGATE else list(shaping))
 
 
 def shown_digest(shown: bytes, record: Document) -> bytes | None:
-    """Digest of what a result shows of a record; None: that is not known.
+    """Return the digest of the values that a result shows of a record; None: unknown.
 
     shown: see shown_by.
     """
@@ -110,12 +111,12 @@ def _compiled(encoded: bytes) -> _Projected | None:
 
 
 def _dressed(stages: Sequence[Document]) -> _Projected:
-    """Raises UnsupportedQueryError, or what a malformed stage leads to."""
+    """Compile stages that change each record. Raises UnsupportedQueryError, or any error of a malformed stage."""
     steps = []
     for stage in stages:
         ((name, argument),) = stage.items()
         if name not in _DRESSING:
-            raise UnsupportedQueryError(f"{name}: what it brings in is in no image of the record")
+            raise UnsupportedQueryError(f"{name}: the joined records are in no image of the record")
         steps.append(rows.step(name, argument))
 
     def shown(record: Document) -> Document:
@@ -128,7 +129,7 @@ def _dressed(stages: Sequence[Document]) -> _Projected:
 
 
 def _projected(specification: Document) -> _Projected:
-    """Raises QueryError."""
+    """Compile a projection. Raises QueryError."""
     parts = {name: part for name, value in specification.items() if (part := _part(name, value)) is not None}
     rest = _beside_parts(specification, parts) if parts else specification
     step = projection(rest) if rest else None
@@ -147,9 +148,9 @@ def _projected(specification: Document) -> _Projected:
 
 
 def _beside_parts(specification: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any]:
-    """What a projection that shows parts of arrays shows besides. Raises UnsupportedQueryError if that is not evaluated.
+    """Return the rest of a projection that shows parts of arrays. Raises UnsupportedQueryError if that is not evaluated.
 
-    With a field that is switched on, or with `$elemMatch` alone, only what is named; with `$slice` alone everything else too.
+    With a field that is switched on, or with `$elemMatch` alone, only named fields show; with `$slice` alone all others too.
     """
     others = {name: value for name, value in specification.items() if name not in parts}
     if not all(isinstance(value, bool | int | float) for value in others.values()):
@@ -169,7 +170,7 @@ def _is(value: Any, operator: str) -> bool:
 
 
 def _part(name: str, value: Any) -> _Part | None:
-    """What a projection of one field shows of an array; None: it is none that is evaluated here."""
+    """Return the function for the shown part of an array; None: no part, or one that is not evaluated here."""
     if "." in name:
         return None
     if _is(value, "$elemMatch"):

@@ -21,7 +21,7 @@ def _plain_sort(query: Query) -> list[list[Any]]:
 
 
 def essence_of(query: Query, *, collated: bool = False) -> Document:
-    """The essence of a query: all that tells it from others, with its filter as it was written."""
+    """Return the essence of a query: everything that distinguishes it from others, with its filter as it was written."""
     essence = {
         "namespace": query.namespace,
         "operation": query.operation.value,
@@ -44,8 +44,8 @@ def essence_of(query: Query, *, collated: bool = False) -> Document:
 
 
 def query_id_of(query: Query, essence: Document) -> str:
-    """The id of a query. Raises MalformedQueryError if BSON cannot hold it."""
+    """Return the id of a query. Raises MalformedQueryError if BSON cannot hold it."""
     try:
         return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
     except (bson.errors.BSONError, OverflowError) as error:
-        raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
+        raise MalformedQueryError(f"the query on {query.namespace} holds a value outside BSON: {error}") from error

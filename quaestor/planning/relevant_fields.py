@@ -1,8 +1,8 @@
 """Relevant fields: the parts of a record that a query's result can show; a change elsewhere changes nothing.
 
-A find with a projection shows only what it projects; what the filter and the sort read counts as well, since it decides
-where the record stands. Images are compared as BSON bytes, so order of fields and numeric types count as they do for a
-reader of the result; without images, the paths that an update touched tell.
+A find with a projection shows only projected fields. Fields of the filter and the sort count as well, since they decide
+the place of the record. Images are compared as BSON bytes, so the order of fields and numeric types count as they do for a
+reader of the result. Without images, the paths that an update touched decide.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Tree = dict[str, "Tree"]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Fields that matter of a record.
+    """Fields of a record that matter.
 
     shown: paths whose values matter.
-    hidden: if not None, everything matters but these, and `shown` in any case.
+    hidden: if not None, everything matters except these, and `shown` in any case.
     """
 
     shown: tuple[str, ...]
@@ -48,15 +48,15 @@ class Fields:
         return self.hidden is None or _equal(_without(before, _tree(self.hidden)), _without(after, _tree(self.hidden)))
 
     def seen(self, record: Document) -> bytes:
-        """The part of a record that matters: equal for records in which nothing that matters differs. O(size of the record)."""
+        """Return the part of a record that matters: equal for records without a relevant difference. O(size of the record)."""
         only = _only(record, _tree(self.shown))
         rest = None if self.hidden is None else _without(record, _tree(self.hidden))
         return bson.encode({"": [only, rest]}, codec_options=OPTIONS)
 
     def untouched(self, changed: Iterable[str]) -> bool:
-        """Whether an update that touched these paths left alone all that matters. See `AfterImage.changed`.
+        """Whether an update that touched these paths left all relevant fields alone. See `AfterImage.changed`.
 
-        Where a dot could also be part of a field's name, the answer is no if one of the two readings matters.
+        A dot may also be part of a field's name; then the result is False if either of the two readings matters.
         O(number of paths).
         """
         if self.hidden == ():
@@ -66,7 +66,7 @@ class Fields:
         )
 
     def describe(self) -> str:
-        """The fields in words, for people."""
+        """Return the fields in words, for people."""
         if self.hidden is None:
             return ", ".join(self.shown) or "none"
         return "all" if not self.hidden else f"all but {', '.join(self.hidden)}"
@@ -76,19 +76,19 @@ ALL: Final = Fields((), ())
 
 
 def fields_that_place(query: Query, root: Node) -> Fields:
-    """The fields that decide whether a record belongs to the result and where: those of filter and sort."""
+    """Return the fields that decide whether a record belongs to the result and where: those of filter and sort."""
     read = filter_paths(root)
     return fields_of_paths(None if read is None else read.union(path for path, _ in query.sort))
 
 
 def fields_that_filter(root: Node, *, besides: Sequence[tuple[str, int]]) -> Fields:
-    """The fields that a filter reads, and this sort does not."""
+    """Return the fields that a filter reads, without those of this sort."""
     read = filter_paths(root)
     return fields_of_paths(None if read is None else read.difference(path for path, _ in besides))
 
 
 def fields_that_show(query: Query) -> Fields:
-    """The fields that a result shows, by its projection, or that what it computes is made of; all, where that is not known."""
+    """Return the fields that a result shows by its projection, or computes from; all, if that is unknown."""
     if not query.projection:
         return ALL
     said = list(_said(query.projection))
@@ -97,14 +97,14 @@ def fields_that_show(query: Query) -> Fields:
     if len(switches) + len(parts) < len(said):
         return ALL if parts or positional(query) else fields_of_paths(_computed(query.projection))
     if parts and query.operation is not Operation.FIND:
-        return ALL  # a stage computes by `$slice`, from whatever fields
+        return ALL  # a stage computes by `$slice`, from any fields
     switches = {path.removesuffix(_POSITION): value for path, value in switches.items()}
     if any("$" in path for path in (*switches, *parts)):
         return ALL
     if parts and not any(on for path, on in switches.items() if path != "_id"):
         alone = all("$elemMatch" in value for _, value in said if isinstance(value, Mapping))
         if not alone or switches.keys() - {"_id"}:
-            return ALL  # of `$slice` all else is shown as well
+            return ALL  # beside `$slice` all other fields are shown as well
     shows = [path for path, on in switches.items() if on] + parts
     if shows and (shows != ["_id"] or len(switches) == 1):
         return fields_of_paths(shows)
@@ -112,19 +112,19 @@ def fields_that_show(query: Query) -> Fields:
 
 
 def positional(query: Query) -> bool:
-    """Whether a projection shows the element of an array that the filter has found, so that what the filter reads shows too."""
+    """Whether a projection shows the array element that the filter has found, so that the filter's fields show too."""
     return any(path.endswith(_POSITION) for path in query.projection or ())
 
 
 def _computed(projection: Document) -> Iterable[str] | None:
-    """The paths that a projection with computed fields shows and reads; None: not known."""
+    """Return the paths that a projection with computed fields shows and reads; None: unknown."""
     if any(isinstance(value, Mapping) and "$meta" in value for _, value in _said(projection)):
         return None
     return pipeline_paths([{"$project": projection}], compile_query({}).root)
 
 
 def _said(projection: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """What a projection says of each path: `{a: {b: 1}}` is `{"a.b": 1}`."""
+    """Iterate over a projection's switches by path: `{a: {b: 1}}` is `{"a.b": 1}`."""
     for name, value in projection.items():
         if isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
             yield from _said(value, f"{above}{name}.")
@@ -133,7 +133,7 @@ def _said(projection: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 
 def fields_that_matter(query: Query, root: Node) -> Fields:
-    """The fields that show, and those that decide whether a record belongs to the result and where."""
+    """Return the fields that show, and the fields that decide whether a record belongs to the result and where."""
     shown = fields_that_show(query)
     if shown == ALL:
         return ALL
@@ -144,24 +144,24 @@ def fields_that_matter(query: Query, root: Node) -> Fields:
 
 
 def fields_of_values(query: Query, root: Node) -> Fields:
-    """The fields of a count or distinct: those that the filter reads, and the values that are collected."""
+    """Return the fields of a count or distinct: the fields that the filter reads, and the values that are collected."""
     read = filter_paths(root)
     return fields_of_paths(read | {query.distinct_key} if read is not None and query.distinct_key else read)
 
 
 def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
-    """The fields that matter to a pipeline.
+    """Return the fields that matter to a pipeline.
 
-    stages: what follows the leading `$match`.
+    stages: the stages after the leading `$match`.
     root: its filter.
     """
     return fields_of_paths(pipeline_paths(stages, root))
 
 
 def fields_of_paths(paths: Iterable[str] | None) -> Fields:
-    """The fields at these paths; None: all.
+    """Return the fields at these paths; None: all.
 
-    `_id` never changes. A path that begins with a number, for once, leaves nothing to go by.
+    `_id` never changes. A path that begins with a number makes all fields count.
     """
     known = None if paths is None else tuple(sorted(path for path in paths if path != "_id"))
     return ALL if known is None or any(path.split(".", 1)[0].isdigit() for path in known) else Fields(known)
@@ -173,7 +173,7 @@ def _has_number(path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _tree(paths: tuple[str, ...]) -> Tree:
-    """Not to be changed. From a number on, whether it is a position or a name is open: all of what holds it counts."""
+    """Return the paths as a tree, which must not be changed. A number may be a position or a name, so its parent counts whole."""
     tree: Tree = {}
     whole: list[Tree] = []
     for path in paths:
@@ -189,7 +189,7 @@ def _tree(paths: tuple[str, ...]) -> Tree:
 
 
 def _overlaps(tree: Tree, path: str) -> bool:
-    """Whether the path, its positions in arrays left out, lies above, at or below one in the tree."""
+    """Whether the path, without its positions in arrays, lies above, at or below a path in the tree."""
     if not tree:
         return False
     below = tree

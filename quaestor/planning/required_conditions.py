@@ -1,7 +1,7 @@
-"""Necessary conditions in words: what a written record must have, or must not, for the index to propose a filter for it.
+"""Necessary conditions in words: properties that a written record must or must not have for the index to propose a filter.
 
-For people who ask why a filter without a value to look for is found all the same (`quaestor explain`). With the query's own
-values, so it is for whoever wrote the query; `Access.describe` names structures and paths alone.
+For people who ask why a filter without a value to look for is found all the same (`quaestor explain`). The text contains the
+query's own values, so only the query's author may see it; `Access.describe` names structures and paths alone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from quaestor.query.bson_order import NUMBER, STRING
 from quaestor.query.bson_types import BSON_TYPES
 
 _MOST: Final = 4
-"""Alternatives that are named."""
+"""Alternatives that are named, at most."""
 _TYPE_NAMES: Final = {number: name for name, number in BSON_TYPES.items()}
 
 
 def required_condition(alternatives: Sequence[Access]) -> str | None:
-    """The condition that the likeliest of a filter's access paths stands for; None: it has none, so every write tries it."""
+    """Return the condition of a filter's likeliest access path; None: it has none, so every write tries it."""
     return _condition(eligible(alternatives)[0]) if alternatives else None
 
 
@@ -78,7 +78,7 @@ def _any(named: Sequence[str]) -> str:
 
 
 def _values(keys: Sequence[Hashable]) -> str:
-    """Numbers, strings and null are their own keys; the keys of others say little."""
+    """Return the values in words. Numbers, strings and null are their own keys; the keys of other values are not readable."""
     plain = [repr(key) for key in keys if isinstance(key, str | int | float)] + ["null"] * (None in keys)
     if len(plain) < len(keys):
         return "the value" if len(keys) == 1 else f"one of {len(keys):,} values"

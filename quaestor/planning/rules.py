@@ -14,13 +14,13 @@ _MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of one shape of queries. What is not said here is as in QueryPlan.
+    """Rules of one shape of queries. For all other fields see QueryPlan.
 
     filtered: a predicate decides which records concern the query.
-    by_predicate: and nothing but that does.
-    exact: and everything else that it is judged by, too.
+    by_predicate: only the predicate decides.
+    exact: all other conditions are exact as well.
     sort: empty if the query is not judged by its predicate.
-    order: the fields that it reads.
+    order: the fields that the sort reads.
     index_keys: see Query.
     """
 
@@ -51,7 +51,7 @@ class Rules:
 
 
 def rules_of(plan: QueryPlan) -> Rules:
-    """The rules of a plan."""
+    """Return the rules of a plan."""
     query = plan.query
     sort = parse_sort(query.sort) if plan.by_predicate else ()
     return Rules(
@@ -80,7 +80,7 @@ def rules_of(plan: QueryPlan) -> Rules:
 class SharedRules:
     """Interning of rules: one object for equal ones.
 
-    Starts anew when there are very many: sharing saves memory, nothing depends on it.
+    The memory is cleared when there are very many: sharing only saves memory.
     """
 
     __slots__ = ("_known",)
@@ -89,7 +89,7 @@ class SharedRules:
         self._known: dict[Rules, Rules] = {}
 
     def of(self, plan: QueryPlan) -> Rules:
-        """The rules of a plan, one object for equal ones."""
+        """Return the rules of a plan, one object for equal ones."""
         rules = rules_of(plan)
         if len(self._known) > _MOST:
             self._known.clear()

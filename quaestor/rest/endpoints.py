@@ -92,7 +92,7 @@ class Endpoints:
             found = self._who_asks(Request(unrecorded(request.scope), request.receive))
             principal = await found if inspect.isawaitable(found) else found
             if not agrees(request.scope, principal):
-                uncacheable("who asks is only known behind the cache")
+                uncacheable("the principal is only known behind the cache")
         if not addressable(name):
             raise not_found()
         return await operation(request, name, Records(self._connection, self._access, principal, self._malformed))
