@@ -17,33 +17,29 @@ from urllib.parse import quote
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.purge_probe import PATH as PROBE_PATH
 from quaestor.live.answers import Named
 from quaestor.live.sse import wants_stream
 from quaestor.middleware import bodies
-from quaestor.middleware.asked_whole import AskedWhole
 from quaestor.middleware.audit import Audit
-from quaestor.middleware.browser_client import BrowserClient, ClientFiles
+from quaestor.middleware.browser_client import BrowserClient
 from quaestor.middleware.bypass import pass_by
 from quaestor.middleware.construction import ReadableRefusal
-from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.context import ExchangeContext, ExchangeParts
 from quaestor.middleware.exchange import Exchange
 from quaestor.middleware.followed_reads import Reading
 from quaestor.middleware.headers import HeaderPolicy
 from quaestor.middleware.interface import App, Engine, Mountable, Receive, Scope, Send
 from quaestor.middleware.lifespan import Lifespan
 from quaestor.middleware.live_answers import LiveAnswers
-from quaestor.middleware.never_stored import NeverStored
 from quaestor.middleware.order import report_misplaced
+from quaestor.middleware.own_endpoints import OwnEndpoints
 from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.page_script import PageScript
-from quaestor.middleware.purge_probe import PurgeProbeEndpoint
 from quaestor.middleware.quarantines import Quarantines
 from quaestor.middleware.refresh import Refreshes, only_request
 from quaestor.middleware.request_admission import wanted
-from quaestor.middleware.routes import Plan, Routes
+from quaestor.middleware.routes import Plan, RouteDefaults, Routes
 from quaestor.middleware.sending import refuse
-from quaestor.middleware.sketch_endpoint import SketchEndpoint
 from quaestor.middleware.unsafe_requests import outdating
 from quaestor.middleware.verification import Verifications
 from quaestor.policy import REPRESENTATION, Live, Representation, as_live
@@ -91,8 +87,10 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         forwards: bool = False,
         live: bool | Live = False,
     ) -> None:
-        self._dashboard = None if dashboard is None else dashboard.mounted(quaestor)
-        self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
+        self._endpoints = OwnEndpoints(
+            quaestor, cdn, sketch_path=sketch_path, metrics_path=metrics_path, browser_client=browser_client,
+            dashboard=dashboard,
+        )  # fmt: skip
         self._app = app
         self._off = not quaestor.settings.enabled
         if browser_client is not None and browser_client.inject and not self._off:
@@ -104,7 +102,6 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         self._servable = quaestor.read_path.lookup.servable
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
-        self._refreshes = Refreshes(quaestor.telemetry, quaestor.read_path.process.supervisor)
         self._lifespan = Lifespan(
             quaestor,
             before_stop=self._stop,
@@ -113,28 +110,28 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         )
         ignored = tuple(name.encode() for name in quaestor.settings.store.ignored_fields)
         self._notable = UnlistedFields(ignored) if forwards else NOTABLE
-        self._sketch = SketchEndpoint(quaestor, sketch_path)
-        self._purge_probe = PurgeProbeEndpoint(quaestor, tuple(cdn))
-        self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
-        self._routes = Routes(
+        routes_of_app = Routes(
             app,
             rules=routes,
-            tracking=tracking,
-            sort_query=quaestor.settings.store.sort_query,
-            leaves_copies=self._outgoing.leaves_copies,
+            defaults=RouteDefaults(
+                tracking=tracking, sort_query=quaestor.settings.store.sort_query,
+                leaves_copies=self._outgoing.leaves_copies, forwards=forwards,
+            ),
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             barred=quaestor.read_path.probation.barred,
             traffic=quaestor.telemetry.routes.of,
-            forwards=forwards,
-        )
-        self._routes.live = as_live(live) or None
+        )  # fmt: skip
+        routes_of_app.live = as_live(live) or None
+        quarantines = Quarantines(quaestor.read_path, routes_of_app)
+        self._parts = ExchangeParts(
+            app=self._app, read_path=quaestor.read_path, outgoing=self._outgoing, routes=routes_of_app,
+            refreshes=Refreshes(quaestor.telemetry, quaestor.read_path.process.supervisor),
+            verifications=Verifications(self._app, quaestor.read_path, quarantines), quarantines=quarantines,
+            purge_again=quaestor.purge_again,
+        )  # fmt: skip
         self._live = LiveAnswers(quaestor, name=self._named, ask=self._ask, answer=self._closer_look)
-        self._quarantines = Quarantines(quaestor.read_path, self._routes)
-        self._verifications = Verifications(self._app, quaestor.read_path, self._quarantines)
-        self._plans = self._routes.plans
-        self._asked_whole = AskedWhole()
-        self._never_stored = NeverStored()
+        self._plans = routes_of_app.plans
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -194,23 +191,16 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     async def _closer_look(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         method: str = scope["method"]
-        if self._sketch.serves(path):
-            return await self._sketch(scope, path, send)
-        if self._client_files is not None and path in self._client_files:
-            return await self._client_files(path, scope, send)
-        if self._dashboard is not None and self._dashboard.serves(path):
-            return await self._dashboard(scope, receive, send)
-        if path == PROBE_PATH and self._purges:
-            return await self._purge_probe(method, send)
-        if path == self._metrics_path and method in ("GET", "HEAD"):
-            return await self._serve_metrics(send, head=method == "HEAD")
+        endpoint = self._endpoints.of(scope, path, receive, send)
+        if endpoint is not None:
+            return await endpoint()
         if method not in ("GET", "HEAD"):
             if method in bodies.BY_BODY:
                 return await self._by_body(scope, receive, send)
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"], self._notable)
-        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
-        if method == "HEAD" and not self._routes.heads(scope):  # the handler of the GET does not answer it
+        plan = self._parts.routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        if method == "HEAD" and not self._parts.routes.heads(scope):  # the handler of the GET does not answer it
             if facts.only_if_cached:
                 return await refuse(send)
             plan.traffic.passed_by("request")
@@ -262,18 +252,15 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         credentials: bool = False,
     ) -> Exchange:
         context = ExchangeContext(
-            app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
-            refreshes=self._refreshes, verifications=self._verifications, quarantines=self._quarantines,
-            scope=scope, receive=receive, send=send,
-            facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
-            asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
+            parts=self._parts, scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan,
+            shared_state=self._lifespan.shared_state, credentials=credentials,
         )  # fmt: skip
         return Exchange(context)
 
     def _named(self, scope: Scope) -> Named:
         """The name of what a follower asks for."""
         facts = inspect(scope["headers"], self._notable)
-        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        plan = self._parts.routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         key = None if target is None else self._read_path.variants.key(target.key, scope["headers"])
         return Named(key=key, reason=reason, live=plan.live)
@@ -281,7 +268,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     async def _ask(self, scope: Scope, reading: Reading) -> None:
         """Answer a follower's GET through the cache."""
         facts = inspect(scope["headers"], self._notable)
-        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        plan = self._parts.routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         receive = only_request()
         if target is not None and (self._explicit or self._read_path.serving(self._clock())):
@@ -301,7 +288,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request other than GET and HEAD: from cache if its route is keyed by the body, otherwise by the app."""
         facts = inspect(scope["headers"], self._notable)
-        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        plan = self._parts.routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target = None
         if plan.policy.keyed_body and not facts.partial and self._read_path.serving(self._clock()):
             target, _ = wanted(plan, facts, scope, body=b"", on_error=self._by_failed)
@@ -322,7 +309,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         """
         if not self._lifespan.ready:
             raise ConfigurationError("nothing can be audited before the app has started: run its lifespan first")
-        return Audit(self._engine, self._routes, self._verifications, inner=self._app, outer=app)
+        return Audit(self._engine, self._parts.routes, self._parts.verifications, inner=self._app, outer=app)
 
     @property
     def _explicit(self) -> bool:
@@ -340,30 +327,17 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
 
     def _look_inside(self) -> None:
         report_misplaced(self._app, self._engine.telemetry)
-        if self._dashboard is not None:
-            self._dashboard.begin()
+        self._endpoints.begin()
 
     async def _stop(self) -> None:
-        if self._dashboard is not None:
-            await self._dashboard.stop()
+        await self._endpoints.stop()
         await self._live.stop()
-        await self._verifications.stop()
-        await self._refreshes.stop()
-        await self._quarantines.stop()
+        await self._parts.verifications.stop()
+        await self._parts.refreshes.stop()
+        await self._parts.quarantines.stop()
 
     def _by_failed(self, why: str) -> None:
         self._engine.telemetry.failure("routes", "routes.scope_failed", why)
-
-    async def _serve_metrics(self, send: Send, *, head: bool) -> None:
-        self._engine.telemetry.requests.count_hits()
-        body = self._engine.telemetry.exposition()
-        headers = [
-            (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),
-            (b"content-length", b"%d" % len(body)),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if head else body})
 
 
 def _raw_path(scope: Scope) -> bytes:

@@ -48,7 +48,7 @@ async def pass_by(
 async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
     """Run the handler for a HEAD that finds an expired explicit entry. The fields of its answer freshen the entry, or drop it if
     they belong to another answer (RFC 9111, section 4.3.5)."""
-    read_path, send = context.read_path, context.send
+    read_path, send = context.parts.read_path, context.send
     stored, asked_ms = found.response, read_path.clock()
 
     async def learn(message: Any) -> None:
@@ -79,6 +79,6 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
 
     late = read_path.clock() >= stored.fresh_until_ms
     await pass_by(
-        context.app, read_path, context.outgoing, context.scope, context.receive, learn,
+        context.parts.app, read_path, context.parts.outgoing, context.scope, context.receive, learn,
         reason="request", how=b"fwd=stale" if late else b"fwd=request",
     )  # fmt: skip

@@ -20,4 +20,6 @@ def constants_of_run(context: ExchangeContext, asked: AskedFields, text: str) ->
         for name, value in (context.scope["headers"] if names or everything else ())
         if everything or name in names
     ]
-    return ConstantsOfRun(context.read_path.run_capture.seen_constants, context.plan.route, AskedText(text, *values))
+    return ConstantsOfRun(
+        context.parts.read_path.run_capture.seen_constants, context.plan.route, AskedText(text, *values)
+    )

@@ -22,21 +22,14 @@ from quaestor.read_path.service import ReadPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeContext:
-    """A request that may be answered from a cache, and everything needed to answer it.
+class ExchangeParts:
+    """Parts of one middleware that every exchange uses.
 
     app: the application behind the middleware.
     outgoing: makes the header fields of answers.
-    routes, refreshes, verifications, quarantines: of the middleware.
-    scope, receive, send: ASGI's.
-    facts: the facts in the request's header fields.
-    target: the cache key and the other names of the requested resource.
-    plan: the declarations of its route.
-    shared_state: the state that the app's lifespan puts into every request.
-    credentials: the request carries credentials; only answers that their origin allows to be shared in spite of them fit.
+    purge_again: purges entries that died while they were being sent.
     asked_whole: routes whose handlers see no conditions.
-    never_stored: requests whose handlers run untracked because their answers forbid storage.
-    purge_again: purges a dependent that died while its answer was being sent.
+    never_stored: requests whose handlers run untracked.
     """
 
     app: App
@@ -46,6 +39,25 @@ class ExchangeContext:
     refreshes: Refreshes
     verifications: Verifications
     quarantines: Quarantines
+    purge_again: Callable[[Dependent], None] = lambda _: None
+    asked_whole: AskedWhole = field(default_factory=AskedWhole)
+    never_stored: NeverStored = field(default_factory=NeverStored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeContext:
+    """A request that may be answered from a cache, and everything needed to answer it.
+
+    parts: of the middleware.
+    scope, receive, send: ASGI's.
+    facts: the facts in the request's header fields.
+    target: the cache key and the other names of the requested resource.
+    plan: the declarations of its route.
+    shared_state: the state that the app's lifespan puts into every request.
+    credentials: the request carries credentials; only answers that their origin allows to be shared in spite of them fit.
+    """
+
+    parts: ExchangeParts
     scope: Scope
     receive: Receive
     send: Send
@@ -54,9 +66,6 @@ class ExchangeContext:
     plan: Plan
     shared_state: Mapping[str, Any] = field(default_factory=dict)
     credentials: bool = False
-    asked_whole: AskedWhole = field(default_factory=AskedWhole)
-    never_stored: NeverStored = field(default_factory=NeverStored)
-    purge_again: Callable[[Dependent], None] = lambda _: None
 
     @property
     def reading(self) -> Reading | None:

@@ -34,7 +34,7 @@ class Delivery:
 
     def __init__(self, context: ExchangeContext, missed: Missed, span: Any) -> None:
         self._context = context
-        self._read_path = context.read_path
+        self._read_path = context.parts.read_path
         self._missed = missed
         self._span = span
 
@@ -56,7 +56,7 @@ class Delivery:
                         authorization_only=context.facts.authorization_only,
                         unlisted=context.facts.unlisted,
                         with_body=context.facts.has_body,
-                        leave=context.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
+                        leave=context.parts.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
                     ),
                     ObservedRun(
                         outcome=answer.outcome, asked=answer.asked, since=answer.since, asked_ms=answer.asked_ms
@@ -128,11 +128,11 @@ class Delivery:
             requests.uncacheable.labels(reason).inc()
         context.plan.traffic.refused(reasons)
         forwarded = self._missed.forwarded(confirmed=answer.confirmed)
-        headers = context.outgoing.withheld(
+        headers = context.parts.outgoing.withheld(
             answer.status, answer.headers, reasons, forwarded, detail, context.plan.policy
         )
         if had:
-            headers = context.outgoing.handler_has_it(headers)
+            headers = context.parts.outgoing.handler_has_it(headers)
             await context.send({"type": "http.response.start", "status": 304, "headers": headers})
             await context.send({"type": "http.response.body", "body": b""})
             return
@@ -155,7 +155,7 @@ class Delivery:
     def _watch(self, resident: Resident) -> None:
         """Have the doorkeeper learn whether an entry of this route is used, if this process can see its use."""
         plan, read_path = self._context.plan, self._read_path
-        if self._missed.why == "absent" and not self._context.outgoing.hides_use(resident, plan.policy):
+        if self._missed.why == "absent" and not self._context.parts.outgoing.hides_use(resident, plan.policy):
             resident.usefulness = read_path.admission.doorkeeper.admitted(
                 plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
             )

@@ -32,7 +32,7 @@ class Exchange:
 
     def __init__(self, context: ExchangeContext) -> None:
         self._context = context
-        self._tracing = context.read_path.process.telemetry.tracing
+        self._tracing = context.parts.read_path.process.telemetry.tracing
 
     async def run(self) -> None:
         """Answer the request. Called once."""
@@ -75,10 +75,10 @@ class Exchange:
 
     def _renew(self, renewal: Renewal) -> None:
         """Run the handler again in the background, once per key, independent of this request."""
-        read_path = self._context.read_path
+        read_path = self._context.parts.read_path
         coalescing, key = read_path.coalescing, renewal.key
         if coalescing.under_way(key) is None and not coalescing.uncoalesced(key, now_ms=read_path.clock()):
-            self._context.refreshes.start(self._context.scope, partial(self._again, early=renewal.early))
+            self._context.parts.refreshes.start(self._context.scope, partial(self._again, early=renewal.early))
 
     async def _again(self, scope: Scope, receive: Receive, send: Send, *, early: CachedResponse | None) -> None:
         facts = self._context.facts
@@ -94,7 +94,7 @@ async def refresh(context: ExchangeContext, span: Any, early: CachedResponse | N
     span: of this refresh, for tracing.
     early: the entry to renew, if its lifetime is not over yet.
     """
-    read_path = context.read_path
+    read_path = context.parts.read_path
     key = read_path.variants.key(context.target.key, context.scope["headers"])
     if key is None or read_path.coalescing.under_way(key) is not None:
         return None
@@ -120,9 +120,12 @@ async def _leads(
 ) -> tuple[bool, Resident | None]:
     """Return whether this process is to run the handler, and the entry that it may confirm. False: another process runs it or
     has renewed the entry."""
-    lookup = context.read_path.lookup
+    lookup = context.parts.read_path.lookup
     if early is not None:
         return await lookup.leads_renewal(flight, early), None
     found = await lookup.fetch(key, flight)
-    fresh = found is not None and context.read_path.usability.use(found.response, context.plan.policy, {}) is Use.FRESH
+    fresh = (
+        found is not None
+        and context.parts.read_path.usability.use(found.response, context.plan.policy, {}) is Use.FRESH
+    )
     return not fresh, found

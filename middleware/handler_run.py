@@ -60,7 +60,7 @@ class HandlerRun:
         self.state = State.RUNNING
         self.reasons: tuple[str, ...] = ()
         self._context = context
-        self._read_path = context.read_path
+        self._read_path = context.parts.read_path
         self._missed = missed
         self._body = body
         self._delivery = Delivery(context, missed, span)
@@ -75,7 +75,7 @@ class HandlerRun:
         self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
         self._withheld = whole or bool(validators)
         self._given = handler_scope(context, validators, self._asked, whole=whole)
-        self._notices = validators or conditional(context.facts) or missed.key not in context.never_stored
+        self._notices = validators or conditional(context.facts) or missed.key not in context.parts.never_stored
         self._shown = (
             recorded(self._given, self._asked, shared=context.shared_state) if self._notices else dict(self._given)
         )
@@ -97,7 +97,7 @@ class HandlerRun:
         block = self._read_path.run_capture.recording()
         try:
             with tracing.inside(self._span), block as self._recorder:
-                self._recorder.writes.on_attempt = self._context.quarantines.on_write(self._context.plan)
+                self._recorder.writes.on_attempt = self._context.parts.quarantines.on_write(self._context.plan)
                 await self._run_recorded()
         finally:
             if self._admitted is not None:
@@ -107,7 +107,7 @@ class HandlerRun:
     async def _run_recorded(self) -> None:
         self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
         try:
-            await self._context.app(self._shown, self._body.receive, self._take)
+            await self._context.parts.app(self._shown, self._body.receive, self._take)
         except BaseException as error:
             # Raised even if the client receives no error: a middleware around this one may log exceptions.
             if isinstance(error, Exception):
@@ -135,7 +135,7 @@ class HandlerRun:
         background."""
         tasks = await left.tasks()
         if tasks:
-            self._context.refreshes.beside(self._publish_after(tasks))
+            self._context.parts.refreshes.beside(self._publish_after(tasks))
         else:
             await self._publish_unless_written()
 
@@ -291,11 +291,11 @@ class HandlerRun:
             headers.remove(UNKEYED)
             self._asked.note_everything()
         if not self._notices:
-            self._context.never_stored.forget(self._missed.key)
+            self._context.parts.never_stored.forget(self._missed.key)
             return await self._withhold(UNNOTICED, more=False)
         if self._body.seen:
             return await self._withhold("request-body", more=False)
-        if self._context.routes.rerouted(self._context.plan, self._shown):
+        if self._context.parts.routes.rerouted(self._context.plan, self._shown):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
         if self._reading() and self._delivery.first_request():
@@ -313,7 +313,7 @@ class HandlerRun:
             return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
-        context, verifications = self._context, self._context.verifications
+        context, verifications = self._context, self._context.parts.verifications
         # Made before the scope is handed back, so that a repetition sees the scope as it is now. Most answers without reads
         # are not stored.
         repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
@@ -389,11 +389,11 @@ class HandlerRun:
         """Remember what prevents storage: a route whose handler sees conditions or keeps a memo, or a request whose answers
         forbid storage."""
         if CONDITION in self.reasons:
-            self._context.asked_whole.learn(self._context.plan.route)
+            self._context.parts.asked_whole.learn(self._context.plan.route)
         if MISSING_READ in self.reasons:
-            self._context.verifications.doubt(self._context.plan)
+            self._context.parts.verifications.doubt(self._context.plan)
         if not WORD_OF_ORIGIN.isdisjoint(self.reasons):
-            self._context.never_stored.learn(self._missed.key)
+            self._context.parts.never_stored.learn(self._missed.key)
 
     def _client_has_it(self) -> bool:
         """Whether the handler would have answered 304, had it seen the conditions that it looked up."""

@@ -32,8 +32,8 @@ def conditions(
     facts, policy = context.facts, context.plan.policy
     if not whole or validators or not conditional(facts):
         return None
-    stored_anyway = context.read_path.process.settings.lifetimes.explicit or waived(policy, Uncacheable.NO_READS)
-    return None if stored_anyway or context.plan.route in context.asked_whole else Conditions(reading)
+    stored_anyway = context.parts.read_path.process.settings.lifetimes.explicit or waived(policy, Uncacheable.NO_READS)
+    return None if stored_anyway or context.plan.route in context.parts.asked_whole else Conditions(reading)
 
 
 def handler_scope(

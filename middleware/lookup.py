@@ -40,7 +40,7 @@ class Lookup:
         self.layer = "memory"
         self.waited = 0
         self._context = context
-        self._read_path = context.read_path
+        self._read_path = context.parts.read_path
         self._key = context.target.key
         self._flight: Flight | None = None
         self._awaited: Flight | None = None
@@ -282,9 +282,9 @@ class Lookup:
             context.reading.withheld((reason,))
         context.plan.traffic.passed_by(reason)
         await pass_by(
-            context.app,
-            context.read_path,
-            context.outgoing,
+            context.parts.app,
+            context.parts.read_path,
+            context.parts.outgoing,
             context.scope,
             context.receive,
             context.send,

@@ -20,7 +20,7 @@ from quaestor.store.memory import Resident
 def part_wanted(context: ExchangeContext) -> bool:
     """Whether a partial entry may answer a request, and its handler's answer may be stored as one."""
     return (
-        context.read_path.process.settings.store.partial_answers
+        context.parts.read_path.process.settings.store.partial_answers
         and context.facts.partial
         and context.scope["method"] == "GET"
         and not context.credentials
@@ -30,7 +30,7 @@ def part_wanted(context: ExchangeContext) -> bool:
 
 def holds_part(context: ExchangeContext, found: Resident) -> bool:
     """Whether a partial entry may be used now, and contains the requested part."""
-    use = context.read_path.usability.use(found.response, context.plan.policy, context.facts.directives)
+    use = context.parts.read_path.usability.use(found.response, context.plan.policy, context.facts.directives)
     return use is Use.FRESH and partial_answers.selected(found.response, context.facts) is not None
 
 
@@ -62,7 +62,7 @@ def storable_part(
     key: of the partial entry.
     """
     part = partial_answers.received(status, fields, context.facts)
-    held = context.read_path.lookup.valid(key, context.read_path.clock())
+    held = context.parts.read_path.lookup.valid(key, context.parts.read_path.clock())
     if part is not None and held is not None and partial_answers.negligible(held.response, part, fields):
         return None
     return part
@@ -87,7 +87,7 @@ class BegunEntry(StaleEntry):
             and partial_answers.strong_validator(fields) == validator
         ):
             return Settled.COMPLETED
-        self.context.read_path.lookup.drop(self.response.key)
+        self.context.parts.read_path.lookup.drop(self.response.key)
         return Settled.MISLED if status in (206, 304, 412, 416) else None
 
     def completed(self, fields: Sequence[tuple[bytes, bytes]]) -> tuple[RawHeaders, bytes]:
@@ -116,7 +116,7 @@ def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
 
     key: of the whole.
     """
-    read_path = context.read_path
+    read_path = context.parts.read_path
     if (
         not read_path.process.settings.store.partial_answers
         or context.credentials

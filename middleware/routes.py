@@ -99,17 +99,30 @@ class _Rule:
     declaration: Declaration
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteDefaults:
+    """Defaults of routes that do not say otherwise.
+
+    tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
+    sort_query: whether the order of query parameters is ignored.
+    leaves_copies: whether caches outside may keep answers of routes that declare no lifetime.
+    forwards: the whole app forwards requests to an origin.
+    """
+
+    tracking: Sequence[str] | None = None
+    sort_query: bool = False
+    leaves_copies: bool = True
+    forwards: bool = False
+
+
 class Routes:
     """The plans of one app's requests. Use from one event loop.
 
     rules: declarations by path.
-    tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
-    sort_query: whether the order of query parameters is ignored, unless a route declares otherwise.
-    leaves_copies: whether caches outside may keep answers of routes that declare no lifetime.
+    defaults: of routes that do not say otherwise.
     on_error: receives the error of a framework's routes; the path then bypasses the cache.
     barred: returns the reason why a route's identity is quarantined; empty: it is not.
     traffic: returns the counts of a route, by its name.
-    forwards: the whole app forwards requests to an origin.
     live: how answers are followed on routes without a declaration of it; None: they are not. Set before the first request.
     """
 
@@ -118,24 +131,22 @@ class Routes:
         app: Any,
         *,
         rules: Mapping[str, Declaration] | None = None,
-        tracking: Sequence[str] | None = None,
-        sort_query: bool = False,
-        leaves_copies: bool = True,
+        defaults: RouteDefaults | None = None,
         on_error: Callable[[Exception], None] = lambda error: None,
         barred: Callable[[Any], str] = lambda route: "",
         traffic: Callable[[str], RouteCounts] = lambda name: RouteCounts(),
-        forwards: bool = False,
     ) -> None:
+        defaults = defaults or RouteDefaults()
         self.live: Live | None = None
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
-        self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
-        self._sort_query = sort_query
-        self._leaves_copies = leaves_copies
+        self._tracking = Tracking(TRACKING if defaults.tracking is None else frozenset(defaults.tracking))
+        self._sort_query = defaults.sort_query
+        self._leaves_copies = defaults.leaves_copies
         self._on_error = on_error
         self._barred = barred
         self._traffic = traffic
-        self._forwards = forwards
+        self._forwards = defaults.forwards
         self._known: dict[tuple[str, str, str, str], _Route] = {}
         self._declared: dict[tuple[str, int, int, int], _Declared] = {}
         self._heads: dict[tuple[str, str, str, str], bool] = {}

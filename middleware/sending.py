@@ -31,7 +31,7 @@ async def send_entry(
     stale: its lifetime is over, so no purged CDN may keep it.
     received, layer: see HeaderPolicy.stored.
     """
-    read_path, outgoing, facts, target = context.read_path, context.outgoing, context.facts, context.target
+    read_path, outgoing, facts, target = context.parts.read_path, context.parts.outgoing, context.facts, context.target
     policy, response = context.plan.policy, resident.response
     by_itself = is_explicit(response)  # then its origin's fields go out unchanged
     # Caches outside may keep no answer to a body, and no stale answer that purges must find.

@@ -29,5 +29,5 @@ async def send_watched(context: ExchangeContext, response: CachedResponse, body:
     for start in range(0, len(body), _PIECE):
         await context.send({"type": "http.response.body", "body": body[start : start + _PIECE], "more_body": True})
     await context.send({"type": "http.response.body", "body": b"", "more_body": False})
-    if not context.read_path.usability.live(response.registrations):
-        context.purge_again(dependent(response, (context.target.url,)))
+    if not context.parts.read_path.usability.live(response.registrations):
+        context.parts.purge_again(dependent(response, (context.target.url,)))

@@ -67,7 +67,7 @@ class StaleEntry:
     def may_serve_on_error(self) -> bool:
         """Whether it may be sent now instead of an error."""
         context = self.context
-        return self.instead_of_errors and context.read_path.usability.may_serve_on_error(
+        return self.instead_of_errors and context.parts.read_path.usability.may_serve_on_error(
             self.response, context.plan.policy, context.facts.directives
         )
 
@@ -76,5 +76,5 @@ class StaleEntry:
 
         confirmed: the handler answered with a 304.
         """
-        late = self.context.read_path.clock() >= self.response.fresh_until_ms
+        late = self.context.parts.read_path.clock() >= self.response.fresh_until_ms
         return b"fwd=%s%s" % (b"stale" if late else b"request", b"; fwd-status=304" if confirmed else b"")

@@ -142,7 +142,7 @@ async def test_names_that_somebody_made_up_get_the_union_and_are_not_kept() -> N
     await outdate(site, "/beside")
     for n in range(200):
         assert names((await site.get(f"{PATH}/{n:08x}")).content, "/beside")
-    assert site.app._sketch._sources._partitions == {}
+    assert site.app._endpoints.sketch._sources._partitions == {}
 
 
 @pytest.mark.parametrize("below", ["/", "/abc", "/ABCDEF01", "/0a1b2c3d/", "/0a1b2c3d4", "x", "/../x"])

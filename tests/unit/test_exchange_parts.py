@@ -12,7 +12,7 @@ import pytest
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.asked_scope import recorded
 from quaestor.middleware.bodies import UnkeyedBody
-from quaestor.middleware.context import ExchangeContext
+from quaestor.middleware.context import ExchangeContext, ExchangeParts
 from quaestor.middleware.handler_run import HandlerRun
 from quaestor.middleware.handler_scope import handler_scope
 from quaestor.middleware.headers import HeaderPolicy
@@ -46,12 +46,14 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
     assert plan.target is not None
     quarantines = Quarantines(engine.read_path, routes)
     verifications = Verifications(nothing, engine.read_path, quarantines)
-    return ExchangeContext(
+    parts = ExchangeParts(
         app=nothing, read_path=engine.read_path, outgoing=HeaderPolicy(engine.settings, ()), routes=routes,
         refreshes=Refreshes(engine.telemetry, engine.read_path.process.supervisor),
-        verifications=verifications, quarantines=quarantines, scope=scope,
-        receive=nothing, send=nothing, facts=facts, target=plan.target, plan=plan,
+        verifications=verifications, quarantines=quarantines,
     )  # fmt: skip
+    return ExchangeContext(
+        parts=parts, scope=scope, receive=nothing, send=nothing, facts=facts, target=plan.target, plan=plan
+    )
 
 
 # What a handler is shown

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from quaestor.caching import cached, per_user, private, public
 from quaestor.errors import ConfigurationError
 from quaestor.middleware import routes as routes_module
-from quaestor.middleware.routes import Plan, Routes
+from quaestor.middleware.routes import Plan, RouteDefaults, Routes
 from tests.unit.test_routes import fastapi_app, one_second, page, scope_of, starlette
 
 
@@ -91,9 +91,9 @@ def test_a_plan_says_whether_memory_may_be_asked_at_once() -> None:
 
 
 def test_who_asked_with_ignored_parameters_is_only_sent_what_all_are_sent() -> None:
-    assert plan_of(Routes(object(), leaves_copies=False), "/a", query=b"gclid=1").simple
-    assert not plan_of(Routes(object(), leaves_copies=True), "/a", query=b"gclid=1").simple
-    kept = Routes(object(), leaves_copies=False, rules={"/a": cached(browser_ttl=5)})
+    assert plan_of(Routes(object(), defaults=RouteDefaults(leaves_copies=False)), "/a", query=b"gclid=1").simple
+    assert not plan_of(Routes(object(), defaults=RouteDefaults(leaves_copies=True)), "/a", query=b"gclid=1").simple
+    kept = Routes(object(), rules={"/a": cached(browser_ttl=5)}, defaults=RouteDefaults(leaves_copies=False))
     assert not plan_of(kept, "/a", query=b"gclid=1").simple
 
 
