@@ -7,7 +7,7 @@ from typing import Final
 
 FEW_NEED: Final = (
     *("structlog", "rich", "pygments"),
-    *("re2", "regex", "zstandard", "pybloom_live", "mpmath", "s2geometry", "snowballstemmer", "stop_words"),
+    *("re2", "regex", "zstandard", "pybloom_live", "moka_py", "mpmath", "s2geometry", "snowballstemmer", "stop_words"),
     *("jsonpatch", "websockets", "redis", "httpx", "typer", "opentelemetry", "pyspark", "numpy", "pyarrow"),
     *("quaestor.query.expressions.operators", "quaestor.query.json_schema.compiler"),
     *(
@@ -31,7 +31,7 @@ FEW_NEED: Final = (
 """Not in a started application that answers one route from the cache."""
 
 A_QUAESTOR_NEEDS: Final = (
-    *("pymongo", "prometheus_client", "moka_py", "cryptography"),
+    *("pymongo", "prometheus_client", "cryptography"),
     *("quaestor.runtime.parts", "quaestor.runtime.lifecycle", "quaestor.invalidation.grid", "quaestor.realtime.stage"),
 )
 """Not in a process that has imported the two names, and made no Quaestor."""

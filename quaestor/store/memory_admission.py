@@ -4,12 +4,14 @@ A new entry spends its first time in a small window, in order of arrival. When i
 enters the main part only if it is asked for more often than all those together that would have to make room. So a scan of
 pages that nobody asks for twice passes through the window and leaves the main part as it is.
 
-The main part is Moka's: its frequency sketch remembers also what is not kept, ages by itself, and weighs by bytes.
+The main part is Moka's: its frequency sketch remembers also what is not kept, ages by itself, and weighs by bytes. Moka costs 5 MB.
+It is loaded when the first entry leaves the window. Nothing is lost by that: Moka counts nothing before its main part is half full.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quaestor.first_use import FirstUse
@@ -39,11 +41,16 @@ class MemoryAdmission:
         self._window: OrderedDict[str, int] = OrderedDict()
         self._window_bytes = 0
         self._refused: list[str] = []
-        self._main: moka_py.Moka[str, int] = moka_py.Moka(
+        self._main: moka_py.Moka[str, int] | None = None
+        self.touch: Callable[[str], object] = _uncounted
+        """touch(key): note that it was asked for, whether it is kept or not."""
+
+    def _begin(self) -> moka_py.Moka[str, int]:
+        main: moka_py.Moka[str, int] = moka_py.Moka(
             self._main_budget_bytes, eviction_listener=self._left, weigher=lambda _, size_bytes: size_bytes
         )
-        self.touch = self._main.get
-        """touch(key): note that it was asked for, whether it is kept or not."""
+        self._main, self.touch = main, main.get
+        return main
 
     def _left(self, key: str, size_bytes: int, cause: str) -> None:
         if cause == "size":
@@ -64,15 +71,20 @@ class MemoryAdmission:
         return left
 
     def _offer(self, key: str, size_bytes: int) -> list[str]:
-        self._main.set(key, size_bytes)
-        self._main.run_pending_tasks()
+        main = self._main or self._begin()
+        main.set(key, size_bytes)
+        main.run_pending_tasks()
         left, self._refused = self._refused, []
         return left
 
     def remove(self, key: str) -> None:
         """Note that an entry has left; that it was popular is remembered."""
         size_bytes = self._window.pop(key, None)
-        if size_bytes is None:
-            self._main.remove(key)
-        else:
+        if size_bytes is not None:
             self._window_bytes -= size_bytes
+        elif self._main is not None:
+            self._main.remove(key)
+
+
+def _uncounted(key: str) -> None:
+    """Note nothing: there is no main part yet."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from quaestor.model import CachedResponse
 from quaestor.store.memory import MemoryStore, size_bytes
+from quaestor.store.memory_admission import WINDOW_SHARE
 
 HOT = [f"hot {n}" for n in range(50)]
 
@@ -70,6 +71,15 @@ def test_what_has_become_popular_takes_the_place_of_what_was() -> None:
             ask(store, chance.choice(new))
         shares.append(share_of_hits(store, new))
     assert statistics.median(shares) > 0.9
+
+
+def test_entries_that_fit_into_the_window_all_stay() -> None:
+    """A process with few entries keeps each of them; the main part begins when the first entry has to leave the window."""
+    store = MemoryStore(budget_bytes=WINDOW_SHARE * 100 * size_bytes(entry("page 00")))
+    for _ in range(3):
+        for n in range(100):
+            ask(store, f"page {n:02}")
+    assert share_of_hits(store, [f"page {n:02}" for n in range(100)]) == 1
 
 
 def test_a_page_just_stored_is_there_for_those_who_waited_for_it() -> None:
