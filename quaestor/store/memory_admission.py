@@ -4,8 +4,9 @@ A new entry spends its first time in a small window, in order of arrival. When i
 enters the main part only if it is asked for more often than all those together that would have to make room. So a scan of
 pages that nobody asks for twice passes through the window and leaves the main part as it is.
 
-The main part is Moka's. Its frequency sketch also remembers keys that are not kept, ages by itself, and weighs by bytes. Moka costs
-5 MB, and is loaded when the first entry leaves the window. Nothing is lost: Moka counts nothing before its main part is half full.
+The main part is Moka's. Its frequency sketch also remembers keys that are not kept, ages by itself, and weighs by bytes. Moka
+costs 5 MB, and is loaded when the first entry leaves the window. Nothing is lost by that, because Moka counts nothing before its
+main part is half full.
 """
 
 from __future__ import annotations
