@@ -1,10 +1,11 @@
-"""Quaestor as an application uses it: the public face of its parts (`parts`) and of what runs beside the requests (`services`).
+"""Quaestor as an application uses it: one public object for its parts (`parts`) and its background services (`services`).
 
-Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Several processes need
-nothing more: each follows the database by itself. The answer to a request that wrote waits, for `read_your_writes_ms` at most,
-until this process serves nothing older. Another process may serve the older answer for some milliseconds.
-With redis_url: everything shared lives in Redis. The processes elect one among them to run the matching node for all, while there
-is no grid (`quaestor grid`, `quaestor cluster`).
+Embedded (no redis_url): event layer, store, index and sketch are in memory, with one matching node in this process. Several
+processes need nothing more: each follows the database by itself. The answer to a request that wrote waits, for
+`read_your_writes_ms` at most, until this process serves nothing older. Another process may serve the older answer for some
+milliseconds.
+With redis_url: everything shared lives in Redis. The processes elect one among them to run the matching node for all, while no
+grid (`quaestor grid`, `quaestor cluster`) runs.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Quaestor:
-    """A cache of one application. Attach `capture` to the MongoDB clients and give the object to QuaestorMiddleware.
+    """Cache of one application. Attach `capture` to the MongoDB clients, and give the object to QuaestorMiddleware.
 
-    settings: see Settings; overrides are its fields, e.g. Quaestor(redis_url="redis://...", client_ttl="estimated").
-        Making one connects to nothing. Raises ConfigurationError for settings that contradict each other.
-    clock: wall-clock milliseconds.
-    estimator: of lifetimes; by default the one of `quaestor.ttl` with the bounds of the settings.
-    parts: all that it is made of; a capability of your own is a function that takes them.
+    settings: see Settings. Overrides are its fields, e.g. Quaestor(redis_url="redis://...", client_ttl="estimated"). Making a
+        Quaestor connects to nothing. Raises ConfigurationError for settings that contradict each other.
+    clock: clock of wall-clock milliseconds.
+    estimator: estimator of lifetimes; by default the one of `quaestor.ttl` with the bounds of the settings.
+    parts: all parts of this object; a capability of your own is a function that takes them.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Quaestor:
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Quaestor:
-        """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
+        """Quaestor with the settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
         return cls(Settings.from_env(**overrides))
 
     @property
@@ -84,30 +85,30 @@ class Quaestor:
 
     @property
     def redis(self) -> SharedClient | None:
-        """The connections to the shared Redis; None if everything is in this process. Closed by stop()."""
+        """Connections to the shared Redis; None if everything is in this process. Closed by stop()."""
         return self.parts.storage.redis
 
     def add_cdn(self, adapter: CdnAdapter) -> None:
-        """Purge this CDN too, and tag responses for it."""
+        """Purge this CDN as well, and tag responses for it."""
         self.parts.effects.cdn.append(adapter)
 
     def purge_again(self, dependent: Dependent) -> None:
-        """Purge all CDNs of copies that were still on their way when they were purged."""
+        """Purge all CDNs again, of copies that were still on their way at the first purge."""
         self.parts.effects.purge_again(dependent)
 
     def on_read(self, observer: ReadObserver) -> None:
-        """Call observer on the event loop with each request that is answered from cache or by its handler; not with those that
-        bypass the cache. It must be quick: the answer waits for it. One that raises is counted and logged."""
+        """Call observer on the event loop with each request that the cache or its handler answers, not with requests that bypass
+        the cache. The observer must be quick, because the answer waits for it. An observer that raises is counted and logged."""
         self.telemetry.hooks.reads.append(observer)
 
     def on_invalidated(self, observer: InvalidationObserver) -> None:
-        """Call observer on the event loop after each invalidation whose effects are done: for dashboards and tests. One that
-        raises is counted and logged."""
+        """Call observer on the event loop after each invalidation whose effects are done: for dashboards and tests. An observer
+        that raises is counted and logged."""
         self.telemetry.hooks.invalidations.append(observer)
 
     def on_failure(self, observer: FailureObserver) -> None:
-        """Call observer with each failure of a part that Quaestor depends on, in whatever thread met it: it must be thread-safe.
-        One that raises is counted and logged."""
+        """Call observer with each failure of a part that Quaestor depends on. The observer must be thread-safe, because it runs
+        in the thread that met the failure. An observer that raises is counted and logged."""
         self.telemetry.hooks.failures.append(observer)
 
     async def subscribe(
@@ -116,17 +117,18 @@ class Quaestor:
         """Follow the result of a query: an asynchronous iterator of the whole result, then of the events that change it.
 
             async with await quaestor.subscribe(query) as live:
-                async for told in live: ...
+                async for event in live: ...
 
-        Returns when the result is known. Events come in order and none twice, whatever dies in between, and lead to the
-        result as it is; whether there is one for each write that changes it, the first says (`Whole.delivery`). A subscriber
-        that is slower than `subscription_queue` events is told the whole result instead. See LiveResult.
+        Returns when the result is known. Events come in order and none twice, even if processes die in between, and lead to
+        the current result. The first event says whether each write that changes the result has an event of its own
+        (`Whole.delivery`). A subscriber that is more than `subscription_queue` events behind receives the whole result instead.
+        See LiveResult.
 
-        delivery: the least that is wanted; "exact" is refused where a collection of the query does not record post-images.
-        steps: send a `Step` after the events of each change, and after each full result.
+        delivery: the least delivery wanted; "exact" is refused if a collection of the query does not record post-images.
+        steps: whether a `Step` follows the events of each change, and each full result.
 
-        Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it, does not
-        answer, or cannot deliver as wanted, ConfigurationError if there is no grid, or no such delivery.
+        Raises QueryError if the query is malformed or cannot be maintained. Raises SubscriptionError if the grid refuses the
+        query, does not answer, or cannot deliver as wanted. Raises ConfigurationError without a grid, or for an unknown delivery.
         """
         if not self.settings.enabled:
             raise ConfigurationError(
@@ -144,14 +146,14 @@ class Quaestor:
         """Invalidate answers manually, in every process, in CDNs and in browsers. Takes effect as a write to the database does:
         within milliseconds, not necessarily before this returns. Calling it again does no harm.
 
-        tags: of `@cached(tags=[...])`.
-        urls: with host ("https://shop.example/items?page=2"), or without for all of them ("/items"). Of routes that
-            carry a declaration, a bare `@cached()` at least, answers go in all their variants, stored or on their
-            way; of others the one that is stored under exactly this URL, with its host.
-        collections: "database.collection" or pymongo collections; whatever read from them.
+        tags: tags of `@cached(tags=[...])`.
+        urls: URLs with host ("https://shop.example/items?page=2"), or without for all hosts ("/items"). Routes with a
+            declaration, a bare `@cached()` at least, lose the answers in all their variants, stored or on their way. Other
+            routes lose the one answer that is stored under exactly this URL, with its host.
+        collections: "database.collection" or pymongo collections; every answer that read from them.
 
-        Raises ConfigurationError before the start and for what is no tag, URL or collection; DatabaseError if tags or URLs could
-        not be written to `settings.control_namespace`, EventLayerError if the grid could not be told.
+        Raises ConfigurationError before the start, and for a value that is no tag, URL or collection. Raises DatabaseError if
+        tags or URLs could not be written to `settings.control_namespace`, EventLayerError if the grid could not be notified.
         """
         if not self.settings.enabled:
             return
@@ -163,35 +165,35 @@ class Quaestor:
     async def settled(self, *, within_s: float = 10.0) -> None:
         """Wait until every write that MongoDB acknowledged before the call has taken effect in this process.
 
-        No answer from this process is older than those writes afterwards, and it is ready to serve from cache. Returns at once
-        before the start, after the stop, and while Quaestor is turned off: nothing is cached then. Any event loop may call it.
+        Afterwards no answer from this process is older than those writes, and the process is ready to serve from cache. Returns
+        at once before the start, after the stop, and while Quaestor is turned off, because nothing is cached then. Any event loop
+        may call it.
 
         Raises DependencyError if the writes have not taken effect within so many seconds, DatabaseError if MongoDB does not
-        answer, ConfigurationError if the event loop of the start does not run any more.
+        answer. Raises ConfigurationError if the event loop of the start does not run any more.
         """
         await self._life.settling.settled(within_s=within_s)
 
     def settled_sync(self, *, within_s: float = 10.0) -> None:
         """Wait as `settled` does, in a thread without an event loop: in a test with `with TestClient(app) as client:`.
 
-        Raises what `settled` raises, and ConfigurationError where the event loop of the start runs in this thread.
+        Raises the errors of `settled`, and ConfigurationError if the event loop of the start runs in this thread.
         """
         self._life.settling.settled_sync(within_s=within_s)
 
     async def start(self) -> None:
         """Start the background work, also after a stop.
 
-        Never fails because a part is away: requests bypass the cache until it answers.
+        Never fails because a part is down: requests bypass the cache until the part answers.
 
-        Without `mongo_url` the database is watched as soon as there is a client that carries the capture: now, or whenever the
-        first one appears.
+        Without `mongo_url` the database is watched as soon as a client carries the capture: now, or when the first one appears.
         """
         if not self.settings.enabled:
             self.telemetry.event("quaestor.turned_off")
             return
         if self._life.runs:  # the application has started it before the middleware does
             return
-        # Tests set the variable when the application is imported already.
+        # Tests set the variable after the application is imported.
         self.read_path.run_capture.seen_constants.searching = switched(self.settings, os.environ).lifetimes.clock_parts
         self._report_ignored_variables()
         await self._life.start()
@@ -201,8 +203,8 @@ class Quaestor:
     async def stop(self) -> None:
         """Stop the background work and close what was opened. start() begins again, with nothing cached in this process.
 
-        Everything is closed, whatever raises, within 20 s: a part that does not end is counted, logged and left behind. CDN
-        adapters and a dashboard are closed for good.
+        Everything is closed, even if a part raises, within 20 s. A part that does not end is counted, logged and left behind.
+        CDN adapters and a dashboard are closed for good.
         """
         await self._life.stop()
 

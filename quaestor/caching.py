@@ -1,9 +1,7 @@
 """Declarations of how a route's answers are cached, written beside the route: `@cached(...)`, `Depends(cache_policy(...))`,
 or a rule by path.
 
-    @app.get("/items")
-    @cached(ttl=300, tags=["items"], scope=public())
-    async def items(): ...
+    @app.get("/items") @cached(ttl=300, tags=["items"], scope=public()) async def items(): ...
 
     router = APIRouter(dependencies=[Depends(cache_policy(scope=per_user(by=user_of)))])
 
@@ -32,7 +30,7 @@ from quaestor.read_path.variant_key import cookie_values
 from quaestor.tags import MAX_TAGS, valid_tag
 
 ATTRIBUTE: Final = "__quaestor_policy__"
-"""Where a handler or a dependency carries its Declaration."""
+"""Attribute of a handler or a dependency that holds its Declaration."""
 
 By = Callable[[Mapping[str, Any]], str | None]
 Duration = float | timedelta
@@ -51,8 +49,8 @@ class Scope:
 
 
 def public() -> Scope:
-    """The scope in which everybody is given the same answer, whatever credentials and cookies came with the request. The
-    handler still sees them: that the answer does not depend on them is your word."""
+    """The scope in which every client receives the same answer, whatever credentials and cookies came with the request. The
+    handler still sees them. You guarantee that the answer does not depend on them."""
     return Scope(sharing=Sharing.PUBLIC)
 
 
@@ -99,11 +97,11 @@ def header(name: str) -> By:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The word of one declaration on a route. Applied to a handler it marks it and returns it as it is.
+    """One declaration on a route. Applied to a handler, it marks the handler and returns it unchanged.
 
     given: fields of RoutePolicy; a field left open is absent.
     declared_only: of the query, only the parameters that the route is known to read count.
-    implied: its scope was concluded, not said: see without_implied_scope().
+    implied: whether its scope was concluded, not declared: see without_implied_scope().
     """
 
     given: Mapping[str, Any]
@@ -390,7 +388,7 @@ def _callable(by: By, where: str) -> By:
         )
     if inspect.iscoroutinefunction(by) or inspect.iscoroutinefunction(getattr(by, "__call__", None)):  # noqa: B004
         raise ConfigurationError(
-            f"{where}(by={by!r}) is asynchronous, but it runs before every hit: verify a signature, or let a middleware around "
-            "this one look the user up and read what it left in the scope"
+            f"{where}(by={by!r}) is asynchronous, but it runs before every hit. Verify a signature, or let a middleware around "
+            "this one look the user up, and read what it left in the scope"
         )
     return by

@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 
 class WriteKind(StrEnum):
-    """Kinds of entries in the write pipelines: writes, and what stands for many of them or none."""
+    """Kinds of entries in the write pipelines: writes, and entries that stand for many writes or for none."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -53,7 +53,7 @@ class MatchType(StrEnum):
     MATCH = "match"
     """Stateless: the record may concern the query, more is not known (widened dependencies, gaps, collection events)."""
     EVICTED = "evicted"
-    """No write: the node needed the room, and guards the result no longer."""
+    """No write: the node needed the room, and no longer guards the result."""
 
 
 class Uncacheable(StrEnum):
@@ -74,7 +74,7 @@ class Uncacheable(StrEnum):
     WROTE = "wrote"
     """The request wrote to the database."""
     DECLARED = "declared"
-    """The handler said that it read something Quaestor cannot see."""
+    """The handler reported a read that Quaestor cannot see."""
     NO_READS = "no-reads"
     """No captured read: nothing is known of what the response depends on."""
     UNCAPTURED = "uncaptured"
@@ -126,13 +126,13 @@ class AfterImage:
 
     @property
     def of_indexes(self) -> bool:
-        """Whether this event says that nothing but indexes changed."""
+        """Whether nothing but indexes changed."""
         return self.kind is WriteKind.COLLECTION and self.changed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Query: one read command, reduced to what decides its result.
+    """Query: one read command, reduced to the parts that decide its result.
 
     filter: the find/count/distinct filter, {} if absent. Empty for aggregate.
     sort: ((path, 1 | -1 | {"$meta": ...}), ...), in order; () if absent.
@@ -257,8 +257,8 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Usage report: reads that one app process has answered from cache since its last one, what it saved that these are guarded.
-
+    """Usage report of one app process: the reads that it has answered from cache since its last report, by query. The reads show
+    how much is saved by guarding these queries.
     A hint: lost or repeated reports do no harm, nodes cap what they believe.
 
     queries: (query_id, reads).
@@ -340,8 +340,8 @@ class Invalidated:
     Delivered at least once; acting on it twice is harmless.
 
     version: that of the write; 0 if there was none.
-    written_at_ms: when the database performed the write (ms since the epoch); when it was said, if there was none.
-    source: who found out. A cell speaks for its own partitions only.
+    written_at_ms: when the database performed the write (ms since the epoch); without a write, the time of the report.
+    source: the sender of the invalidation. A cell reports for its own partitions only.
     exact: the query is exact, and the write was judged by it; otherwise more writes count than change the result.
     certain: the write has changed the result; otherwise running the query again may show it as it was.
     """
@@ -361,10 +361,10 @@ class Invalidated:
 class Heartbeat:
     """Heartbeat: one cell's sign of life.
 
-    fresh_as_of_ms: wall_ms of the newest TICK that went through ingest, pipeline and this cell: results it guards are
-        invalidated for every write that the database performed before then.
-    watermark: the newest version this cell has seen.
-    matched: every write up to it has been matched by this cell, and what it invalidated was said before; 0: not known.
+    fresh_as_of_ms: wall_ms of the newest TICK that went through ingest, pipeline and this cell. The results that the cell guards
+        are invalidated for every write that the database performed before then.
+    watermark: newest version that this cell has seen.
+    matched: newest version up to which this cell has matched every write and published the invalidations; 0: not known.
     """
 
     cell: Cell
@@ -379,10 +379,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """Renewal of a registration that a write may have changed: its query was run again and has the same result, and every cell
-    has activated its next round. Said by the app process that made it (docs/adr/0015-recheck-before-evicting.md).
+    """Renewal of a registration that a write may have changed. Its query was run again and has the same result, and every cell
+    has activated its next round. The app process that ran the query sends it (docs/adr/0015-recheck-before-evicting.md).
 
-    registration_id: in the round that is active now.
+    registration_id: id of the registration in the round that is active now.
     """
 
     registration_id: str
@@ -409,7 +409,7 @@ class CachedResponse:
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
     partition: token of the partition of the sketch where they look; empty: the union.
-    provisional: its life is short because its route is on probation.
+    provisional: whether its life is short because its route is on probation.
     """
 
     key: str
@@ -431,7 +431,7 @@ class CachedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependent:
-    """Dependent: a cache key and the copies made of it, to be undone when one of `registrations` is invalidated.
+    """Dependent: a cache key and the copies made of it, to be removed when one of `registrations` is invalidated.
 
     resource: its Cache Sketch key, with the partition if it is in one.
     urls: absolute URLs handed out (for CDNs that purge by URL).

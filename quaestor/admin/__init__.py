@@ -1,4 +1,4 @@
-"""Admin API: invalidate, look, register; for whoever holds the token. Off unless it is asked for."""
+"""Admin API: invalidates, shows and registers, for holders of the token. Off unless the configuration turns it on."""
 
 from quaestor.admin.api import AdminApi
 from quaestor.admin.token import AdminToken

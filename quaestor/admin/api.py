@@ -2,8 +2,8 @@
 
     app = AdminApi(app, quaestor=quaestor, token=AdminToken.load(Path("/run/secrets/quaestor")))
 
-What is not below its path goes on to the application. Whoever has no token learns nothing, not even which endpoints exist. No
-CORS fields: a page in a browser has no business here.
+Requests outside its path go on to the application. A client without a token learns nothing, not even which endpoints exist. The
+answers have no CORS fields, because pages in a browser do not use this API.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_PARAMETERS = 64
 class AdminApi:
     """Admin API as an ASGI app.
 
-    app: what is wrapped; None: everything else is 404 (mounted: the mount's prefix takes the place of `path`).
+    app: the application that is wrapped. None: every other path is 404 (mounted: the mount's prefix takes the place of `path`).
 
-    urls: where registered URLs are kept, for the proxy, which looks them up.
-    database: of collections that declarations name without one.
+    urls: where the proxy's registered URLs are kept; the proxy looks them up there.
+    database: database of collections whose declaration names none.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AdminApi:
         return await send({"type": "http.response.body", "body": body})
 
     def _below(self, scope: Scope) -> str | None:
-        """The path below the API's; None if the request is not for it."""
+        """Path below the API's path; None if the request is not for the API."""
         if scope["type"] != "http":
             return None
         path: str = scope["path"]

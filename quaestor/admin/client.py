@@ -15,7 +15,7 @@ TIMEOUT_S = 15.0
 class AdminClient:
     """Client of one admin API.
 
-    url: of the proxy or the application, without the API's path, or with it.
+    url: URL of the proxy or the application, with or without the API's path.
     """
 
     def __init__(self, url: str, token: str, *, path: str = "/quaestor/admin") -> None:
@@ -38,7 +38,7 @@ class AdminClient:
         return self._call("GET", "/status")
 
     def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
-        """Raises ConfigurationError if the call is at fault, DependencyError if the other side is."""
+        """Answer of one call. Raises ConfigurationError for a wrong call, DependencyError if the other side fails."""
         try:
             answer = httpx.request(method, self._base + path, headers=self._headers, timeout=TIMEOUT_S, **options)
             told = answer.json()

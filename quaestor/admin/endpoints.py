@@ -1,4 +1,4 @@
-"""Endpoints of the admin API, one method each: it takes a Call and returns what is sent as JSON."""
+"""Endpoints of the admin API, one method each: every method takes a Call and returns the answer, which is sent as JSON."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from quaestor.read_path.unsafe_invalidation import origin
 from quaestor.store.memory import Resident
 
 MAX_NAMES = 1000
-"""Tags, URLs or collections of one purge."""
+"""Most tags, URLs or collections of one purge."""
 MAX_NAME_CHARS = 8192
 _LOOK_S: Final = 5.0
-"""So long the database may take to say what a collection is."""
+"""Time limit for the database to describe a collection."""
 
 
 Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
@@ -43,8 +43,8 @@ Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
 class Endpoints:
     """Endpoints for one application.
 
-    urls: None where nobody looks registered URLs up: then they cannot be registered.
-    database: of collections in declarations that name none.
+    urls: None if no program looks registered URLs up: then none can be registered.
+    database: database of collections whose declaration names none.
     """
 
     def __init__(self, quaestor: Quaestor, urls: RegisteredUrls | None, *, database: str | None) -> None:
@@ -54,7 +54,7 @@ class Endpoints:
         self._purger = Purger(quaestor)
 
     def table(self) -> Mapping[tuple[str, str], Endpoint]:
-        """Table of the endpoints: by (method, path below the API's) what answers it."""
+        """Table of the endpoints: the method that answers each (method, path below the API's path)."""
         return {
             ("POST", "/purge"): self.purge,
             ("GET", "/status"): self.status,
@@ -135,7 +135,7 @@ class Endpoints:
         }
 
     async def _mode(self) -> Mapping[str, Any]:
-        """Who runs the matching: `mode`, and for an elected process `leader`, as host:pid."""
+        """Process that runs the matching: `mode`, and for an elected process `leader`, as host:pid."""
         settings, layer = self._quaestor.settings, self._quaestor.parts.storage.layer
         if not settings.grid.enabled:
             return {"mode": "none"}
@@ -148,7 +148,7 @@ class Endpoints:
         return {"mode": str(found.by), "leader": found.leader}
 
     async def _registration_bytes(self) -> int | None:
-        """Bytes that a registration costs on average in all cells together that hold it; None: there is none, or no cell says."""
+        """Average bytes of one registration, in all cells together that hold it. None: there is none, or no cell answers."""
         deployment = self._quaestor.settings.deployment
         try:
             cells = await anyio.to_thread.run_sync(cell_stats, self._quaestor.parts.storage.layer, deployment)
@@ -161,7 +161,7 @@ class Endpoints:
     async def sketch(self, call: Call) -> Mapping[str, Any]:
         """Switch clients that keep answers off, or on again, for every process that shares the sketch.
 
-        {"off": true}: they leave everything to the network as soon as they load the sketch again, within Δ.
+        {"off": true}: they send every request to the network as soon as they load the sketch again, which happens within Δ.
         """
         call.only()
         body = _object(call.body)
@@ -171,7 +171,7 @@ class Endpoints:
         return {"off": body["off"], "by_setting": self._quaestor.settings.sketch.sketch_off}
 
     async def entries(self, call: Call) -> Mapping[str, Any]:
-        """Whether a URL is cached here, until when, and on which queries it depends."""
+        """Cached entry of a URL: whether there is one, until when, and on which queries it depends."""
         call.only("url", "header")
         url = call.required("url")
         headers = [_header(text) for text in call.parameters.get("header", ())]
@@ -209,7 +209,7 @@ class Endpoints:
             raise Refused(400, "the filter is nested too deep") from error
 
     def _explained(self, call: Call) -> Mapping[str, Any]:
-        """The explanation, and whether the database said what the collection is. Blocking, for some seconds at most."""
+        """Explanation, and whether the database described the collection. Blocking, for some seconds at most."""
         collection, settings = call.one("collection"), self._quaestor.settings
         explained = partial(
             explain_text,
@@ -236,7 +236,7 @@ class Endpoints:
     async def register(self, call: Call) -> Mapping[str, Any]:
         """Register the queries behind a URL.
 
-        {"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries.
+        {"url": ..., "queries": [...]}: from then on these queries guard the answers under this URL.
         """
         call.only()
         body = _object(call.body)
@@ -247,7 +247,7 @@ class Endpoints:
         declaration = declared.parse(text, database=self._database)
         if not await self._urls.put(name, text):
             raise Refused(507, f"{MAX_URLS} URLs are registered; remove some")
-        # What was stored before is not guarded by these queries.
+        # The new queries do not guard the answers that were stored before.
         await self._purger.purge(Purge(urls=(name,)))
         reasons = [
             f"{reason.value}: {detail}" for read in declaration.reads for reason, detail in read.understood.reasons
@@ -271,7 +271,7 @@ class Endpoints:
 
 
 def problem_of(error: Exception) -> tuple[int, str] | None:
-    """Status and sentence for a foreseen error; None for a mistake of ours."""
+    """Status and sentence for a foreseen error; None for a defect of Quaestor."""
     match error:
         case Refused():
             return error.status, error.detail

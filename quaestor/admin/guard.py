@@ -1,4 +1,4 @@
-"""Guard of the admin API and the dashboard: who has no token learns nothing, and who guesses is turned away for a while."""
+"""Guard of the admin API and the dashboard: clients without a token learn nothing, and clients that guess have to wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaestor.observability.telemetry import Telemetry
 class Guard:
     """Guard of one program's endpoints.
 
-    tokens: any of them admits.
+    tokens: each of them admits.
     """
 
     def __init__(self, tokens: Sequence[AdminToken], telemetry: Telemetry, clock: Clock) -> None:
@@ -23,10 +23,10 @@ class Guard:
         self._failures = Failures(clock)
 
     async def admitted(self, scope: Scope, send: Send) -> AdminToken | None:
-        """The token that a request carries. None: it has none, and was answered."""
+        """Token that a request carries. None: the request has no right token, and was answered."""
         client = client_of(scope)
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        # Behind a load balancer all have one address, and strangers must not keep out who has the token.
+        # Behind a load balancer all clients have one address, and strangers must not lock out the holder of the token.
         if len(given) == 1:
             allowing = [token for token in self._tokens if token.allows(given[0])]
             if allowing:
@@ -45,6 +45,6 @@ class Guard:
 
 
 def client_of(scope: Scope) -> str:
-    """The address of whoever asks, as the server knows it."""
+    """Address of the client, as the server knows it."""
     client = scope.get("client")
     return client[0] if client else "unknown"

@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457) as the answer of admin API and proxy: an HTTP status and a sentence, never stored by anybody.
+"""Problem details (RFC 9457), the answers of admin API and proxy to failures: an HTTP status and a sentence, never stored.
 
 The REST router has its own (`quaestor.rest.problems`), with types for programs and places in the request.
 """
@@ -24,9 +24,9 @@ async def problem(
 ) -> None:
     """Send problem details.
 
-    detail: a sentence for whoever asked; nothing about the inside of the network.
-    head: the request was a HEAD: no body.
-    close: the connection is not in a state to be used again.
+    detail: a sentence for the client; nothing about the inside of the network.
+    head: whether the request was a HEAD, whose answer has no body.
+    close: whether the connection cannot be used again.
     """
     body = json.dumps(
         {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail},

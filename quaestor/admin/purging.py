@@ -1,4 +1,4 @@
-"""Manual purges: of entries that queries guard, and of entries that only their own lifetime guards."""
+"""Manual purges of cached entries, whether a query guards them or only their own lifetime does."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quaestor.read_path.unsafe_invalidation import Outdated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """Names of what is to be purged.
+    """Names of the entries to purge.
 
     urls: names of `registered_urls.url_name`.
     collections: `database.collection`, `database.*`.
-    groups: RFC 9875, by (origin, name).
-    all: everything.
+    groups: cache groups (RFC 9875), by (origin, name).
+    all: every entry.
     """
 
     tags: tuple[str, ...] = ()
@@ -39,15 +39,15 @@ class Purge:
 
 
 class Purger:
-    """Purger of what is cached anywhere: other processes, CDNs and the Cache Sketch hear of it as they hear of writes."""
+    """Purger of entries in every cache. Other processes, CDNs and the Cache Sketch receive a purge as they receive writes."""
 
     def __init__(self, quaestor: Quaestor) -> None:
         self._quaestor = quaestor
 
     async def purge(self, purge: Purge) -> None:
-        """Purge; returns when it is on its way everywhere; in this process, entries without queries are gone then.
+        """Purge; returns once the purge is on its way everywhere, and entries without queries are gone from this process.
 
-        Raises ConfigurationError for what cannot be purged here, DependencyError if a part did not answer: then call it again.
+        Raises ConfigurationError for names that cannot be purged here, DependencyError if a part did not answer: call it again.
         """
         watching = self._quaestor.settings.grid.enabled
         if not watching and (purge.tags or purge.collections):

@@ -1,6 +1,6 @@
-"""Registered URLs and the queries behind them, told by whoever knows: for origins that do not declare them themselves.
+"""Registered URLs, and the queries behind each: administrators register them for origins that do not declare their queries.
 
-What is registered stays until it is removed; nothing is forgotten silently, because then an answer would not be guarded any more.
+A registered URL stays until it is removed. Nothing is forgotten silently, because answers would then lose their guard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RegisteredUrls(Protocol):
         """Keep a declaration; False, and nothing is kept, if there are MAX_URLS already."""
 
     async def remove(self, name: str) -> bool:
-        """Remove a declaration; whether there was one."""
+        """Remove a declaration, and return whether there was one."""
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
         """Declarations under any of these names. One round trip at most."""
@@ -34,9 +34,9 @@ class RegisteredUrls(Protocol):
 
 
 def url_name(url: str) -> str:
-    """Name under which a URL is registered: of an absolute one, for its scheme and host; of a path, for every host.
+    """Name under which a URL is registered. An absolute URL is registered for its scheme and host, a path for every host.
 
-    Spellings of one URL have one name (see `quaestor.read_path.key`). Raises ConfigurationError.
+    All spellings of one URL have one name (see `quaestor.read_path.key`). Raises ConfigurationError.
     """
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigurationError(f"{url[:80]!r} is not a URL: percent-encode what is not ASCII")

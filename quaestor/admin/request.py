@@ -1,4 +1,4 @@
-"""Request to the admin API or the dashboard, as far as it is the same for all of their endpoints."""
+"""Request to the admin API or the dashboard: the parts that all of their endpoints have in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODY_TIMEOUT_S = 10.0
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
-    """Refusal of a call, with this status and this sentence."""
+    """Refusal of a call, with a status and a sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -27,8 +27,8 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
 class Call:
     """Call of one endpoint.
 
-    parameters: of the query string, every value of each.
-    body: decoded JSON; None if there is none.
+    parameters: parameters of the query string, with every value of each.
+    body: the decoded JSON; None without a body.
     """
 
     parameters: Mapping[str, Sequence[str]]
@@ -57,7 +57,7 @@ class Call:
 
 
 async def json_body(scope: Scope, receive: Receive) -> Any:
-    """The decoded body of a request. Raises Refused if it is no JSON, too long, or too slow."""
+    """Decoded JSON body of a request. Raises Refused if the body is not JSON, is too long, or arrives too slowly."""
     kinds = [value.partition(b";")[0].strip().lower() for name, value in scope["headers"] if name == b"content-type"]
     if kinds != [b"application/json"]:
         raise Refused(415, "The body is application/json.")

@@ -7,9 +7,9 @@ from typing import Any
 
 
 def text(status: Mapping[str, Any]) -> str:
-    """A few aligned lines.
+    """Status in a few aligned lines.
 
-    status: what GET /status gives.
+    status: the answer of GET /status.
     """
     counts: Mapping[str, Mapping[str, float]] = status["counts"]
     requests = counts.get("requests", {})
@@ -85,7 +85,7 @@ def _serving(status: Mapping[str, Any]) -> str:
         return "no: everything goes to the handlers"
     if not status["lagging"]:
         return "yes"
-    return f"yes, but for what query partition {', '.join(map(str, status['lagging']))} guards: it lags"
+    return f"yes, except answers that query partition {', '.join(map(str, status['lagging']))} guards: it lags"
 
 
 def _stale(seconds: float | None) -> str:
@@ -95,7 +95,7 @@ def _stale(seconds: float | None) -> str:
 
 
 def _each(sizes: Mapping[str, float], numbers: Mapping[str, float]) -> str:
-    """The average of this process's entries in memory; what Redis uses is not entries alone."""
+    """Average size of this process's entries in memory. Redis has no average, because its memory holds more than entries."""
     entries = numbers.get("memory", 0)
     return f"memory {_number(sizes.get('memory', 0) / entries)}" if entries else ""
 

@@ -15,7 +15,7 @@ from quaestor.errors import ConfigurationError
 
 VARIABLE = "QUAESTOR_ADMIN_TOKEN"
 MIN_CHARS = 24
-"""Shorter tokens can be guessed by whoever has patience."""
+"""Fewest characters of a token: a patient attacker can guess shorter ones."""
 FAILURES = 10
 WINDOW_MS = 60_000
 _REMEMBERED = 4096
@@ -24,7 +24,7 @@ _MAKE_ONE = "make one: python -c 'import secrets; print(secrets.token_urlsafe(32
 
 
 class AdminToken:
-    """Token of the admin API, long enough to be one. Keeps only its digest."""
+    """Token of the admin API, checked to be long enough. Keeps only its digest."""
 
     def __init__(self, text: str, *, source: str = "the token") -> None:
         """Raises ConfigurationError, without showing the token, if it is short or no token68 (RFC 9110, section 11.2)."""
@@ -42,7 +42,7 @@ class AdminToken:
         return cls(read_token(file, environment), source=f"the token in {file}" if file else VARIABLE)
 
     def allows(self, authorization: bytes) -> bool:
-        """Whether this is `Bearer <token>`. Takes as long for a wrong token as for the right one."""
+        """Whether the header is `Bearer <token>`. The check takes as long for a wrong token as for the right one."""
         scheme, _, given = authorization.partition(b" ")
         same = hmac.compare_digest(_digest(given.strip()), self._digest)
         return scheme.lower() == b"bearer" and same
@@ -64,15 +64,15 @@ def read_token(file: Path | None = None, environment: Mapping[str, str] | None =
 class Failures:
     """Count of wrong tokens by client, with a limit.
 
-    At most FAILURES wrong tokens per client and WINDOW_MS are looked into; bounded memory. It keeps logs short: what keeps
-    guessers out is the length of the token (MIN_CHARS)."""
+    At most FAILURES wrong tokens per client and WINDOW_MS are looked into; memory is bounded. The limit keeps logs short;
+    protection from guessers comes from the length of the token (MIN_CHARS)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def wait_ms(self, client: str) -> int:
-        """Time that a client without the right token has to wait; 0 if it may try."""
+        """Time that a client without the right token has to wait; 0 if the client may try again."""
         since_ms, count = self._counts.get(client, (0, 0))
         left_ms = since_ms + WINDOW_MS - self._clock()
         return left_ms if count >= FAILURES and left_ms > 0 else 0

@@ -1,8 +1,8 @@
-"""The Cache Sketch, server side: tells clients which of the copies they keep may be stale, in 14,600 bytes.
+"""The Cache Sketch, server side: reports to clients which of the copies they keep may be stale, in 14,600 bytes.
 
-Clients keep responses until they expire and nobody can take them back. So they fetch this filter now and then (every Δ), and
-revalidate whatever is in it. `memory` and `redis` implement `quaestor.ports.CacheSketch`; everything else is without I/O.
-Names are imported when they are first used: a client of the format, or a single process, does not pay for the Redis part.
+Clients keep responses until they expire, and no server can take those copies back. Clients therefore fetch this filter every Δ,
+and revalidate each copy that it names. `memory` and `redis` implement `quaestor.ports.CacheSketch`; the other modules do no I/O.
+Names are imported at their first use: a client of the format, or a single process, does not load the Redis part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A counting Bloom filter whose flat bits are always there to be sent. Pure."""
+"""Counting Bloom filter whose flat bits are always ready to be sent. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class CountingFilter:
 
     geometry: shape of the flat filter.
     bits: the flat filter, packed, least significant bit first, geometry.size_bytes long.
-    keys: how many are in.
+    keys: number of keys in the filter.
 
-    add() and remove() take O(slices). The caller keeps track of which keys are in: removing one that was not added is refused.
+    add() and remove() take O(slices). The caller keeps track of the keys in the filter and adds no key twice. Removing a
+    key that was not added is refused.
     """
 
     __slots__ = ("_counters", "bits", "geometry", "keys")
@@ -30,14 +31,14 @@ class CountingFilter:
         self._counters = array("I", bytes(4 * geometry.size_bits))
 
     def add(self, key_digest: bytes) -> None:
-        """Put a key in that is not in."""
+        """Add a key that is not in the filter yet."""
         for position in positions(key_digest, self.geometry):
             self._counters[position] += 1
             self.bits[position >> 3] |= 1 << (position & 7)
         self.keys += 1
 
     def remove(self, key_digest: bytes) -> None:
-        """Take a key out. Raises ValueError, and changes nothing, if it cannot be in the filter."""
+        """Remove a key. Raises ValueError, and changes nothing, if the key cannot be in the filter."""
         where = positions(key_digest, self.geometry)
         if not all(self._counters[position] for position in where):
             raise ValueError("removing a key that was not added would make others disappear")

@@ -1,4 +1,4 @@
-"""Keys with a deadline that grows and never shrinks, and a queue of those that are due. Pure."""
+"""Keys with deadlines that only grow, and a queue of the keys whose deadline has come. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import heapq
 
 
 class Deadlines:
-    """Keys with their deadlines in ms, earliest first. O(log n) a change.
+    """Keys with their deadlines in ms, earliest first. A change takes O(log n).
 
-    One queue entry per key, however often its deadline is extended: memory follows the keys.
+    Each key has one queue entry, however often its deadline is extended: memory grows with the number of keys only.
     """
 
     __slots__ = ("_at_ms", "_queue")
@@ -24,18 +24,18 @@ class Deadlines:
         return key in self._at_ms
 
     def get(self, key: bytes) -> int:
-        """The key's deadline in ms; 0 if it has none."""
+        """Deadline of a key in ms; 0 if the key has none."""
         return self._at_ms.get(key, 0)
 
     def extend(self, key: bytes, at_ms: int) -> bool:
-        """Move the deadline to at_ms if that is later. Returns whether the key is new."""
+        """Move a deadline to at_ms if that is later. Returns whether the key is new."""
         known_ms = self._at_ms.get(key)
         if known_ms is None:
             self._at_ms[key] = at_ms
             heapq.heappush(self._queue, (at_ms, key))
             return True
         if at_ms > known_ms:
-            self._at_ms[key] = at_ms  # its queue entry comes up too early and is put back then
+            self._at_ms[key] = at_ms  # its queue entry comes up too early, and is put back then
         return False
 
     def pop_due(self, now_ms: int, *, limit: int) -> list[bytes]:

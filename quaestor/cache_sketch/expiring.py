@@ -1,12 +1,12 @@
-"""The Cache Sketch without I/O: the resources that may still have a stale copy somewhere that nobody can purge.
+"""The Cache Sketch without I/O: the resources that may have a stale copy in a cache that no server can purge.
 
-Expiring counting Bloom filter, after Quaestor/Orestes (Wingerath's thesis, section 5.1). What is kept: the latest expiry of
-the copies handed out of each resource; the resources written meanwhile, each until the copies that existed at its last write
-are dead; their counting filter. Unlike the original, a repeated write only moves a resource's removal back, so counters count
-resources, and memory is bounded.
+Expiring counting Bloom filter, after Quaestor/Orestes (Wingerath's thesis, section 5.1). The sketch keeps the latest expiry of
+the copies that were handed out of each resource. For each resource that was written meanwhile, it keeps a removal time: by then
+the copies that existed at the last write are dead. A counting filter holds those resources. Unlike in the original, a repeated
+write only moves a resource's removal back: counters count resources, and memory is bounded.
 
-Time is an argument. If it runs backwards, nothing is removed early; but what was removed by the later time may live again by the
-earlier one. So until that later time everything is reported as changed.
+Time is an argument. If time runs backwards, nothing is removed early. A resource that was removed at the later time may however
+have living copies at the earlier one. Until the clock reaches the later time again, everything is therefore reported as changed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from quaestor.cache_sketch.wire_format import DIGEST_BYTES
 class ExpiringSketch:
     """Expiring counting Bloom filter of the resources that may have a stale copy somewhere.
 
-    Keys are digests, followed by the token of a partition if they are in one (`partitions.key_of`).
+    Keys are digests; a key in a partition is a digest followed by the partition's token (`partitions.key_of`).
 
-    Every method leaves a consistent state; O(log n) a key. Not thread-safe.
+    Every method leaves a consistent state, and takes O(log n) a key. Not thread-safe.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class ExpiringSketch:
         self._union = CountingFilter(geometry)
         self._partitions: dict[bytes, CountingFilter] = {}
         self.removed = 0
-        """Keys that have left the filter since it was made."""
+        """Number of keys that have left the filter since the sketch was made."""
         self._latest_ms = 0
         self._untracked_until_ms = 0
         self._saturated_until_ms = 0
@@ -51,17 +51,17 @@ class ExpiringSketch:
 
     @property
     def tracked(self) -> int:
-        """Resources whose living copies are known one by one (some may be dead and not swept yet)."""
+        """Number of resources whose living copies are known one by one (some may be dead and not swept yet)."""
         return len(self._reads)
 
     @property
     def stale(self) -> int:
-        """Resources in the filter."""
+        """Number of resources in the filter."""
         return len(self._stale)
 
     @property
     def partitions(self) -> frozenset[str]:
-        """Tokens of the partitions that have a filter of their own."""
+        """Tokens of the partitions with a filter of their own."""
         return frozenset(token.decode() for token in self._partitions)
 
     def report_read(self, key: bytes, *, expires_at_ms: int, now_ms: int) -> None:
@@ -70,7 +70,7 @@ class ExpiringSketch:
         if expires_at_ms <= now_ms:
             return
         if self._earlier_until_ms:
-            self._filters(key)  # its partition is known from now on: the union in its place tells of too much
+            self._filters(key)  # makes the partition known from now on: the union in its place would name too many keys
         if key in self._reads or len(self._reads) < self._limits.max_reads:
             self._reads.extend(key, expires_at_ms)
         else:
@@ -93,7 +93,7 @@ class ExpiringSketch:
         return max(0, max(alive_until_ms, self._everything_until_ms(now_ms), self._earlier_until_ms) - now_ms)
 
     def _everything_until_ms(self, now_ms: int) -> int:
-        """Until when everything counts as changed; also after the clock was set back by more than clocks may differ."""
+        """Time until which everything counts as changed, also after the clock was set back by more than clocks may differ."""
         behind = now_ms + CLOCK_GRACE_MS < self._latest_ms
         return max(self._saturated_until_ms, self._latest_ms if behind else 0)
 
@@ -105,12 +105,12 @@ class ExpiringSketch:
             self._saturated_until_ms = max(self._saturated_until_ms, until_ms)
 
     def sweep(self, now_ms: int) -> bool:
-        """Remove some of what is dead. Returns whether there is more: a snapshot taken then has needless keys in it."""
+        """Remove some dead entries. Returns whether more are left: a snapshot taken then contains needless keys."""
         self._sweep(now_ms, self._limits.snapshot_sweep)
         return self._stale.any_due(now_ms)
 
     def snapshot(self, now_ms: int, partition: str = "") -> bytes:
-        """The flat filter of a partition as it is, of all if it has none. O(size of the filter)."""
+        """Flat filter of a partition as it is now; without a partition, the union of all. O(size of the filter)."""
         if now_ms < self._everything_until_ms(now_ms):
             return wire_format.saturated(self.geometry)
         filter_ = self._partitions.get(partition.encode())
@@ -129,8 +129,8 @@ class ExpiringSketch:
             self.removed += 1
 
     def _filters(self, key: bytes) -> tuple[CountingFilter, ...]:
-        """The filters that a key is in: the union, and its partition's. The same ones at each call: when there are as many as
-        there may be, none is added any more."""
+        """Filters that contain a key: the union, and the filter of its partition. Each call returns the same filters, because no
+        filter is added after MAX_PARTITIONS."""
         token = key[DIGEST_BYTES:]
         if not token:
             return (self._union,)

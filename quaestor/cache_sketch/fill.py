@@ -1,4 +1,4 @@
-"""Fill of a filter, and what follows from it for lifetimes. Pure."""
+"""Fill of a filter, and the factor by which it shortens lifetimes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quaestor.cache_sketch.sizing import HASH_VALUES, HEADER_BYTES, Geometry
 
 _LEAST_FACTOR = 0.01
 _SLOWEST, _FASTEST = 0.5, 1.1
-"""By how much a factor changes at most in one step: down fast, because lifetimes that are out take a while to end; up slowly."""
+"""Least and greatest change of a factor in one step. A factor falls fast, because lifetimes that are handed out end late."""
 _KEYS = struct.Struct("<Q")
 _KEYS_AT = 32
 
@@ -18,10 +18,10 @@ _KEYS_AT = 32
 class Fill:
     """Fill of one filter.
 
-    keys: in it.
+    keys: number of keys in the filter.
     bits_set: share of the bits that are set, in 0..1.
-    estimated: false positive rate that so many keys let expect, in 0..1.
-    measured: the rate that follows from the bits themselves, in 0..1.
+    estimated: false positive rate to expect with that many keys, in 0..1.
+    measured: false positive rate computed from the bits themselves, in 0..1.
     """
 
     keys: int
@@ -31,7 +31,7 @@ class Fill:
 
 
 def fill_of(body: bytes, geometry: Geometry) -> Fill:
-    """The fill of a filter that was taken as a snapshot. O(size of the filter)."""
+    """Fill of a filter that was taken as a snapshot. O(size of the filter)."""
     (keys,) = _KEYS.unpack_from(body, _KEYS_AT)
     bits = int.from_bytes(body[HEADER_BYTES:], "little")
     mask = (1 << geometry.bits_per_slice) - 1
@@ -53,21 +53,21 @@ def fill_of(body: bytes, geometry: Geometry) -> Fill:
 
 
 class LifetimeFactors:
-    """Factors by which lifetimes of copies are shortened, by partition: a filter with more keys than it is made for names more
-    and more that has not changed. Keys stay for as long as copies live, so with shorter lifetimes there are fewer.
+    """Factors that shorten the lifetimes of copies, by partition, when a filter holds more keys than its capacity.
 
-    Correctness does not depend on it. May be read from anywhere; one writer.
+    An overfull filter names more and more resources that have not changed. Keys stay as long as copies live: shorter lifetimes
+    therefore mean fewer keys. Correctness does not depend on the factors. Any thread may read them; one thread writes.
     """
 
     def __init__(self) -> None:
         self._factors: dict[str, float] = {}
 
     def of(self, partition: str) -> float:
-        """The factor for answers of a partition, in 0..1."""
+        """Factor for the answers of a partition, in 0..1."""
         return self._factors.get(partition, 1.0) if self._factors else 1.0
 
     def adjust(self, partition: str, *, keys: int, capacity: int) -> float:
-        """Take one step towards as many keys as the filter is made for. Returns the factor."""
+        """Take one step towards as many keys as the filter's capacity. Returns the factor."""
         step = min(_FASTEST, max(_SLOWEST, capacity / keys)) if keys else _FASTEST
         factor = min(1.0, max(_LEAST_FACTOR, self.of(partition) * step))
         if factor < 1.0:

@@ -1,4 +1,5 @@
-"""Limits of what a sketch remembers, and of what one call cleans up. Beyond them it is vaguer, never wrong."""
+"""Limits of a sketch's memory, and of the cleaning in one call. Beyond them the sketch names too many resources, never too
+few."""
 
 from __future__ import annotations
 
@@ -8,19 +9,19 @@ from quaestor.cache_sketch.counting import MAX_KEYS
 from quaestor.errors import ConfigurationError
 
 CLOCK_GRACE_MS = 2_000
-"""How far the clocks of the processes that share a sketch may differ. Lifetimes are reported longer by as much as they are."""
+"""How far the clocks of the processes that share a sketch may differ. Reported lifetimes are longer by this much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of a sketch's memory and of the work of one call. Defaults cost at most about 100 MB.
 
-    max_reads: resources whose living copies are known one by one. Of further ones only the latest expiry is kept, and
-        until then a write to a resource that is not known counts as one to a resource with a living copy.
-    max_stale: keys in the filter. One more, and everything is reported as stale until that one's copies are dead (the
+    max_reads: resources whose living copies are known one by one. Of further resources only the latest expiry is kept. Until
+        then a write to an unknown resource counts as a write to a resource with a living copy.
+    max_stale: keys in the filter. After one key more, everything is reported as stale until that key's copies are dead (the
         filter is of little use long before).
-    sweep: dead entries that an ordinary call removes at most.
-    snapshot_sweep: dead entries that one step of a snapshot removes at most.
+    sweep: most dead entries that an ordinary call removes.
+    snapshot_sweep: most dead entries that one step of a snapshot removes.
     """
 
     max_reads: int = 500_000

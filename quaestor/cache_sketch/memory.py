@@ -1,5 +1,5 @@
-"""The Cache Sketch in this process's memory. It forgets with the process: whoever starts anew saturates it first, for what an
-earlier process handed out.
+"""The Cache Sketch in this process's memory, lost with the process. A new process therefore saturates its sketch first, for
+the copies that an earlier process handed out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaestor.ports import SketchState
 class MemoryCacheSketch:
     """Implements CacheSketch in memory. May be used from several threads and event loops; never raises SketchError.
 
-    epoch: 16 hex digits that no other process has had; empty: none, so an earlier process' copies cannot be told from its own.
+    epoch: 16 hex digits that no other process has had. Empty: none, and the copies of an earlier process look like its own.
     """
 
     def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None, epoch: str = "") -> None:
@@ -50,7 +50,7 @@ class MemoryCacheSketch:
             with self._lock:
                 if not self._sketch.sweep(now_ms):
                     return self._sketch.snapshot(now_ms, partition)
-            await asyncio.sleep(0)  # thousands of keys became due at once: let requests through between the steps
+            await asyncio.sleep(0)  # thousands of keys became due at once: requests run between the steps
 
     async def state(self, *, now_ms: int) -> SketchState:
         """See CacheSketch."""

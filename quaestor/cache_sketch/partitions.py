@@ -1,16 +1,16 @@
-"""Partitions of the Cache Sketch: filters of some collections each, beside the union of all. Pure.
+"""Partitions of the Cache Sketch: filters for a few collections each, beside the union of all. Pure.
 
-A site with very many resources fills one filter; a client that keeps answers of few collections then loads the filters of those
-alone. Which one an answer belongs to is decided once, when it becomes an entry, and goes with it: every copy made of the entry
-names it, and a write reports it there. So it may differ between two answers of one URL, and a filter that somebody does not know
-is replaced by the union, which contains every other.
+On a site with very many resources one filter gets full. A client that keeps answers of few collections then loads only the
+filters of those collections. An answer's partition is chosen once, when the answer becomes an entry, and stays with the entry.
+Every copy names the partition, and a write is reported there. Two answers of one URL may therefore have different partitions. For
+a partition that the sketch does not know, it sends the union, which contains every other filter.
 
-Behind the API a resource in a partition is called `<resource>#<token>` (no resource contains a `#`), and its key is its digest
-and the token.
+Behind the API a resource in a partition is called `<resource>#<token>` (no resource contains a `#`). Its key is its digest,
+followed by the token.
 
-A sketch that is forgotten with its process has an *epoch*, a random number, and the tokens of its partitions begin with that. So
-what an earlier process handed out names partitions that this one does not know, and what this one hands out is in partitions that
-contain nothing else: they may be trusted while the union, which tells of both, may not.
+A sketch that is lost with its process has an *epoch*, a random number at the start of its partitions' tokens. Copies that an
+earlier process handed out therefore name partitions that this process does not know. Copies of this process are in partitions
+without any earlier copy. Their filters may be trusted at once, while the union, which covers both kinds of copies, may not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from quaestor.cache_sketch.wire_format import digest
 from quaestor.errors import ConfigurationError
 
 MAX_PARTITIONS = 64
-"""Filters beside the union: 31 MB. What is reported of further ones is in the union alone."""
+"""Most filters beside the union: 31 MB. Resources of further partitions are in the union alone."""
 TOKEN = re.compile(r"(?:[0-9a-f]{8}){1,3}")
-"""A group's; behind an epoch, if there is one; or an epoch alone, for what is in no group."""
+"""Token of a group, with the epoch in front if the sketch has one. An epoch alone stands for resources in no group."""
 EPOCH_DIGITS = 16
 UNION, OTHERS = "union", "others"
-"""Labels in metrics: of everything, and of what is in no group."""
+"""Labels in metrics: of the union, and of the resources in no group."""
 EVERY_COLLECTION = "*"
 _IN_PARTITION = re.compile(rf"(.*)#({TOKEN.pattern})", re.DOTALL)
 _NAMESPACE = re.compile(r"[^\s.=,*#]+\.[^\s=,*#]+")
@@ -36,7 +36,7 @@ _GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def token_of(name: str) -> str:
-    """The token of a group or a collection: its name is not for strangers."""
+    """Token of a group or a collection, which hides the name from strangers."""
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
@@ -46,28 +46,28 @@ def valid_group(name: str) -> bool:
 
 
 def in_partition(resource: str, token: str) -> str:
-    """The name of a resource in a partition; an empty token is none."""
+    """Name of a resource in a partition; with an empty token, the resource's own name."""
     return f"{resource}#{token}" if token else resource
 
 
 def key_of(name: str) -> bytes:
-    """The key of a resource, or of one in a partition: its digest, followed by the token."""
+    """Key of a resource, in a partition or not: its digest, followed by the token."""
     found = _IN_PARTITION.fullmatch(name)
     return digest(name) if found is None else digest(found[1]) + found[2].encode()
 
 
 def label_of(token: str) -> str:
-    """The name of a filter in metrics, the same after each start."""
+    """Name of a filter in metrics, the same after each start."""
     group = token[EPOCH_DIGITS:] if len(token) >= EPOCH_DIGITS else token
     return group or (OTHERS if token else UNION)
 
 
 class Partitioning:
-    """The choice of partitions, as the setting `sketch_partitions` declares it.
+    """Choice of partitions, as the setting `sketch_partitions` declares it.
 
-    declared: `shop.items`: this collection has a filter of its own; `prices=shop.items`: it shares one with the others of
-        the group `prices`; `*`: every further collection has its own.
-    epoch: of the sketch, 16 hex digits; empty: it has none.
+    declared: `shop.items`: this collection has a filter of its own. `prices=shop.items`: this collection shares a filter with the
+        rest of the group `prices`. `*`: every other collection has a filter of its own.
+    epoch: epoch of the sketch, 16 hex digits; empty: the sketch has none.
 
     Raises ConfigurationError for anything else.
     """
@@ -92,9 +92,9 @@ class Partitioning:
                 self._tokens[namespace] = token_of(group or namespace)
 
     def token(self, namespaces: Iterable[str], *, group: str = "") -> str:
-        """The partition of an answer that read these. If they are of several, or of none: the epoch's own, or empty, for none.
+        """Partition of an answer that read these collections. Of several partitions or none, it is the epoch alone, or empty.
 
-        group: what its route says; then it counts alone.
+        group: group that the route names; it then decides alone.
         """
         if group:
             return self._epoch + token_of(group)

@@ -1,20 +1,20 @@
-"""The Cache Sketch in Redis, shared by every process of a deployment: one script per operation, so each is atomic.
+"""The Cache Sketch in Redis, shared by every process of a deployment. Each operation is one script, and therefore atomic.
 
-Keys, all with the hash tag `{<deployment>:sketch}` (one slot of a cluster) and all named to the scripts:
+Keys, all with the hash tag `{<deployment>:sketch}` (one slot of a cluster), and all passed to the scripts as KEYS:
 
-    reads      zset    key, scored with the latest expiry of a copy; and '' scored inf, so that the key always exists
-    stale      zset    key, scored with its removal from the filter; and ''
-    counters   string  one u32 per position, of the union and then of each partition
-    bits       string  the flat filters as they are sent, in the same order: a snapshot is a sweep and a GETRANGE
-    meta       hash    untracked_until_ms, saturated_until_ms; latest_ms: of all callers' clocks; geometry; off: the kill switch;
-                       removed: keys so far; partitions: how many; partition:<token>: the number of its filter; keys:<number>: in
-                       it; caller:<id>: how many calls a process made, and when last
-
-A server that was restarted without its data, that went back to an older snapshot or a lagging replica, or that threw some of
-the keys away under memory pressure, no longer knows which copies are alive. Each process notices, in its next call, that
-the server counted fewer of its calls than it answered, and the same script then saturates the sketch (everything is reported
-as stale) for as long as a copy can live. A process that is new itself cannot tell a lost sketch from a new one: so with
-`distrust_new` every new one is saturated for as long, also if Redis lost its data while no process ran.
+    reads      zset    key, scored with the latest expiry of a copy; and '' scored inf, so that the key always exists.
+    stale      zset    key, scored with its removal from the filter; and ''.
+    counters   string  one u32 per position, of the union and then of each partition.
+    bits       string  the flat filters as they are sent, in the same order. A snapshot is a sweep and a GETRANGE.
+    meta       hash    untracked_until_ms, saturated_until_ms; latest_ms: of all callers' clocks; geometry; off: the kill switch.
+                       removed: number of keys removed so far; partitions: number of partitions.
+                       partition:<token>: number of its filter; keys:<number>: number of keys in the filter with that number.
+                       caller:<id>: number of calls of a process, and the time of the last.
+Redis may lose keys: by a restart without its data, by an older snapshot or a lagging replica, or by eviction under memory
+pressure. The server then no longer knows which copies are alive. Each process notices this in its next call, because the server
+has counted fewer of its calls than it answered. The same script then saturates the sketch: everything is reported as stale for as
+long as a copy can live. A new process cannot distinguish a lost sketch from a new one. With `distrust_new`, every new sketch
+is therefore saturated for that long, also if Redis lost its data while no process ran.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from quaestor.redis.clients import SharedClient
 from quaestor.redis.scripts import RedisScript
 
 _WRITES_A_SCRIPT = 200
-"""Keeps each script to a few milliseconds; a longer list of writes is several scripts."""
+"""Most writes of one script, so that each script takes a few milliseconds. A longer list of writes takes several scripts."""
 
 _LOST, _BEGUN = 1, 2
 
@@ -45,19 +45,19 @@ _LOST, _BEGUN = 1, 2
 class RedisCacheSketch:
     """Implements CacheSketch in Redis.
 
-    client: belongs to the caller, who also closes it; it must not decode responses, and its pool should be a
-        BlockingConnectionPool: the ordinary one raises when more calls are under way than it has connections.
-    deployment: sketches of different deployments share nothing.
-    copies_live_ms: no copy lives longer than this after it was handed out (the largest TTL and its slack).
-    geometry: shape of the filters, the same in all processes of a deployment: whoever comes with another one begins anew.
-    distrust_new: a sketch that is begun here may have been lost.
-    telemetry: told of lost state.
+    client: belongs to the caller, who also closes it. Responses must not be decoded. Its pool should be a BlockingConnectionPool,
+        because the ordinary pool raises when more calls run than it has connections.
+    deployment: name of the deployment; sketches of different deployments share nothing.
+    copies_live_ms: longest life of a copy after it was handed out (the largest TTL and its slack).
+    geometry: shape of the filters, the same in all processes of a deployment. A process with another geometry empties the sketch.
+    distrust_new: whether a sketch that is new here may have been lost.
+    telemetry: receives a failure when state was lost.
 
     Raises ConfigurationError for a client that decodes responses.
     """
 
     epoch = ""
-    """It outlives processes."""
+    """None: the sketch outlives processes."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class RedisCacheSketch:
         self._caller, self._answered = _new_caller(), 0
         self.client = client
         self._report_read = RedisScript(client, _source("state", "report_read"))
-        # The others may run above the server's memory limit: they are needed most when something is wrong.
+        # The other scripts may run above the server's memory limit: they are needed most while the server has problems.
         self._report_write = RedisScript(client, _source("state", "writing", "report_write"), frees=True)
         self._saturate = RedisScript(client, _source("state", "saturate"), frees=True)
         self._snapshot = RedisScript(client, _source("state", "snapshot"), frees=True)
@@ -109,9 +109,8 @@ class RedisCacheSketch:
     def joined(self, source: str) -> RedisScript:
         """Script for run() that does what report_write does and more, in one round trip.
 
-        source: Lua that may call written(key, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's
-            ten, of which the last is max_stale; its reply is {calls, lost, ...}. It may run above the server's
-            memory limit.
+        source: Lua that may call written(key, max_stale). Its KEYS follow the sketch's five, and its ARGV the sketch's ten, of
+            which max_stale is the last. Its reply is {calls, lost, ...}. The script may run above the server's memory limit.
         """
         return RedisScript(self.client, _source("state", "writing") + source, frees=True)
 
@@ -154,7 +153,10 @@ class RedisCacheSketch:
         keys: Sequence[str] = (),
     ) -> list[Any]:
         if now_ms > max(self._now_ms + 2 * self._copies_live_ms, self._latest_ms):
-            self._caller, self._answered = _new_caller(), 0  # its copies are dead, and it may have been forgotten
+            self._caller, self._answered = (
+                _new_caller(),
+                0,
+            )  # its copies are dead, and Redis may have removed the old id
         self._now_ms = max(self._now_ms, now_ms)
         caller = self._caller
         saturate_until_ms = max(self._now_ms + self._copies_live_ms, self._latest_ms)

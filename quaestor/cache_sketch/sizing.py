@@ -1,7 +1,7 @@
-"""Sizes and false positive rates of Bloom filters: pure arithmetic, and the geometry that we fixed.
+"""Sizes and false positive rates of Bloom filters: pure arithmetic, and the geometry that Quaestor uses.
 
-The classic formulas are in every text on Bloom filters; the one of our own accounts for the bias that comes from reducing a
-16-bit hash modulo a slice that does not divide 65,536.
+The classic formulas are in every text on Bloom filters. Quaestor's own formula accounts for the bias of reducing a 16-bit hash
+modulo a slice that does not divide 65,536.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from quaestor.errors import ConfigurationError
 from quaestor.settings import SketchSettings
 
 HEADER_BYTES = 40
-"""`<dQQQQ`, in front of the bits (see `wire_format`)."""
+"""Bytes of the header `<dQQQQ` in front of the bits (see `wire_format`)."""
 BODY_BYTES = 14_600
-"""Header and bits together fit ten TCP segments of 1,460 bytes: one initial congestion window (RFC 6928)."""
+"""Bytes of header and bits together: ten TCP segments of 1,460 bytes, one initial congestion window (RFC 6928)."""
 HASH_VALUES = 1 << 16
-"""Of one position's number in a digest."""
+"""Number of values of the 16-bit hash that becomes one position."""
 _MAX_SLICES = 8
-"""A 128-bit digest holds eight 16-bit numbers."""
+"""Most slices, because a 128-bit digest holds eight 16-bit numbers."""
 
 
 def optimal_size_bits(entries: int, rate: float) -> int:
-    """Bits for `entries` keys at this false positive rate with the best number of hashes: m = -n ln p / (ln 2)^2."""
+    """Bits for `entries` keys at this false positive rate, with the best number of hashes: m = -n ln p / (ln 2)^2."""
     return math.ceil(-entries * math.log(rate) / math.log(2) ** 2)
 
 
 def optimal_hashes(size_bits: int, entries: int) -> int:
-    """Hashes that minimise false positives: k = m/n ln 2, at least 1."""
+    """Number of hashes that minimises false positives: k = m/n ln 2, at least 1."""
     return max(1, round(size_bits / entries * math.log(2)))
 
 
 def false_positive_rate(entries: int, size_bits: int, hashes: int) -> float:
-    """Probability that a key that was never added is found: (1 - e^(-kn/m))^k, with ideal hashes."""
+    """Probability that the filter finds a key that was never added: (1 - e^(-kn/m))^k, with ideal hashes."""
     return float((1.0 - math.exp(-hashes * entries / size_bits)) ** hashes)
 
 
@@ -41,10 +41,10 @@ def false_positive_rate(entries: int, size_bits: int, hashes: int) -> float:
 class Geometry:
     """Shape of a sliced filter: `slices` equal parts, one bit of each for every key.
 
-    bits_per_slice: below 2^15, so that pybloom_live cuts its hash into 16-bit numbers and uses xxh128; slices *
-        bits_per_slice is a multiple of 8, so that the bits are whole bytes.
-    capacity: keys the filter is meant for; only told to readers.
-    error_rate: its false positive rate with that many keys, in 0..1; only told to readers.
+    bits_per_slice: below 2^15, so that pybloom_live cuts its hash into 16-bit numbers and uses xxh128. The product of slices
+        and bits_per_slice is a multiple of 8, so that the bits are whole bytes.
+    capacity: number of keys that the filter is meant for. Only information for readers.
+    error_rate: false positive rate with that many keys, in 0..1. Only information for readers.
 
     Raises ConfigurationError for a geometry that cannot be sent.
     """
@@ -66,19 +66,19 @@ class Geometry:
 
     @property
     def size_bits(self) -> int:
-        """Bits of all slices."""
+        """Number of bits of all slices."""
         return self.slices * self.bits_per_slice
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the bits, without the header."""
+        """Number of bytes of the bits, without the header."""
         return self.size_bits // 8
 
     def false_positive_rate(self, entries: int) -> float:
-        """Expected rate with `entries` keys, the modulo's bias included.
+        """Expected rate with `entries` keys, including the bias of the modulo.
 
-        The first 65536 mod b positions of a slice of b bits are hit by one hash value more than the others. Such positions
-        fill faster and are asked for more often, by the same factor.
+        The first 65536 mod b positions of a slice of b bits belong to one hash value more than the others. Such positions
+        fill faster and are looked up more often, by the same factor.
         """
         often, heavy = divmod(HASH_VALUES, self.bits_per_slice)
         found = 0.0
@@ -89,10 +89,10 @@ class Geometry:
 
 
 def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
-    """The smallest geometry that holds so many keys at this false positive rate; if the budget is too small, the one that
-    holds most.
+    """Smallest geometry that holds so many keys at this rate. If the budget is too small, the geometry that holds most keys.
 
-    budget_bytes: of the body, header included. Its `capacity` is how many keys it holds at that rate, at most `entries`.
+    budget_bytes: budget of the body, including the header. The `capacity` of the result is the number of keys that it holds at
+        that rate, at most `entries`.
     """
     best: Geometry | None = None
     for slices in range(1, _MAX_SLICES + 1):
@@ -103,7 +103,7 @@ def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
             Geometry(slices=slices, bits_per_slice=widest, capacity=0, error_rate=0).false_positive_rate(entries)
             <= rate
         ):
-            low, high = 1, widest // 8  # bits / 8 that are too few by one, or enough
+            low, high = 1, widest // 8  # bits / 8: one bound too low by one at least, the other high enough
             while low < high:
                 middle = (low + high) // 2
                 tried = Geometry(slices=slices, bits_per_slice=8 * middle, capacity=0, error_rate=0)
@@ -124,7 +124,7 @@ def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
 
 
 def _holds(slices: int, bits_per_slice: int, rate: float, entries: int) -> int:
-    """How many keys a geometry holds at this rate; fewer than `entries`."""
+    """Number of keys that a geometry holds at this rate; fewer than `entries`."""
     geometry = Geometry(slices=slices, bits_per_slice=bits_per_slice, capacity=0, error_rate=0)
     low, high = 0, entries
     while high - low > 1:
@@ -134,7 +134,7 @@ def _holds(slices: int, bits_per_slice: int, rate: float, entries: int) -> int:
 
 
 def geometry_of(settings: SketchSettings) -> Geometry:
-    """The geometry of a deployment's filters."""
+    """Geometry of a deployment's filters."""
     wanted = (settings.sketch_entries, settings.sketch_false_positives, settings.sketch_bytes)
     if wanted == (DEFAULT.capacity, DEFAULT.error_rate, BODY_BYTES):
         return DEFAULT
@@ -142,4 +142,5 @@ def geometry_of(settings: SketchSettings) -> Geometry:
 
 
 DEFAULT = Geometry(slices=4, bits_per_slice=29_120, capacity=20_000, error_rate=0.065)
-"""14,560 bytes of bits; with the header exactly one initial congestion window. 20,000 stale keys at 6.5 %, 10,000 below 1 %."""
+"""14,560 bytes of bits; with the header exactly one initial congestion window. 20,000 stale keys give a rate of 6.5 %, 10,000
+keys a rate below 1 %."""

@@ -1,6 +1,6 @@
 """Explanation of a query: exact or widened, found by which index, changed by what, and whether it is cached at all.
 
-Built from the same plan as the matching node and the same rules as capture, so it cannot say anything else than they do.
+Built from the same plan as the matching node, and by the same rules as capture. It therefore cannot contradict either.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _INDEXES = (
     "the order is left open, so the fields of compound indexes matter as well: with --mongo-url they are looked up"
 )
 _RECHECKED = (
-    "a write that may have changed the result evicts it only if the query, run again, has another one, where that costs less "
-    "than the misses it saves (setting recheck)"
+    "a write that may have changed the result evicts it only if the query, run again, has another one. "
+    "This check is made where it costs less than the misses it saves (setting recheck)"
 )
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
 
@@ -75,7 +75,7 @@ class Explanation:
     floored to a unit. None: no such end.
     kept: what is kept of the records that contribute to the result without being shown, if they are few enough (setting
         `max_contributors`).
-    remark: something that can be done to make it better, or to have it explained better.
+    remark: a change that would improve the matching or the explanation.
     """
 
     namespace: str
@@ -167,8 +167,8 @@ def explain(
 
     clock_window_ms: see Recorder.
     images: whether the collection records pre- and post-images, if that is known.
-    indexes_known: query.index_keys says what indexes there are; otherwise nobody has looked.
-    reasons: further ones not to cache it, from who knows the collection. Raises MalformedQueryError if mongod would
+    indexes_known: whether query.index_keys lists the indexes; otherwise they were not looked up.
+    reasons: further reasons not to cache it, from a caller that knows the collection. Raises MalformedQueryError if mongod would
         refuse it.
     """
     plan = plan_query(query)

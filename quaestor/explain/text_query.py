@@ -1,4 +1,4 @@
-"""Explanation of a query that is given as text: what `quaestor explain` and the admin API's `explain` do."""
+"""Explanation of a query in text form, for `quaestor explain` and for `explain` of the admin API."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def explain_text(
     client: MongoClient[dict[str, Any]] | None = None,
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
 ) -> str:
-    """The explanation, as text or as JSON.
+    """Explanation of a query, as text or as JSON.
 
     text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
     text_index: definition of the collection's text index, as list_indexes gives it.
-    mongo_url: where to look up what the collection is: a view, capped, with a collation, images, a text index or compound
-        indexes of its own.
-    client: by which to look it up instead.
+    mongo_url: database in which the collection is looked up: a view or not, capped or not, its collation, images, text index
+        and compound indexes.
+    client: client that looks the collection up instead.
     clock_window_ms: the setting of the app that runs it.
 
-    Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
+    Raises MalformedQueryError for a text that is not JSON, or that mongod would refuse; DatabaseError.
     """
     if "." not in collection.strip("."):
         raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {collection!r}")
@@ -78,11 +78,11 @@ def _looked_up_at(query: Query, mongo_url: str) -> tuple[Query, tuple[Reason, ..
 
 
 def _looked_up(query: Query, client: MongoClient[dict[str, Any]]) -> tuple[Query, tuple[Reason, ...], bool | None]:
-    """The query as capture would register it, why it would not, and whether its collection records images."""
-    catalog = Catalog(client)  # of its own: what is only explained need not be followed from now on
+    """Query as capture would register it, reasons why capture would not, and whether its collection records images."""
+    catalog = Catalog(client)  # a separate one: an explained query need not be followed from now on
     definition = catalog.definition(query.namespace)
     read = CapturedRead(query=query, read_at=1, ids=None)
-    for _ in range(2):  # what was seen for the first time is not trusted
+    for _ in range(2):  # a definition that was seen for the first time is not trusted
         outcome = anyio.run(catalog.examine, [read])
     if not outcome.reads:
         return query, outcome.reasons, definition.images
@@ -112,7 +112,7 @@ def _query(text: str, namespace: str, sort: str | None, skip: int, limit: int, p
 
 
 def _sort(text: str) -> SortSpec:
-    """A sort document, or fields with a minus for descending: `scheduled,-_id`."""
+    """Sort from a document, or from fields with a minus for descending: `scheduled,-_id`."""
     if text.lstrip().startswith(("{", "[")):
         return tuple(_object("--sort", text).items())
     fields = [field.strip() for field in text.split(",")]

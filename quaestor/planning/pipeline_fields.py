@@ -2,7 +2,7 @@
 
 Sound, because paths are only ever added: every path that an expression reads counts, in any stage, whether or not its value is
 used later. Computed, renamed or replaced fields on the way therefore do not matter. A field is left out only if no stage
-reads it once a stage has closed the record: a `$group` and its kin, or a `$project` that includes.
+reads it after a stage that closes the record. Such stages are a `$group` and its kin, or a `$project` that includes.
 """
 
 from __future__ import annotations

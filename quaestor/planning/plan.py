@@ -1,8 +1,9 @@
 """Query plan: whether a query is matched exactly or widened, by which index, and why. The node and `explain` share it.
 
 *Exact*: a write is judged by the records that the query matches and shows. *Widened*: more writes count than change the result.
-Such writes concern records that pass a pipeline's leading `$match`, other records that it brings in, or inputs of a value that is
-not evaluated here. Without a predicate every write to the namespace counts. A plan is a pure function of the query.
+Other writes that count are writes to records that pass a pipeline's leading `$match`, or that the query joins. Writes to inputs
+of a value that is not evaluated here count too. Without a predicate every write to the namespace counts. A plan is a pure
+function of the query.
 """
 
 from __future__ import annotations
@@ -309,8 +310,8 @@ def _window(query: Query, *, ranked: bool, at_most: int | None) -> Window:
 
 
 def _keeps_place(query: Query, window: Window, ordering: tuple[str, ...]) -> bool:
-    """Whether the order has one place for every record: `_id` completes it, or the fields of filter and indexes decide it as
-    the order of finding."""
+    """Whether the order has one place for every record. `_id` completes such an order, or fields of the filter and indexes decide
+    it as the order of finding."""
     if query.sort:
         return any(path == "_id" for path, _ in query.sort)
     found = window in (Window.UNORDERED, Window.OFFSET) and not ordering

@@ -1,4 +1,4 @@
--- ARGV 10 token of the partition; '': the union, which also takes the place of one that is not known.
+-- ARGV 10 token of the partition. The union is sent for '', and for a partition that is not known.
 -- Replies further: nothing if more is due (call again); the word 'saturated'; or the number of keys and the bits.
 if redis.call('ZCOUNT', stale, '-inf', ARGV[1]) > 0 then return {calls, lost} end
 if now_ms < math.max(number('saturated_until_ms'), behind_until_ms) then return {calls, lost, 'saturated'} end

@@ -1,8 +1,8 @@
 -- A fragment, first in every script of the sketch: opens its state, counts the call, sweeps. KEYS and fields: see quaestor/cache_sketch/redis.py.
 -- ARGV 1 now_ms, 2 caller, 3 calls of this caller that were answered, 4 saturate_until_ms, 5 slices, 6 bits per slice,
--- 7 entries to sweep, 8 forget callers not seen since ms, 9 whether a sketch that is begun is saturated (1, 0); a script's own
+-- 7 entries to sweep, 8 forget callers not seen since ms, 9 whether a new sketch is saturated (1, 0). A script's own
 -- arguments follow from 10.
--- Replies begin with this caller's number of calls, and 1 if state was lost, 2 if there was none and it was saturated, 0 otherwise.
+-- Replies begin with this caller's number of calls, and 1 if state was lost, 2 if the sketch is new and was saturated, 0 otherwise.
 local reads, stale, counters, bits, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms, answered, slices, bits_per_slice = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local size_bits = slices * bits_per_slice
@@ -16,8 +16,8 @@ local function raise(field, at_ms)
   if tonumber(at_ms) > number(field) then redis.call('HSET', meta, field, at_ms) end
 end
 
--- Number of the filter of a key's partition; 0: it is in the union alone. The same at each call: when there are as many as there may
--- be (partitions.MAX_PARTITIONS), none is added any more.
+-- Number of the filter of a key's partition; 0: the key is in the union alone. Each call returns the same number, because no
+-- filter is added after partitions.MAX_PARTITIONS.
 local function filter_of(key)
   local token = string.sub(key, 17)
   if token == '' then return 0 end
@@ -51,7 +51,7 @@ local function count(key, step)
   local setting = {'BITFIELD', bits}
   for i, value in ipairs(redis.call(unpack(counting))) do
     if value == edge then
-      -- Redis counts bits from the most significant of a byte, the wire format from the least.
+      -- Redis counts bits from the most significant bit of a byte, the wire format from the least significant.
       local low, n = positions[i] % 8, #setting
       setting[n + 1], setting[n + 2], setting[n + 3], setting[n + 4] = 'SET', 'u1', positions[i] - low + 7 - low, bit
     end
@@ -59,7 +59,7 @@ local function count(key, step)
   if #setting > 2 then redis.call(unpack(setting)) end
 end
 
--- Begin anew if anything is missing, or has another geometry. Returns whether something had been there, and whether nothing had.
+-- Empty the sketch if a key is missing, or has another geometry. Returns whether state was lost, and whether there was none before.
 local function open()
   local there = redis.call('EXISTS', reads, stale, counters, bits, meta)
   local geometry, off = slices .. 'x' .. bits_per_slice, nil
@@ -77,7 +77,7 @@ local function open()
   return there > 0, there == 0
 end
 
--- Count this call. Fewer calls than the caller has had answers to: the server has gone back to an earlier state.
+-- Count this call. If there are fewer calls than the caller has had answers, the server has gone back to an earlier state.
 local function call()
   local field = 'caller:' .. ARGV[2]
   local known, latest_ms = unpack(redis.call('HMGET', meta, field, 'latest_ms'))
@@ -93,8 +93,8 @@ local function call()
   if tonumber(at_ms) < now_ms then at_ms = ARGV[1] end
   if not latest_ms or tonumber(latest_ms) < now_ms then latest_ms = ARGV[1] end
   redis.call('HSET', meta, field, string.format('%d %s', calls, at_ms), 'latest_ms', latest_ms)
-  -- The clock was set back by more than clocks may differ (limits.CLOCK_GRACE_MS): what was removed by the later time may
-  -- live again, so everything counts as changed until then.
+  -- The clock was set back by more than clocks may differ (limits.CLOCK_GRACE_MS). Copies of removed keys may
+  -- live again, and everything counts as changed until the later time.
   if now_ms + 2000 < tonumber(latest_ms) then behind_until_ms = tonumber(latest_ms) end
   return calls
 end

@@ -1,4 +1,4 @@
--- Replies further: whether clients are told to leave everything to the network (1, 0), how many keys have left, then the tokens
+-- Replies further: whether clients must send every request to the network (1, 0), how many keys have left, then the tokens
 -- of the partitions.
 local reply = {calls, lost, number('off'), number('removed')}
 local fields = redis.call('HKEYS', meta)

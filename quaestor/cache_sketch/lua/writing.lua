@@ -1,5 +1,5 @@
--- A fragment: written() for scripts that follow. Puts a key into the filter until its copies are dead; returns how long
--- the longest-lived one lives on, in ms.
+-- A fragment with written() for the scripts that follow. Puts a key into the filter until its copies are dead, and returns the
+-- remaining life of the longest-lived copy in ms.
 local untracked_until_ms, saturated_until_ms = number('untracked_until_ms'), number('saturated_until_ms')
 local function written(key, max_stale)
   local alive_until_ms = math.max(tonumber(redis.call('ZSCORE', reads, key) or '0'), untracked_until_ms)

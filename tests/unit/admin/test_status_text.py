@@ -13,7 +13,7 @@ from quaestor.admin.status_text import text
     ("serving", "lagging", "said"),
     [
         (True, [], "yes"),
-        (True, [1, 3], "yes, but for what query partition 1, 3 guards: it lags"),
+        (True, [1, 3], "yes, except answers that query partition 1, 3 guards: it lags"),
         (False, [0], "no: everything goes to the handlers"),
         (False, [], "no: everything goes to the handlers"),
     ],
