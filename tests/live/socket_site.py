@@ -40,6 +40,11 @@ class Site:
     database: pymongo.database.Database[Json]
     loops: list[asyncio.AbstractEventLoop]
 
+    def drop_sockets(self) -> None:
+        """Close all sockets, as a server does that restarts."""
+        endpoint = self.live._endpoint
+        self.loops[0].call_soon_threadsafe(lambda: [socket.close(1012, "restart") for socket in endpoint._sockets])
+
     def recheck(self) -> None:
         """Run LiveQueries.recheck() on the application's event loop."""
         asyncio.run_coroutine_threadsafe(self.live.recheck(), self.loops[0]).result(10)

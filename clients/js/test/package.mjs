@@ -18,7 +18,8 @@ const folder = mkdtempSync(join(tmpdir(), "quaestor-package-"));
 try {
 	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
 	const files = packed.files.map(({ path }) => path);
-	const entries = ["client", "fetchers", "react", "registration", "stale"];
+	const entries = ["client", "fetchers", "live", "react", "registration", "stale"];
+	const behind = ["live_query", "live_rows", "live_streams", "options"];
 	for (const name of entries) {
 		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
 	}
@@ -26,7 +27,7 @@ try {
 	assert.equal(readFileSync(join(root, "LICENSE"), "utf8"), readFileSync(join(root, "../../LICENSE"), "utf8"));
 	// What others may not rely on has no types.
 	const declared = files.filter((path) => path.endsWith(".d.ts"));
-	assert.deepEqual(declared.sort(), [...entries, "options"].sort().map((name) => `dist/${name}.d.ts`));
+	assert.deepEqual(declared.sort(), [...entries, ...behind].sort().map((name) => `dist/${name}.d.ts`));
 	for (const path of declared) {
 		assert.doesNotMatch(readFileSync(join(root, path), "utf8"), /@internal|\b(?:hear|Known|Said|takes|Watche[dr]|Within)\b/, path);
 	}
@@ -44,6 +45,7 @@ try {
 		join(folder, "smoke.mjs"),
 		`import { Client } from "quaestor-client";
 		import { queryFn, swrFetcher } from "quaestor-client/fetchers";
+		import { connect } from "quaestor-client/live";
 		import { register } from "quaestor-client/registration";
 		import { onStale } from "quaestor-client/stale";
 		console.warn = () => {};

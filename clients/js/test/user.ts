@@ -3,6 +3,7 @@ import { QueryClient, queryOptions, useQuery } from "@tanstack/react-query";
 import { Client, type Init, type Options } from "quaestor-client";
 import { Client as Minified } from "quaestor-client/min";
 import { AnswerError, queryFn, swrFetcher } from "quaestor-client/fetchers";
+import { connect, type LiveEvent, type LiveGap, type LiveRecord, type Subscription } from "quaestor-client/live";
 import { useQuaestor } from "quaestor-client/react";
 import { register } from "quaestor-client/registration";
 import { onStale } from "quaestor-client/stale";
@@ -47,3 +48,16 @@ void quaestor.hear;
 void quaestor.watch;
 // @ts-expect-error: the service worker's
 void new Client({ shared: true });
+
+const db = connect("wss://shop.example/live", { token: async () => "secret" });
+export const shown: Subscription | undefined = db["items"]
+	?.find({ tag: "tea" })
+	.ascending("price")
+	.limit(10)
+	.resultStream({ collapse: 200 }, (rows: LiveRecord[]) => console.log(rows));
+export const counted = async (): Promise<void> => {
+	for await (const item of db.collection("items").find().eventStream({ matchTypes: ["add", "remove"] })) {
+		if ("gap" in item) console.log((item satisfies LiveGap).data);
+		else console.log((item satisfies LiveEvent).matchType);
+	}
+};

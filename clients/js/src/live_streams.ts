@@ -1,0 +1,274 @@
+/** Streams of a followed query: whole results, or events. Observables and async iterables that outlive the socket. */
+
+import { type LiveRecord, LiveRows, type Match, type MatchType, OutOfStep } from "./live_rows.ts";
+
+/** A message of the server about one subscription. */
+export interface Message extends Partial<Match> {
+	readonly id: string | null;
+	readonly type: string;
+	readonly since?: string;
+	readonly reason?: string;
+	readonly error?: { readonly message: string; readonly status: number; readonly reason: string };
+}
+
+/** An error of the server: it ends the stream. */
+export class LiveError extends Error {
+	/** HTTP status. */
+	readonly status: number;
+	readonly reason: string;
+
+	constructor(message: string, status: number, reason: string) {
+		super(message);
+		this.name = "LiveError";
+		this.status = status;
+		this.reason = reason;
+	}
+}
+
+/** A change of a result. */
+export interface LiveEvent {
+	readonly matchType: MatchType;
+	readonly operation: "insert" | "update" | "delete" | "none";
+	readonly data: LiveRecord;
+	readonly before?: LiveRecord;
+	readonly index?: number;
+	readonly previousIndex?: number;
+	/** The record belongs to the first result. */
+	readonly initial: boolean;
+}
+
+/** Changes between the event before and the one after are not known one by one. */
+export interface LiveGap {
+	readonly gap: string;
+	/** The result behind the gap, if the stream asked for the first one. */
+	readonly data?: readonly LiveRecord[];
+}
+
+export interface Subscription {
+	unsubscribe(): void;
+}
+
+export type Next<T> = (item: T) => void;
+export type OnError = (error: LiveError) => void;
+export type Complete = () => void;
+
+interface Observer<T> {
+	readonly next?: Next<T> | undefined;
+	readonly error?: OnError | undefined;
+	readonly complete?: Complete | undefined;
+}
+
+/** Options of both kinds of streams. */
+export interface StreamOptions {
+	/** Connections after the first; negative: any number. */
+	readonly reconnect?: number;
+	/** ms between two updates of one record, at least; negative: off. */
+	readonly collapse?: number;
+	/** Ends the stream. */
+	readonly signal?: AbortSignal;
+}
+
+/** What a stream needs of its socket. */
+export interface Carrier {
+	open(stream: LiveStream<unknown>): void;
+	close(stream: LiveStream<unknown>): void;
+	renew(stream: LiveStream<unknown>): void;
+}
+
+const observable = (Symbol as unknown as { observable?: symbol }).observable ?? "@@observable";
+
+export abstract class LiveStream<T> implements AsyncIterable<T> {
+	readonly id: string = crypto.randomUUID();
+	/** Since when the result may be outdated; undefined: it is up to date. */
+	staleSince: string | undefined;
+	#fields: object;
+	#carrier: Carrier;
+	#reconnects: number;
+	#observers = new Set<Observer<T>>();
+	#open = false;
+	#token: string | undefined;
+
+	constructor(carrier: Carrier, fields: object, { reconnect = -1, collapse = -1, signal }: StreamOptions) {
+		this.#carrier = carrier;
+		this.#fields = { ...fields, collapse };
+		this.#reconnects = reconnect;
+		signal?.addEventListener("abort", () => this.#end(undefined, true));
+	}
+
+	/** The message that begins the subscription, or goes on behind the newest event. */
+	get request(): object {
+		const token = this.#token === undefined ? {} : { offset_token: this.#token };
+		return { type: "subscribe", id: this.id, ...this.#fields, ...token };
+	}
+
+	/** Follow the stream. The first subscriber opens it, and the last one that leaves ends it. */
+	subscribe(next?: Next<T> | Observer<T>, error?: OnError, complete?: Complete): Subscription {
+		const observer: Observer<T> = typeof next === "object" ? next : { next, error, complete };
+		this.#observers.add(observer);
+		if (!this.#open) {
+			this.#open = true;
+			this.#carrier.open(this as LiveStream<unknown>);
+		}
+		return {
+			unsubscribe: () => {
+				if (this.#observers.delete(observer) && !this.#observers.size) this.#end(undefined, true);
+			},
+		};
+	}
+
+	async *[Symbol.asyncIterator](): AsyncGenerator<T, void> {
+		const items: T[] = [];
+		let ended = false;
+		let failure: LiveError | undefined;
+		let wake = () => {};
+		const subscription = this.subscribe(
+			(item) => {
+				this.keep(items, item);
+				wake();
+			},
+			(error) => {
+				failure = error;
+				wake();
+			},
+			() => {
+				ended = true;
+				wake();
+			},
+		);
+		try {
+			for (;;) {
+				while (items.length) yield items.shift() as T;
+				if (failure) throw failure;
+				if (ended) return;
+				await new Promise<void>((resolve) => {
+					wake = resolve;
+				});
+			}
+		} finally {
+			subscription.unsubscribe();
+		}
+	}
+
+	/** @internal The socket broke off. Returns whether the stream goes on with the next one; `final`: there is none. */
+	lost(final = false): boolean {
+		if (final || this.#reconnects === 0) {
+			this.#end(undefined, false);
+			return false;
+		}
+		if (this.#reconnects > 0) this.#reconnects--;
+		return true;
+	}
+
+	/** @internal */
+	take(message: Message): void {
+		try {
+			if (message.type === "result") this.begin(message as unknown as { data?: LiveRecord[] });
+			else if (message.type === "match") this.change(message as Match);
+			else if (message.type === "refreshed") this.refresh(message.reason ?? "");
+			else if (message.type === "stale" || message.type === "fresh") this.staleSince = message.since;
+			else if (message.type === "error" && message.error) {
+				const { message: text, status, reason } = message.error;
+				this.#end(new LiveError(text, status, reason), false);
+			}
+		} catch (error) {
+			if (!(error instanceof OutOfStep)) throw error;
+			this.#token = undefined;
+			this.#carrier.renew(this as LiveStream<unknown>);
+			return;
+		}
+		this.#token = message.offset_token ?? this.#token;
+	}
+
+	/** Put an item that waits for an iterator behind those that wait. */
+	protected keep(items: T[], item: T): void {
+		items.push(item);
+	}
+
+	protected emit(item: T): void {
+		for (const { next } of [...this.#observers]) next?.(item);
+	}
+
+	protected abstract begin(message: { data?: LiveRecord[] }): void;
+	protected abstract change(match: Match): void;
+	protected refresh(_reason: string): void {}
+
+	#end(error: LiveError | undefined, leave: boolean): void {
+		if (!this.#open) return;
+		this.#open = false;
+		if (leave) this.#carrier.close(this as LiveStream<unknown>);
+		const observers = [...this.#observers];
+		this.#observers.clear();
+		for (const observer of observers) error ? observer.error?.(error) : observer.complete?.();
+	}
+}
+Object.defineProperty(LiveStream.prototype, observable, {
+	value(this: unknown) {
+		return this;
+	},
+});
+
+/** Whole results: only deltas cross the wire. */
+export class ResultStream extends LiveStream<LiveRecord[]> {
+	#rows = new LiveRows();
+	#known = false;
+
+	/** The present result; undefined before the first one. */
+	latest(): LiveRecord[] | undefined {
+		return this.#known ? this.#rows.records() : undefined;
+	}
+
+	/** Only the newest result waits for an iterator. */
+	protected override keep(items: LiveRecord[][], item: LiveRecord[]): void {
+		items.splice(0, items.length, item);
+	}
+
+	protected begin({ data }: { data?: LiveRecord[] }): void {
+		this.#rows.replace(data ?? []);
+		this.#known = true;
+		this.emit(this.#rows.records());
+	}
+
+	protected change(match: Match): void {
+		this.#rows.apply(match);
+		// A token with more parts stands inside a change, whose other events follow.
+		if ((match.offset_token ?? "").split("/").length <= 2) this.emit(this.#rows.records());
+	}
+}
+
+/** Options of an event stream. */
+export interface EventOptions extends StreamOptions {
+	readonly matchTypes?: readonly (MatchType | "all")[];
+	readonly operations?: readonly ("any" | "insert" | "update" | "delete" | "none")[];
+	readonly initial?: boolean;
+	readonly beforeImages?: boolean;
+}
+
+/** Events, each once and in order; a LiveGap stands where some are not known. */
+export class EventStream extends LiveStream<LiveEvent | LiveGap> {
+	#gap: string | undefined;
+
+	protected begin({ data }: { data?: LiveRecord[] }): void {
+		if (this.#gap !== undefined) {
+			this.emit(data ? { gap: this.#gap, data } : { gap: this.#gap });
+			this.#gap = undefined;
+			return;
+		}
+		for (const record of data ?? []) this.emit({ matchType: "add", operation: "none", data: record, initial: true });
+	}
+
+	protected change({ matchType, operation, data, before, index, previousIndex }: Match): void {
+		this.emit({
+			matchType,
+			operation,
+			data: data ?? {},
+			initial: false,
+			...(before && { before }),
+			...(index !== undefined && { index }),
+			...(previousIndex !== undefined && { previousIndex }),
+		});
+	}
+
+	protected override refresh(reason: string): void {
+		this.#gap = reason;
+	}
+}

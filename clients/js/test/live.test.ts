@@ -1,0 +1,55 @@
+/** The client of live queries against a real endpoint: prints what its streams show, a line each, as Python's test asks for it. */
+import { connect } from "../src/live.ts";
+import type { LiveEvent, LiveGap, LiveRecord } from "../src/live.ts";
+
+const [url, collection] = process.argv.slice(2) as [string, string];
+const say = (name: string, value: unknown) => console.log(JSON.stringify([name, value]));
+const db = connect(url, { ping: 500 });
+const find = (filter?: object) => (db[collection] as { find(filter?: object): ReturnType<ReturnType<typeof db.collection>["find"]> }).find(filter);
+
+const shapes = {
+	all: find(),
+	some: find({ n: { $lt: 50 } }),
+	window: find().descending("n").limit(3),
+	page: find().ascending("tag").ascending("n").offset(2).limit(4),
+	built: find().equal("tag", "a").matches("tag", /^A/i).ascending("n"),
+};
+const streams = Object.fromEntries(Object.entries(shapes).map(([name, query]) => [name, query.resultStream()]));
+for (const [name, stream] of Object.entries(streams)) stream.subscribe((rows) => say(name, rows), (error) => say("error", error.message));
+
+/** A list of one's own, by the events alone. */
+const own: LiveRecord[] = [];
+const follow = async () => {
+	for await (const item of find().ascending("n").eventStream()) {
+		if ("gap" in item) own.splice(0, own.length, ...((item as LiveGap).data ?? []));
+		else {
+			const { matchType, data, index } = item as LiveEvent;
+			const place = own.findIndex((row) => row["_id"] === data["_id"]);
+			if ((place < 0) !== (matchType === "add")) say("error", [item, own]);
+			if (place >= 0) own.splice(place, 1);
+			if (matchType !== "remove") own.splice(index ?? own.length, 0, data);
+		}
+		say("own", own);
+	}
+};
+void follow();
+
+process.stdin.on("data", async (text) => {
+	for (const line of String(text).trim().split("\n")) {
+		if (line === "list") say("list", await find({ n: { $gte: 0 } }).ascending("_id").resultList());
+		else if (line === "latest") say("latest", streams["all"]?.latest());
+		else if (line === "refused")
+			find({ $where: "1" }).resultStream(
+				() => say("refused", "no"),
+				(error) => say("refused", error.status),
+			);
+		else if (line === "abort") {
+			const aborting = new AbortController();
+			find().resultStream({ signal: aborting.signal }, () => aborting.abort(), undefined, () => say("abort", "complete"));
+		} else if (line === "end") {
+			db.close();
+			say("end", "closed");
+			process.exit(0);
+		}
+	}
+});
