@@ -1,1 +1,1 @@
-"""The command line: `quaestor ...`."""
+"""Command line of Quaestor: `quaestor ...`."""

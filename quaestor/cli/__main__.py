@@ -1,4 +1,4 @@
-"""`python -m quaestor.cli`: the same as `quaestor`."""
+"""Module to run with `python -m quaestor.cli`, which does the same as `quaestor`."""
 
 from quaestor.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Commands `quaestor invalidate`, `quaestor sketch` and `quaestor status`: they ask the admin API of a proxy or application."""
+"""Commands `quaestor invalidate`, `quaestor sketch` and `quaestor status`, which call the admin API of a proxy or application."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def invalidate(
 
 def sketch(
     off: Annotated[
-        bool, typer.Option("--off/--on", help="Clients leave everything to the network, or use what they keep.")
+        bool,
+        typer.Option("--off/--on", help="Clients send every request to the network, or use the answers they keep."),
     ],
     admin: AdminUrl = "http://127.0.0.1:8080",
     token_file: TokenFile = None,
@@ -57,7 +58,7 @@ def sketch(
 
     answer = AdminClient(admin, read_token(token_file)).sketch(off=off)
     if answer["by_setting"] and not off:
-        print("still off: the setting sketch_off says so; start the processes without it")
+        print("still off: the setting sketch_off is on; start the processes without it")
         raise typer.Exit(1)
     print("off" if off else "on")
 
@@ -67,7 +68,7 @@ def status(
     token_file: TokenFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Say how a running proxy or application is doing. Exit status 1: nothing is served from its cache."""
+    """Show the state of a running proxy or application. Exit status 1: nothing is served from its cache."""
     from quaestor.admin import status_text
     from quaestor.admin.client import AdminClient
     from quaestor.admin.token import read_token

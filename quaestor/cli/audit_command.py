@@ -1,5 +1,5 @@
-"""Command `quaestor audit`: an application's GET routes are asked twice, in this process, and it is said what each read, what is
-not covered and why."""
+"""Command `quaestor audit`: asks an application's GET routes twice, in this process. Shows what each route reads, and what
+is not covered and why."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Ask every GET route twice and say what it reads, and what is not covered. Exit status 1: some answers differed."""
+    """Ask every GET route twice, and show what it reads and what is not covered. Exit status 1: some answers differed."""
     if mongo_url is not None:
         os.environ["MONGO_URL"] = mongo_url
     examples = path or []
     check_examples(examples)
-    with redirect_stdout(sys.stderr):  # what the app prints and logs
+    with redirect_stdout(sys.stderr):  # the app's own output and logs
         examined, missing = asyncio.run(_audited(load_app(app), examples))
     print(_json(examined, missing) if as_json else _text(examined, missing))
     raise typer.Exit(1 if any(one.verdict is Finding.DIVERGED for one in examined) else 0)
 
 
 async def _audited(app: Any, examples: Sequence[str]) -> tuple[list[Examined], list[str]]:
-    """Every path that could be asked for as it was found, and the templates for which there is no example."""
+    """Findings for every path that could be asked for, and the templates for which there is no example."""
     async with started(app):
         middleware = middleware_of(app)
         await until_serving(middleware)

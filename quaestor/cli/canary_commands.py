@@ -1,4 +1,4 @@
-"""Canary at the command line: its prediction from a trace, and its judgement by what all processes tell."""
+"""Canary at the command line: its prediction from a trace, and its judgement by the reports of all processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quaestor.ttl.published import Publication
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms of a canary, as the command line says them: see Canary."""
+    """Terms of a canary, as given on the command line: see Canary."""
 
     share: int
     after: int
@@ -34,7 +34,7 @@ class Terms:
 
 
 def prepared(trace: Path, chosen: TtlParameters, now: TtlParameters, terms: Terms) -> Canary:
-    """Canary of these parameters, with what the newest part of a trace predicts. Raises ConfigurationError."""
+    """Canary of these parameters, with a prediction from the newest part of a trace. Raises ConfigurationError."""
     if not 0 <= terms.hold_s <= 86_400:
         raise ConfigurationError(f"--hold is a number of seconds in 0..86400, not {terms.hold_s:g}")
     delta_ms = command_settings().sketch.sketch_delta_s * 1_000
@@ -59,7 +59,7 @@ def shown(canary: Canary) -> str:
 
 
 def judgement(settings: Settings, publication: Publication) -> Judgement:
-    """Judgement on the canary of a publication, by what all processes have told. Raises StoreError."""
+    """Judgement on the canary of a publication, by the reports of all processes. Raises StoreError."""
 
     async def told() -> Judgement:
         assert settings.redis_url is not None

@@ -21,13 +21,13 @@ def check(
 ) -> None:
     """Read a tagged answer through the CDN, purge it with the app's own credentials, and read it again.
 
-    The application must be running behind the CDN; here it is started once more, for its settings. Besides: whether the CDN's
-    limits suffice for what was invalidated in the last hour, its bounds for the lifetimes, its field for the tags; and the
-    clocks. Exit status 1: one of the findings is `block`.
+    The application must be running behind the CDN; here it is started once more, for its settings. The command also checks the
+    CDN's limits against the invalidations of the last hour, its bounds for the lifetimes, and its field for the tags. Clocks are
+    checked too. Exit status 1: one of the findings is `block`.
     """
     from quaestor.doctor.cdn_check import check_cdn
 
-    with redirect_stdout(sys.stderr):  # what the app prints and logs
+    with redirect_stdout(sys.stderr):  # the app's own output and logs
         found = asyncio.run(check_cdn(app, name, address=address))
     if as_json:
         findings = [{"level": one.level, "sentence": one.sentence} for one in found]

@@ -1,4 +1,4 @@
-"""Command `quaestor cdn config`: what a CDN itself needs, in its own format."""
+"""Command `quaestor cdn config`: the configuration that a CDN needs, in its own format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def config(
     ],
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="What stands between @ in it; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Value of a name that stands between @; may be repeated."),
     ] = None,
 ) -> None:
     """Print the configuration that a CDN needs before a Quaestor application: VCL, rules or commands."""

@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor cdn queue`: purges on their way to CDNs, and those that were refused."""
+"""Commands of the group `quaestor cdn queue`: purges on their way to CDNs, and purges that a CDN refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quaestor.purge_ports import PurgeOutbox
 
 commands = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Purges in the outbox.")
-"""Of the group `quaestor cdn queue`."""
+"""Commands of the group `quaestor cdn queue`."""
 
 QueueName = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="As `stats` names it; default: all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
@@ -28,7 +28,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")
 def stats(
     queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None, as_json: AsJson = False
 ) -> None:
-    """Show how much is open and dead, and how old the oldest open purge is: so old may be what that CDN serves.
+    """Show how many purges are open and dead, and how old the oldest open one is. That CDN may serve answers stale for so long.
 
     Exit status 1: there are dead letters.
     """
@@ -50,7 +50,7 @@ def stats(
 @commands.command("ls")
 def ls(
     queue: QueueName = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of what is open.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of open purges.")] = False,
     count: Annotated[int, typer.Option(min=1, help="At most so many of each queue.")] = 100,
     redis_url: LayerUrl = None,
     deployment: Deployment = None,
@@ -76,7 +76,7 @@ def ls(
 
 @commands.command("replay")
 def replay(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
-    """Send dead letters again, after what made the CDN refuse them was mended."""
+    """Send dead letters again, after the cause of the CDN's refusal was fixed."""
 
     async def again(outbox: PurgeOutbox, name: str) -> int:
         number = await outbox.replay(name, now_ms=_now_ms())
@@ -88,7 +88,7 @@ def replay(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Depl
 
 @commands.command("drop")
 def drop(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
-    """Forget dead letters. What is open cannot be dropped: what it is about would stay stale."""
+    """Delete dead letters. Open purges cannot be dropped, because the answers that they concern would stay stale."""
 
     async def forget(outbox: PurgeOutbox, name: str) -> int:
         number = await outbox.drop(name)
@@ -104,7 +104,7 @@ def _each(
     deployment: str | None,
     act: Callable[[PurgeOutbox, str], Awaitable[int]],
 ) -> int:
-    """Act on one queue or on all; the sum of what each act returns. Raises ConfigurationError, StoreError."""
+    """Act on one queue or on all, and return the sum of the results. Raises ConfigurationError, StoreError."""
 
     async def run() -> int:
         async with _outbox(redis_url, deployment) as outbox:

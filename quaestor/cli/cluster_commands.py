@@ -12,10 +12,10 @@ from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
 from quaestor.errors import ConfigurationError
 
 commands = typer.Typer(pretty_exceptions_enable=False)
-"""Of the group `quaestor cluster`."""
+"""Commands of the group `quaestor cluster`."""
 
 DatabaseUrl = Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")]
-ReadyTimeout = Annotated[float, typer.Option(help="Seconds for all cells to be fed.")]
+ReadyTimeout = Annotated[float, typer.Option(help="Seconds until all cells must receive their input.")]
 QueryPartitions = Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")]
 WritePartitions = Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")]
 MetricsPort = Annotated[
@@ -39,8 +39,8 @@ def grid(
 ) -> None:
     """Run the grid as processes of this machine until Ctrl-C, each restarted alone. Needs no Java.
 
-    Takes over from the app process that was elected, or from another grid; that one then ends. When this grid is stopped, app
-    processes elect one among them again. `quaestor cluster status` shows how it is doing.
+    Takes over from the elected app process, or from another grid, which then ends. When this grid is stopped, app
+    processes elect one among them again. `quaestor cluster status` shows the state of the grid.
     """
     from quaestor.cli import grid_run
 
@@ -73,8 +73,8 @@ def run_cluster(
 ) -> None:
     """Run the grid until Ctrl-C: long-running tasks, each restarted by Spark alone.
 
-    Needs Java 17 or 21, and a slot for each task: if there are too few, the refusal says how many. Another grid of the same
-    deployment gives way to this one; if it has other partitions, after this one has taken over from it.
+    Needs Java 17 or 21, and a slot for each task: if there are too few slots, the refusal names the number. Another grid of the
+    same deployment gives way to this one; if it has other partitions, it does so after this one has taken over.
     """
     if context.invoked_subcommand is not None:
         return
@@ -101,9 +101,9 @@ def resize(
     metrics_host: MetricsHost = "127.0.0.1",
     conf: Conf = None,
 ) -> None:
-    """Run a grid with other partitions, which takes over from the running one while both run; that one then ends.
+    """Run a grid with other partitions. The new grid takes over from the running one while both run; the old one then ends.
 
-    What is cached stays cached, nothing becomes stale. Like quaestor cluster, it runs until Ctrl-C.
+    Cached answers stay cached, and nothing becomes stale. Like quaestor cluster, the command runs until Ctrl-C.
     """
     extras.require("spark", "the grid")
     from quaestor.cli import grid_run

@@ -1,7 +1,7 @@
-"""Metrics of the grid for Prometheus, from what cells and stages say of themselves in the event layer.
+"""Metrics of the grid for Prometheus, from the figures that cells and stages report in the event layer.
 
-On Spark they run in processes that nobody can scrape, so one process looks at what all of them have told: the driver
-(`quaestor cluster --metrics-port`), or whoever calls `quaestor cluster status --prometheus`.
+On Spark, cells and stages run in processes that Prometheus cannot scrape. One process therefore reads the reports of all of
+them: the driver (`quaestor cluster --metrics-port`), or each call of `quaestor cluster status --prometheus`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quaestor.realtime.stats import StageStats
 from quaestor.settings import Settings
 
 _LOOK_AGAIN_S: Final = 1.0
-"""Cells tell as often; who scrapes more often gets the same figures."""
+"""Shortest time between two looks. Cells report as often, and a scraper that asks more often gets the same figures."""
 
 _CELL: Final = ("column", "row")
 _STAGE: Final = ("column",)
@@ -41,23 +41,23 @@ FAMILIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "quaestor_grid_cells": ("cells that the grid has", ()),
     "quaestor_grid_cells_ready": ("cells that are heard of and within the staleness bound", ()),
     "quaestor_cell_lag_ms": ("how far a cell lags behind the database", _CELL),
-    "quaestor_cell_silence_ms": ("how long ago a cell told its figures", _CELL),
+    "quaestor_cell_silence_ms": ("how long ago a cell reported its figures", _CELL),
     "quaestor_cell_queries": ("queries held", _CELL),
     "quaestor_cell_registrations": ("registrations held", _CELL),
-    "quaestor_cell_bytes": ("bytes that queries and registrations are taken to cost", _CELL),
+    "quaestor_cell_bytes": ("estimated bytes of queries and registrations", _CELL),
     "quaestor_cell_resident_bytes": ("resident memory of the cell's process", _CELL),
     "quaestor_cell_writes_total": ("writes matched", _CELL),
     "quaestor_cell_writes_per_second": ("writes matched per second", _CELL),
     "quaestor_cell_write_latency_ms": ("from the database's write to its matching", (*_CELL, "quantile")),
     "quaestor_cell_tried_total": ("predicates tried", _CELL),
     "quaestor_cell_failed_total": ("predicates that raised", _CELL),
-    "quaestor_cell_evicted_total": ("registrations that a full cell or pipeline gave up", _CELL),
+    "quaestor_cell_evicted_total": ("registrations that a full cell or pipeline removed", _CELL),
     "quaestor_cell_restarts": ("times that the cell's process was replaced since the grid was started", _CELL),
     "quaestor_stage_lag_ms": ("how far the slowest cell that a stage hears lags behind the database", _STAGE),
-    "quaestor_stage_silence_ms": ("how long ago a stage told its figures", _STAGE),
+    "quaestor_stage_silence_ms": ("how long ago a stage reported its figures", _STAGE),
     "quaestor_stage_queries": ("subscribed queries followed", _STAGE),
     "quaestor_stage_subscriptions": ("app processes' subscriptions to them", _STAGE),
-    "quaestor_stage_bytes": ("bytes that the results kept are taken to cost", _STAGE),
+    "quaestor_stage_bytes": ("estimated bytes of the results kept", _STAGE),
     "quaestor_stage_behind": ("queries that are being read, or not yet matched by every cell", _STAGE),
     "quaestor_stage_renewals_total": ("results read anew", _STAGE),
     "quaestor_stage_matched_total": ("matched writes applied", _STAGE),
@@ -68,10 +68,10 @@ FAMILIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "quaestor_pipeline_max_entries": ("entries that a pipeline may have", ("pipeline",)),
     "quaestor_pipeline_max_bytes": ("bytes that a pipeline may have", ("pipeline",)),
     "quaestor_tenant_registrations": ("registrations of a tenant", ("tenant",)),
-    "quaestor_tenant_bytes": ("bytes that a tenant's queries and registrations are taken to cost", ("tenant",)),
+    "quaestor_tenant_bytes": ("estimated bytes of a tenant's queries and registrations", ("tenant",)),
     "quaestor_tenant_tried_per_second": ("predicates of a tenant tried per second", ("tenant",)),
 }
-"""Of each metric: what it is, and its labels. Cells, pipelines and tenants are bounded in number where they are read."""
+"""Help text and labels of each metric. The reader of the figures bounds the number of cells, pipelines and tenants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,9 @@ class Sample:
 
 
 class GridCollector(Collector):
-    """A `prometheus_client` collector.
+    """Collector of the grid's metrics for `prometheus_client`.
 
-    status: None if the event layer does not answer. Safe to use from several threads.
+    status: returns None if the event layer does not answer. Safe to use from several threads.
     """
 
     def __init__(self, status: Callable[[], ClusterStatus | None], *, staleness_bound_ms: int) -> None:
@@ -97,7 +97,7 @@ class GridCollector(Collector):
         self._known: ClusterStatus | None = None
 
     def collect(self) -> Iterable[Metric]:
-        """Metric families for Prometheus; the event layer is asked once in a while at most."""
+        """Metric families for Prometheus; the event layer is read once per _LOOK_AGAIN_S at most."""
         with self._lock:
             if time.monotonic() - self._looked_s >= _LOOK_AGAIN_S:
                 self._known = self._status()
@@ -107,7 +107,7 @@ class GridCollector(Collector):
 
 
 def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
-    """Exposition of the grid's metrics: Prometheus text, once."""
+    """Exposition of the grid's metrics: Prometheus text, made once."""
     registry = CollectorRegistry()
     registry.register(GridCollector(lambda: status, staleness_bound_ms=staleness_bound_ms))
     return generate_latest(registry).decode()
@@ -115,9 +115,9 @@ def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
 
 @contextmanager
 def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
-    """HTTP server of the metrics of a deployment's grid, at the URL that is yielded, until the block is left.
+    """HTTP server of the metrics of a deployment's grid, until the block is left. Yields its URL.
 
-    Raises ConfigurationError if nothing can listen there. Redis is connected to when somebody scrapes.
+    Raises ConfigurationError if nothing can listen there. The connection to Redis is made at the first scrape.
     """
 
     def status() -> ClusterStatus | None:
@@ -136,7 +136,7 @@ def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
 
 
 def families(found: Iterable[Sample]) -> list[Metric]:
-    """Metric families: every one of FAMILIES with its samples, as `prometheus_client` wants them."""
+    """Metric families: each of FAMILIES with its samples, in the form that `prometheus_client` wants."""
     made: dict[str, Metric] = {}
     for name, (text, labels) in FAMILIES.items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
@@ -147,7 +147,7 @@ def families(found: Iterable[Sample]) -> list[Metric]:
 
 
 def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: int) -> Iterator[Sample]:
-    """Samples of all that is known. O(cells)."""
+    """Samples of all known figures. O(cells)."""
     yield Sample(name="quaestor_grid_up", value=float(status is not None))
     if status is None or status.shape is None:
         return

@@ -1,7 +1,7 @@
-"""Status of the grid, as it says itself in the event layer, to whoever looks: `quaestor cluster status`.
+"""Status of the grid, from the grid's own reports in the event layer, for `quaestor cluster status`.
 
-Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell and each stage tells once a
-second, cells also of the pipelines around them.
+The status has two sources. Heartbeats of the last seconds show whether a cell is alive, and how far behind it is. Once a second
+each cell and each stage reports its figures; cells also report on the pipelines around them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quaestor.realtime.stats import StageStats, stage_stats
 from quaestor.settings import Settings
 
 WINDOW_MS = 5_000
-"""A cell that was silent for so long is shown as silent."""
+"""A cell that was silent for this long is shown as silent."""
 _COLUMNS = (
     "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "B each",
     "memory MB", "restarts",
@@ -47,10 +47,10 @@ _MOST_BATCHES = 50
 class CellStatus:
     """Status of one cell.
 
-    lag_ms: how far it is behind the database; None: silent.
-    stats: what it told of its work, if anything.
+    lag_ms: how far the cell is behind the database; None: silent.
+    stats: its last report on its work, if there is one.
 
-    restarts: how often its process was replaced since the grid was started; None: it does not say (embedded, or never
+    restarts: how often its process was replaced since the grid was started; None: not reported (embedded, or never
         heard of).
     """
 
@@ -66,8 +66,8 @@ class ClusterStatus:
     """Status of the grid of one deployment.
 
     shape: None if no grid was ever heard of.
-    stages: what the stages of subscribed queries told last, those that ever did; silent ones of them are older than
-        WINDOW_MS at at_ms.
+    stages: last reports of the stages of subscribed queries, of every stage that ever reported. Reports of silent stages are
+        older than WINDOW_MS at at_ms.
     """
 
     deployment: str
@@ -86,7 +86,7 @@ class ClusterStatus:
 def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[str, bool]:
     """Text to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
 
-    form: `text`, `to_json` or another.
+    form: makes the text: `text`, `to_json` or another function.
     """
     if settings.redis_url is None:
         raise ConfigurationError("the grid's figures are in Redis: pass --redis-url or set REDIS_URL")
@@ -145,7 +145,7 @@ def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell
             try:
                 notification = decode_notification(entry.payload)
             except EventLayerError:
-                continue  # of another version: whoever acts on it deals with it
+                continue  # from another version: the process that receives it handles it
             if isinstance(notification, Heartbeat):
                 newest[notification.cell] = notification
         if len(entries) < _BATCH:

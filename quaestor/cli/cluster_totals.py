@@ -1,4 +1,4 @@
-"""Totals over the cells of a grid, of what they share: their pipelines and their tenants. Several tell of the same one."""
+"""Totals over the cells of a grid for what cells share: their pipelines and their tenants, which several cells report on."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KINDS: Final = "wqmrnht"
 class Pipeline:
     """Pipeline of the grid, with its size and its bounds.
 
-    size.lag_ms: of its slowest reader among the cells.
+    size.lag_ms: lag of its slowest reader among the cells.
 
-    max_entries, max_bytes: what it may hold; 0: not told.
+    max_entries, max_bytes: the most that it may hold; 0: not reported.
     """
 
     size: PipelineStats
@@ -28,13 +28,13 @@ class Pipeline:
 
     @property
     def share(self) -> float:
-        """Share of what it may hold, 0 to 1; above that it is being trimmed."""
+        """Used share of its bounds, 0 to 1; above 1 the pipeline is being trimmed."""
         of_entries = self.size.entries / self.max_entries if self.max_entries else 0.0
         return max(of_entries, self.size.bytes / self.max_bytes if self.max_bytes else 0.0)
 
 
 def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
-    """Pipelines of the grid, each once, as the cell says that looked last; in the order of the data."""
+    """Pipelines of the grid, each once, as the cell that looked last reports it; in the order of the data."""
     found: dict[str, Pipeline] = {}
     for cell in sorted(cells, key=lambda cell: cell.at_ms):
         for size in cell.pipelines:
@@ -49,9 +49,9 @@ def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
 
 
 def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
-    """Usage of the whole grid by tenant, the largest first, at most MOST_NAMES; what is more is summed up as the last one, OTHER.
+    """Usage of the whole grid by tenant, the largest first, at most MOST_NAMES. The last row, OTHER, sums up the rest.
 
-    A registration is held by each cell of its query partition and counts once. Each cell tells of its largest tenants only.
+    A registration is held by each cell of its query partition, and counts once. Each cell reports its largest tenants only.
     """
     counted: dict[str, dict[int, int]] = {}
     totals: dict[str, TenantStats] = {}

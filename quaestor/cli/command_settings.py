@@ -1,4 +1,4 @@
-"""Settings of a command: the environment's, and what the options of the command line say."""
+"""Settings of a command: from the environment, and from the options of the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Deployment = Annotated[str | None, typer.Option(help="Separates deployments that
 
 
 def command_settings(**given: Any) -> Settings:
-    """Settings from QUAESTOR_* in the environment, and from the command line, which wins where it says something."""
+    """Settings from QUAESTOR_* in the environment and from the command line. An option that is given wins."""
     from quaestor.settings import Settings
 
     return Settings.from_env(**{name: value for name, value in given.items() if value is not None})

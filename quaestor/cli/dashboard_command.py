@@ -17,7 +17,7 @@ def dashboard(
     trace: Annotated[
         str,
         typer.Option(
-            help="Recorded with trace_file; `*` for any part of its name: the largest of the last day is taken."
+            help="Trace recorded with trace_file; `*` for any part of its name: the largest of the last day is taken."
         ),
     ] = "",
     redis_url: LayerUrl = None,
@@ -29,7 +29,8 @@ def dashboard(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be applied.")] = False,
 ) -> None:
-    """Serve the dashboard: what the app's processes tell through Redis, and parameters tried on a trace; Ctrl-C stops it."""
+    """Serve the dashboard: the figures that the app's processes report through Redis, and parameters tried on a trace; Ctrl-C
+    stops the dashboard."""
     extras.require("proxy", "the dashboard's server")
     from quaestor.admin.token import VARIABLE, AdminToken
     from quaestor.dashboard import standalone

@@ -1,4 +1,4 @@
-"""Command `quaestor doctor`: what stands in the way of caching here, and the command that mends it."""
+"""Command `quaestor doctor`: the obstacles to caching here, and the command that removes each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def doctor(
     deployment: Deployment = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Say line by line what is right, what could be better, and what has to be mended, each with the command that does it.
+    """Show line by line what is right, what could be better, and what must be mended, each with the command for it.
 
     Nothing is changed. Exit status 1: something has to be mended.
     """
@@ -47,7 +47,7 @@ def doctor(
             os.environ[name] = value
     check_examples(path or [])
     settings, fault = _settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
-    with redirect_stdout(sys.stderr):  # what the app prints and logs
+    with redirect_stdout(sys.stderr):  # the app's own output and logs
         examined = asyncio.run(examine(settings, app=app, examples=path or []))
     about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
     found = [*about_settings, *examined.found, *_grid(examined.settings)]
@@ -56,7 +56,7 @@ def doctor(
 
 
 def _settings(**given: str | None) -> tuple[Settings, str]:
-    """The settings to look at, and the fault of the environment; with a fault, only the command's own arguments count."""
+    """Settings to examine, and the fault of the environment; with a fault, only the command's own arguments count."""
     from quaestor.errors import ConfigurationError
     from quaestor.settings import Settings
 
@@ -68,7 +68,7 @@ def _settings(**given: str | None) -> tuple[Settings, str]:
 
 
 def _fault(fault: str, app: str | None) -> Diagnosis:
-    """A fault of the environment; an app that has started does not read it."""
+    """Diagnosis of a fault of the environment; an app that has started does not read it."""
     from quaestor.doctor.diagnosis import mend, warn
 
     if app is None:
@@ -77,7 +77,7 @@ def _fault(fault: str, app: str | None) -> Diagnosis:
 
 
 def _sources(settings: Settings, ignored: Sequence[str]) -> Iterator[Diagnosis]:
-    """The settings without their default, and variables that the app does not read."""
+    """Diagnoses of the settings that differ from their default, and of variables that the app does not read."""
     from quaestor.doctor.diagnosis import ok, warn
     from quaestor.settings.sources import Source, in_use
 
@@ -94,7 +94,7 @@ def _sources(settings: Settings, ignored: Sequence[str]) -> Iterator[Diagnosis]:
 
 
 def _grid(settings: Settings) -> list[Diagnosis]:
-    """The matching of a deployment: which of the three modes it is in, and whether it keeps up."""
+    """Diagnosis of a deployment's matching: which of the three modes it is in, and whether it keeps up."""
     from quaestor.cli.cluster_status import look
     from quaestor.clock import system_clock
     from quaestor.doctor.diagnosis import mend, ok

@@ -1,4 +1,4 @@
-"""Extras of the distribution: what a command needs besides `pip install quaestor`, asked for before it begins."""
+"""Extras of the distribution: modules that a command needs besides `pip install quaestor`, checked before the command begins."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MODULES: Final = {
     "simulation": ("numpy",),
     "spark": ("pyarrow", "pyspark"),
 }
-"""What each extra brings that its commands cannot do without. The demo's servers are not among it: they may be your own."""
+"""Modules of each extra that its commands need. The demo's servers are not listed, because you may use your own."""
 
 
 def require(extra: str, what: str, *, otherwise: str = "") -> None:
     """Require that an extra is installed. Raises ConfigurationError that names it.
 
-    what: needs it, for people.
-    otherwise: how to go on without.
+    what: name of the part that needs the extra, for people.
+    otherwise: how to go on without the extra.
     """
     lacking = [module for module in _MODULES[extra] if find_spec(module) is None]
     if lacking:

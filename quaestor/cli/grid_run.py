@@ -1,4 +1,4 @@
-"""Run of the grid in the foreground, until it is told to stop: what `quaestor cluster` and `quaestor grid` do."""
+"""Run of the grid in the foreground until a signal stops it, for `quaestor cluster` and `quaestor grid`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def run_on_spark(
     """Run the grid on Spark; returns when SIGINT or SIGTERM has stopped it.
 
     conf: Spark settings, `spark.name=value` each.
-    metrics_port: where the grid's figures are served; listened on before anything is started. None: nowhere.
+    metrics_port: port of the grid's metrics, opened before anything is started. None: no metrics.
 
-    Raises ConfigurationError (too few slots, no Java, no pyspark, no URL, a port in use), DependencyError (a part does not
-    answer, or the grid has ended by itself).
+    Raises ConfigurationError for too few slots, no Java, no pyspark, no URL or a port in use. Raises DependencyError if a part
+    does not answer, or if the grid has ended by itself.
     """
     try:
         from quaestor.invalidation.grid.spark import SparkGrid
@@ -63,7 +63,7 @@ def run_as_processes(
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
 ) -> None:
-    """The same with a local process for each task. Raises the same, but for what Spark needs."""
+    """Run the grid with a local process for each task. Raises the same as run_on_spark, except errors of Java and Spark."""
     redis_url, mongo_url = required_urls(settings)
     shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
     grid = ProcessGrid(shape, redis_url=redis_url, mongo_url=mongo_url, settings=settings)
@@ -84,7 +84,7 @@ def _run(
 
 
 def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:
-    """Require that there is a grid that one with these partitions can take over from.
+    """Require a running grid from which a grid with these partitions can take over.
 
     Raises ConfigurationError if there is none, or if it has these partitions already; EventLayerError if Redis does not answer.
     """

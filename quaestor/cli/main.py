@@ -1,6 +1,6 @@
-"""Command line `quaestor`. Each command's work is done in a module of its own; this one says how it is called.
+"""Command line `quaestor`. Each command's work is done in a module of its own; this module declares how commands are called.
 
-Exit status: 0 done; 1 something did not hold; 2 a bad argument, or a part is missing: one sentence on stderr says which and
+Exit status: 0 done; 1 a check failed; 2 a bad argument, or a part is missing. One sentence on stderr then names the problem and
 how to mend it.
 """
 
@@ -130,7 +130,7 @@ def proxy(
         str | None, typer.Option(help="The database of collections that the origin names without one.")
     ] = None,
     admin_token_file: Annotated[
-        Path | None, typer.Option(help="Serve /quaestor/admin/ for whoever has the token in this file.")
+        Path | None, typer.Option(help="Serve /quaestor/admin/ for holders of the token in this file.")
     ] = None,
     host_header: Annotated[
         str, typer.Option(help="preserve: the origin gets the client's Host; origin: its own.")
@@ -145,12 +145,12 @@ def proxy(
     connect_timeout: Annotated[float, typer.Option(help="Seconds to reach the origin.")] = 5.0,
     read_timeout: Annotated[float, typer.Option(help="Seconds that the origin may be silent.")] = 60.0,
     body_ahead_kb: Annotated[
-        int, typer.Option(min=0, help="So much of a request's body comes before the origin is asked.")
+        int, typer.Option(min=0, help="Bytes of a request's body that must arrive before the origin is asked.")
     ] = 64,
     body_min_rate: Annotated[
         float, typer.Option(help="Bytes a second, the slowest that a client may send a body.")
     ] = 500.0,
-    body_patience: Annotated[float, typer.Option(help="Seconds that it may fall behind that, or be silent.")] = 30.0,
+    body_patience: Annotated[float, typer.Option(help="Seconds that a body may lag behind that rate.")] = 30.0,
     body_timeout: Annotated[float, typer.Option(help="Seconds that one body may be waited for in all.")] = 600.0,
     max_connections: Annotated[
         int, typer.Option(min=1, help="To the origin; half of them at most wait for the rest of a body.")
@@ -162,9 +162,11 @@ def proxy(
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Serve /quaestor/metrics to everybody.")] = False,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Serve /quaestor/dashboard/ for whoever has the admin token.")
+        bool, typer.Option("--dashboard", help="Serve /quaestor/dashboard/ for holders of the admin token.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Say in X-Quaestor-Explain why an answer was stored.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show in X-Quaestor-Explain why an answer was stored.")
+    ] = False,
 ) -> None:
     """Run the cache in front of any HTTP origin; Ctrl-C stops it."""
     extras.require("proxy", "the proxy")
@@ -203,7 +205,7 @@ app.add_typer(ttl_commands.commands, name="ttl")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console script. Exits; never shows a traceback for what was foreseen."""
+    """Console script. Exits; never shows a traceback for an expected error."""
     try:
         app(args=arguments, prog_name="quaestor")
     except QuaestorError as error:

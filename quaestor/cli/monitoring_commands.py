@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor monitoring`: what Grafana and Prometheus need, as text."""
+"""Commands of the group `quaestor monitoring`: configuration for Grafana and Prometheus, as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quaestor.observability import monitoring
 commands = typer.Typer(
     pretty_exceptions_enable=False, no_args_is_help=True, help="Grafana dashboard and Prometheus alert rules."
 )
-"""Of the group `quaestor monitoring`."""
+"""Commands of the group `quaestor monitoring`."""
 
 
 @commands.command("grafana")

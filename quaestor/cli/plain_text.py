@@ -1,10 +1,10 @@
-"""Text for a terminal, in which nothing that others wrote acts on the terminal."""
+"""Text for a terminal, made safe: foreign text in it cannot control the terminal."""
 
 from __future__ import annotations
 
 
 def printable(text: str, *, keep: str = "\n") -> str:
-    """Return a text whose characters without a picture are written as escapes: `\\x1b`.
+    """Return a text in which unprintable characters are written as escapes: `\\x1b`.
 
     keep: characters that stay as they are.
     """
@@ -14,7 +14,7 @@ def printable(text: str, *, keep: str = "\n") -> str:
 
 
 def line(text: str) -> str:
-    """Return a text that stays one line of the terminal."""
+    """Return a text that takes only one line of the terminal."""
     return printable(text, keep="")
 
 

@@ -1,4 +1,4 @@
-"""Traces that commands read: what is still being recorded too, which the command says."""
+"""Traces that commands read. A trace may still be recorded; the command reports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quaestor.ttl.trace_format import Trace, read
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace, and say on standard error if its recording goes on. Raises ConfigurationError."""
+    """Read a trace, and report on standard error if its recording goes on. Raises ConfigurationError."""
     trace = read(path)
     if not trace.ended:
         print(

@@ -1,4 +1,4 @@
-"""Command `quaestor settings`: each setting with its value, source, default, bounds, unit and sentence."""
+"""Command `quaestor settings`: shows each setting with its value, source, default, bounds, unit and sentence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings(
     if app is None:
         values = command_settings()
     else:
-        with redirect_stdout(sys.stderr):  # what the app prints
+        with redirect_stdout(sys.stderr):  # the app's own output
             values, environment = _settings_of(app)
     wanted = _wanted(in_use(values, environment), name or ())
     if changed:
@@ -58,7 +58,7 @@ def settings(
 
 
 def _settings_of(app: str) -> tuple[Settings, Mapping[str, str]]:
-    """The settings of an app or a Quaestor, and the variables that it reads."""
+    """Settings of an app or a Quaestor, and the variables that it reads."""
     from quaestor.app import Quaestor
     from quaestor.doctor.hosted_app import engine_of, load
 
@@ -70,7 +70,7 @@ def _settings_of(app: str) -> tuple[Settings, Mapping[str, str]]:
 
 
 def _wanted(found: Sequence[SettingInUse], names: Sequence[str]) -> list[SettingInUse]:
-    """The settings of these names and groups; all of them without a name. Raises ConfigurationError for an unknown name."""
+    """Settings of these names and groups; without a name, all of them. Raises ConfigurationError for an unknown name."""
     known = {name for setting in found for name in (setting.row.name, setting.group) if name}
     for name in names:
         if name not in known:
@@ -79,7 +79,8 @@ def _wanted(found: Sequence[SettingInUse], names: Sequence[str]) -> list[Setting
 
 
 def _lines(wanted: Sequence[SettingInUse]) -> Iterator[str]:
-    """A heading for each group; for each setting a line of the table, and the sentence with the allowed values below it."""
+    """Lines of the table: a heading for each group, a line for each setting, and below it the sentence with the allowed
+    values."""
     width = max((len(setting.row.name) for setting in wanted), default=0)
     values = max((min(len(str(setting.value)), _LONGEST_VALUE) for setting in wanted), default=0)
     head = f"  {'setting':<{width}}  {'value':<{values}}  {'unit':<8}  {'source':<11}  default"

@@ -13,9 +13,9 @@ from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
 commands = typer.Typer(
     pretty_exceptions_enable=False, no_args_is_help=True, help="Rates in windows, and the history of all writes."
 )
-"""Of the group `quaestor statistics`."""
+"""Commands of the group `quaestor statistics`."""
 
-Directory = Annotated[Path, typer.Option(help="Tables and checkpoints; on a file system that the executors share.")]
+Directory = Annotated[Path, typer.Option(help="Tables and checkpoints; on a file system that all executors share.")]
 KeepDays = Annotated[int, typer.Option(min=0, help="Days of history that are kept; 0: all.")]
 Lengths = Annotated[str, typer.Option("--windows", metavar="SECONDS", help="Lengths of the windows.")]
 
@@ -31,7 +31,7 @@ def run(
     lateness: Annotated[int, typer.Option(min=0, help="A window is final so many seconds after its end.")] = 10,
     keep_days: KeepDays = 30,
 ) -> None:
-    """Run the statistics job until Ctrl-C. It goes on where it was, however it ended."""
+    """Run the statistics job until Ctrl-C. The job goes on where it stopped, however it ended."""
     extras.require("spark", "the statistics job")
     from quaestor.statistics import command
 
@@ -49,7 +49,7 @@ def show(
     deployment: Deployment = None,
     as_json: Annotated[bool, typer.Option("--json", help="All windows that are kept, as JSON on one line.")] = False,
 ) -> None:
-    """Show the newest windows: what is written, what matches, what is read."""
+    """Show the newest windows: the rates of writes, matches and reads."""
     from quaestor.statistics import command, reader
 
     settings = command_settings(redis_url=redis_url, deployment=deployment)
@@ -61,7 +61,7 @@ def show(
 
 @commands.command("compact")
 def compact(directory: Directory, keep_days: KeepDays = 30) -> None:
-    """Make small files into larger ones and remove old ones, once. A running job does so by itself."""
+    """Merge small files into larger ones, and remove old files, once. A running job does this by itself."""
     extras.require("spark", "compaction")
     from quaestor.statistics import command
 

@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor ttl`: fit lifetimes to a trace or the history, try, compare, apply them, undo that."""
+"""Commands of the group `quaestor ttl`: fit lifetimes to a trace or the history, try, compare and apply them, and undo that."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ commands = typer.Typer(
     no_args_is_help=True,
     help="Lifetimes: learned from a trace or the history, tried, applied, undone.",
 )
-"""Of the group `quaestor ttl`."""
+"""Commands of the group `quaestor ttl`."""
 
-TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Recorded with the setting trace_file.")]
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Trace recorded with the setting trace_file.")]
 Clients = Annotated[int, typer.Option(min=1, help="Browsers that the requests are spread over.")]
 Delta = Annotated[
     float | None,
@@ -52,7 +52,7 @@ def fit(
     delta: Delta = None,
 ) -> None:
     """Fit quantile and exponent of each kind of result to a trace: most fresh hits in browsers, at that staleness. A third of the
-    time is held back: what does not do better there than the present parameters is not written."""
+    time is held back. Parameters that are no better there than the present ones are not written."""
     workload = _workload(trace, clients, seed=0)
     from quaestor.simulation.fitting import fitted
 
@@ -76,7 +76,7 @@ def fit(
 
 @commands.command("learn")
 def learn(
-    directory: Annotated[Path, typer.Argument(help="Of `quaestor statistics run`.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of `quaestor statistics run`.")],
     out: Out,
     stale_at_most: StaleAtMost = 0.01,
     clients: Clients = 100,
@@ -91,7 +91,7 @@ def learn(
     by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
 ) -> None:
     """Learn quantile and exponent of each kind of result from the history of the statistics job, on Spark. A third of the time is
-    held back: what does not do better there than the present parameters is not taken."""
+    held back. Parameters that are no better there than the present ones are not taken."""
     extras.require("simulation", "the simulation of lifetimes")
     extras.require("spark", "learning")
     from quaestor.statistics import learning
@@ -126,11 +126,11 @@ def learn(
 @commands.command("simulate")
 def simulate(
     trace: TraceFile,
-    parameters: Annotated[Path | None, typer.Argument(help="Default: what the settings say.")] = None,
+    parameters: Annotated[Path | None, typer.Argument(help="Default: the parameters of the settings.")] = None,
     clients: Clients = 100,
     delta: Delta = None,
 ) -> None:
-    """Show what these parameters do on a trace: a JSON object, each figure with half of its 95 % interval."""
+    """Show the results of these parameters on a trace: a JSON object, each figure with half of its 95 % interval."""
     print(json.dumps(_compared(trace, [parameters] if parameters else [], clients, delta)))
 
 
@@ -141,7 +141,7 @@ def compare(
     clients: Clients = 100,
     delta: Delta = None,
 ) -> None:
-    """Compare parameters with what the settings say, on a trace. A star: no other one is better in every respect."""
+    """Compare parameters with those of the settings, on a trace. A star: no others are better in every respect."""
     figures = _compared(trace, list(parameters), clients, delta)
     from quaestor.simulation.comparison import pareto
 
@@ -156,8 +156,8 @@ def compare(
 
 @commands.command("apply")
 def apply(
-    parameters: Annotated[Path, typer.Argument(help="As `fit` writes them.")],
-    on: Annotated[int, typer.Option(help="Number of the publication that this was decided on; see `history`.")],
+    parameters: Annotated[Path, typer.Argument(help="File that `fit` or `learn` wrote.")],
+    on: Annotated[int, typer.Option(help="Number of the publication that the decision is based on; see `history`.")],
     redis_url: LayerUrl = None,
     deployment: Deployment = None,
     by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
@@ -184,8 +184,8 @@ def apply(
         ),
     ] = None,
 ) -> None:
-    """Publish parameters: every app process takes them up within seconds, without a restart. With --share for a part of the
-    results, rolled back by itself when they are worse than predicted, or break a guard."""
+    """Publish parameters: every app process uses them within seconds, without a restart. With --share they apply to a part of the
+    results, and are rolled back if that part is worse than predicted, or breaks a guard."""
     from quaestor.ttl.canary_guards import Guards
 
     read = _parameters(parameters)
@@ -217,7 +217,7 @@ def apply(
 
 @commands.command("canary")
 def canary(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
-    """Show the canary's figures beside what was predicted, over all processes."""
+    """Show the canary's figures beside the predicted ones, over all processes."""
     from quaestor.cli.canary_commands import judgement
 
     newest = _published(redis_url, deployment)[0].history()[-1]
@@ -240,7 +240,7 @@ def promote(
     deployment: Deployment = None,
     by: Annotated[str | None, typer.Option(help="Who does it; default: the user's name.")] = None,
 ) -> None:
-    """Publish the canary's parameters for all results. Only if nothing of it is worse than predicted, and enough was seen."""
+    """Publish the canary's parameters for all results, if none of its figures is worse than predicted, and enough was seen."""
     from quaestor.cli.canary_commands import judgement
     from quaestor.ttl.canary_watch import promotable
 
@@ -257,14 +257,14 @@ def rollback(
     deployment: Deployment = None,
     by: Annotated[str | None, typer.Option(help="Who does it; default: the user's name.")] = None,
 ) -> None:
-    """Publish what counted before the newest publication. Of a canary that is its end."""
+    """Publish the parameters that counted before the newest publication. A canary ends by this."""
     published, now_ms = _published(redis_url, deployment)
     _show(published.rollback(by=by or getpass.getuser(), now_ms=now_ms))
 
 
 @commands.command("history")
 def history(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
-    """Show what was published, when, by whom; the last one counts."""
+    """Show what was published, when and by whom; the last publication counts."""
     for one in _published(redis_url, deployment)[0].history():
         _show(one)
 
@@ -278,7 +278,7 @@ def _workload(trace: Path, clients: int, *, seed: int) -> Workload:
 
 
 def _system(delta_s: float | None) -> System:
-    """The simulated system, in which browsers fetch the Cache Sketch as the settings say, or as often as the command says."""
+    """Simulated system. Browsers fetch the Cache Sketch at the given interval, or else at that of the settings."""
     from quaestor.simulation.simulate import System
 
     return System(delta_s=command_settings().sketch.sketch_delta_s if delta_s is None else delta_s)
@@ -310,7 +310,7 @@ def _compared(
 
 
 def _own() -> Tuning:
-    """As the settings say."""
+    """Parameters of the settings."""
     from quaestor.ttl.parameters import tuning_of
 
     return tuning_of(command_settings().lifetimes)

@@ -1,6 +1,6 @@
 """Explanation of a query: exact or widened, found by which index, changed by what, and whether it is cached at all.
 
-Built from the same plan as the matching node, and by the same rules as capture. It therefore cannot contradict either.
+Built from the same plan as the matching node, and by the same rules as capture: an explanation contradicts neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Byte stream to and from the origin: one socket with flow control both ways, that knows when it is in step."""
+"""Byte stream to and from the origin: one socket with flow control both ways, which detects bytes outside an exchange."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _HIGH_WATER_BYTES = 256 * 1024
 class ByteStream(asyncio.Protocol):
     """Byte stream on one socket.
 
-    read() and drain() wait; everything else is immediate.
+    read() and drain() wait; all other methods return at once.
 
-    idle: nothing is expected; what comes then makes it useless.
+    idle: whether no bytes are expected; bytes that come then make the stream useless.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ByteStream(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """Bytes that have come, at least one; b"" at the end. Raises ConnectionError if the end was a failure."""
+        """Bytes received, at least one; b"" at the end. Raises ConnectionError if the end was a failure."""
         if not self._received and not self._ended:
             self._reader = self._loop.create_future()
             try:
@@ -58,7 +58,7 @@ class ByteStream(asyncio.Protocol):
             await self._writable
 
     def close(self) -> None:
-        """Close it at once; what was not sent yet is not."""
+        """Close the socket at once; bytes that were not sent yet are lost."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
@@ -70,7 +70,7 @@ class ByteStream(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol. What comes unasked for closes the socket."""
+        """See asyncio.Protocol. Bytes outside an exchange close the socket."""
         if self.idle:
             self.close()
             return
@@ -94,7 +94,7 @@ class ByteStream(asyncio.Protocol):
         self._wake()
         if self._writable is not None and not self._writable.done():
             self._writable.set_exception(ConnectionError("the connection was lost"))
-            self._writable.exception()  # perhaps nobody waits
+            self._writable.exception()  # marked as read, because perhaps no task waits
             self._writable = None
 
     def pause_writing(self) -> None:

@@ -1,4 +1,4 @@
-"""Command `quaestor proxy`: from its options to a running proxy."""
+"""Command `quaestor proxy`: makes a running proxy from its options."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(command: ProxyCommand) -> None:
             raise ConfigurationError(f"{option} {file} is no file")
     token = AdminToken.load(command.admin_token_file) if command.admin_token_file is not None else None
     if command.dashboard and token is None:
-        raise ConfigurationError("the dashboard is for whoever has the token: name its file with --admin-token-file")
+        raise ConfigurationError("the dashboard is for holders of the token: name its file with --admin-token-file")
     app = application(
         options(command), settings(command), metrics=command.metrics, token=token, dashboard=command.dashboard
     )
@@ -72,7 +72,7 @@ def run(command: ProxyCommand) -> None:
 
 
 def options(command: ProxyCommand) -> ProxyOptions:
-    """Options of forwarding. Raises ConfigurationError with the remedy."""
+    """Options of forwarding. Raises ConfigurationError, which names the remedy."""
     return ProxyOptions(
         origin=command.origin,
         host=command.host_header,
@@ -91,7 +91,7 @@ def options(command: ProxyCommand) -> ProxyOptions:
 
 
 def settings(command: ProxyCommand) -> Settings:
-    """Settings from QUAESTOR_* in the environment, and from the command line, which wins."""
+    """Settings from QUAESTOR_* in the environment and from the command line, which wins."""
     return Settings.from_env(
         mongo_url=command.mongo_url,
         redis_url=command.redis_url,

@@ -1,4 +1,4 @@
-"""Connection to the origin: HTTP/1.1, one exchange after the other (h11 keeps the rules of the protocol)."""
+"""Connection to the origin: HTTP/1.1, one exchange after the other (h11 enforces the rules of the protocol)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from quaestor.proxy.byte_stream import ByteStream
 
 MAX_HEAD_BYTES = 128 * 1024
 Interim = Callable[[int, list[tuple[bytes, bytes]]], None]
-"""Called with the status and the fields of an interim answer (1xx) that is to be passed on."""
+"""Function that receives the status and the fields of an interim answer (1xx) to pass on."""
 
 
 class RequestBrokeOffError(Exception):
-    """The client went away, or was silent for too long, while it was sending its request."""
+    """Error that the client went away, or was silent for too long, while it was sending its request."""
 
 
 class Connection:
     """Connection to the origin.
 
-    exchanges: how many were begun.
-    answered: whether anything came back in the current one.
-    on_body_sent: called once when no more of the current request's body is sent, for whatever reason.
+    exchanges: number of exchanges begun.
+    answered: whether any byte came back in the current exchange.
+    on_body_sent: called once when no more of the current request's body is sent, for any reason.
     """
 
     def __init__(self, stream: ByteStream, *, read_timeout_s: float, write_timeout_s: float) -> None:
@@ -41,7 +41,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot be used any more."""
+        """Whether the connection cannot be used any more."""
         return self._stream.closed
 
     async def ask(
@@ -52,7 +52,7 @@ class Connection:
         body: AsyncIterator[bytes] | None,
         interim: Interim,
     ) -> h11.Response:
-        """Send a request; returns when the head of its answer is here, even if the body is still being sent.
+        """Send a request; returns when the head of its answer has come, even if the body is still being sent.
 
         Raises h11.LocalProtocolError (not a request), h11.RemoteProtocolError (not HTTP), ConnectionError, EOFError (closed
         without an answer), TimeoutError, RequestBrokeOffError.
@@ -73,13 +73,13 @@ class Connection:
             if isinstance(event, h11.InformationalResponse):
                 if event.status_code == 101:
                     raise h11.RemoteProtocolError("it switches protocols unasked")
-                if event.status_code != 100:  # the client that wanted to be told to go on was told
+                if event.status_code != 100:  # a client that waited for "100 Continue" has received it already
                     interim(event.status_code, list(event.headers))
             elif isinstance(event, h11.ConnectionClosed):
                 raise EOFError("closed without an answer")
 
     async def body(self) -> AsyncGenerator[bytes, None]:
-        """The answer's body. Raises as ask() does."""
+        """Body of the answer. Raises as ask() does."""
         while True:
             event = await self._next()
             if isinstance(event, h11.Data):
@@ -90,7 +90,7 @@ class Connection:
                 raise EOFError("closed within the answer")
 
     def finish(self) -> bool:
-        """Whether another exchange may follow: both sides are done, and nothing came behind the answer."""
+        """Whether another exchange may follow: both sides are done, and no bytes came after the answer."""
         if self._sending is not None and not self._sending.done():
             self.close()
             return False
@@ -104,13 +104,13 @@ class Connection:
         return True
 
     def body_sent(self) -> None:
-        """Say that no more of the body is sent, if nobody has said so yet."""
+        """Report that no more of the body is sent, unless that was reported already."""
         told, self.on_body_sent = self.on_body_sent, None
         if told is not None:
             told()
 
     def close(self) -> None:
-        """Close it at once, whatever is under way."""
+        """Close the connection at once, even during an exchange."""
         if self._sending is not None:
             self._sending.cancel()
         self._stream.close()
@@ -125,7 +125,7 @@ class Connection:
         return event
 
     async def _read(self) -> bytes:
-        """The origin's silence counts from when it has the whole request: before that, it waits for the client."""
+        """Received bytes. The origin's silence counts from its receipt of the whole request: before, it waits for the client."""
         sending = self._sending is not None and not self._sending.done()
         try:
             async with asyncio.timeout(None if sending else self._read_timeout_s) as self._patience:
@@ -148,7 +148,7 @@ class Connection:
             self._broke_off = error
             self._stream.close()
         except (ConnectionError, TimeoutError):
-            # The origin does not want the rest; perhaps it has said why.
+            # The origin does not want the rest; its answer perhaps names the reason.
             if not self._stream.closed:
                 self._stream.close()
 

@@ -12,9 +12,9 @@ from email.utils import formatdate
 RawHeaders = list[tuple[bytes, bytes]]
 
 PSEUDONYM = b"quaestor"
-"""By which we are known in `Via`."""
+"""Name of this proxy in `Via`."""
 MAX_HOPS = 8
-"""How often a request may pass a proxy of this kind before it is taken for one that runs in a circle."""
+"""How often a request may pass a proxy of this kind before the request is taken to run in a circle."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -36,31 +36,32 @@ _NODE = re.compile(r"[0-9A-Za-z._\-]+")
 
 
 def is_hop_by_hop(name: bytes) -> bool:
-    """Whether a field belongs to one connection (RFC 9110, section 7.6.1). Framing is decided by whoever sends a message on."""
+    """Whether a field belongs to one connection (RFC 9110, section 7.6.1). Each sender of a message decides its framing."""
     return name in _HOP_BY_HOP
 
 
 def is_claim(name: bytes) -> bool:
-    """Whether a field says who is behind the sender. Spelt with underscores too: some servers take those for the same."""
+    """Whether a field names the client behind the sender. Underscores in the name count as hyphens, as in some servers."""
     return name.replace(b"_", b"-") in FORWARDED
 
 
 def without_named(headers: Iterable[tuple[bytes, bytes]], connection: Iterable[bytes]) -> RawHeaders:
-    """Fields without those that these values of `Connection` name. Framing and Host cannot be named away."""
+    """Fields without the ones that these values of `Connection` name. Framing and Host cannot be removed in this way."""
     named = {piece.strip() for value in connection for piece in value.lower().split(b",")} - FRAMING - {b"host"}
     return [(name, value) for name, value in headers if name not in named]
 
 
 def without_connection(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-    """Fields without what belongs to one connection, framing excepted."""
+    """Fields without the fields of one connection, framing excepted."""
     rest = without_named(headers, [value for name, value in headers if name == b"connection"])
     return [(name, value) for name, value in rest if name not in _HOP_BY_HOP]
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes) -> RawHeaders:
-    """Fields with `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
+    """Fields with `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto`: they name to the origin the client, the host and the
+    scheme.
 
-    What such fields say already is added to; of host and scheme the first proxy knows best.
+    Existing fields are extended; of host and scheme the first proxy's values stay.
     """
     given = list(headers)
     before = {name: [value for field, value in given if field == name] for name in _ADDED}
@@ -81,7 +82,7 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, sch
 def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
     """Value of `Via` with this hop at its end (section 7.6.3).
 
-    version: of the message as it was received.
+    version: HTTP version of the message as it was received.
     """
     return b"via", b", ".join([*before, b"%s %s" % (version.encode("ascii"), PSEUDONYM)])
 
@@ -92,10 +93,10 @@ def hops(before: Iterable[bytes]) -> int:
 
 
 def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, version: str) -> RawHeaders:
-    """An origin's fields as they are passed on: names in lower case, without what belongs to the connection to it; with
-    `Date` (section 6.6.1) and `Via`.
+    """Fields of an origin's answer as they are passed on. Their names are in lower case, fields of the connection to the origin
+    are removed, and `Date` (section 6.6.1) and `Via` are present.
 
-    Content-Length stays only where it says how long the body is: not beside Transfer-Encoding, not on 204 and 304.
+    Content-Length stays only where it gives the length of the body: not beside Transfer-Encoding, not on 204 and 304.
     Control characters in values become spaces (section 5.5).
     """
     fields = [(name.lower(), CONTROLS.sub(b" ", value)) for name, value in headers]
@@ -118,5 +119,5 @@ def interim_fields(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
 
 
 def http_date() -> bytes:
-    """Date of now (RFC 9110, section 5.6.7)."""
+    """Present date (RFC 9110, section 5.6.7)."""
     return formatdate(usegmt=True).encode("ascii")

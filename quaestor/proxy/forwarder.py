@@ -1,7 +1,7 @@
 """Forwarder, the innermost layer of the proxy: an ASGI app whose handler is the origin.
 
-It runs inside the cache like any other app. What the origin declares of its answer's queries goes into the request's recording as
-if a driver had been listened to; the point in time is the watermark from before the origin was asked.
+The forwarder runs inside the cache like any other app. If the origin declares its answer's queries, they go into the request's
+recording like the reads of a driver. Their point in time is the watermark from before the origin was asked.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from quaestor.proxy.request_head import target_of
 from quaestor.read_path.key import Target, target
 
 DEPENDS = b"quaestor-depends"
-"""The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
+"""Field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
 UNREAD_S = 60.0
 """How long a client may leave an answer unread."""
 FINISH_S = 10.0
-"""How long an answer is still fetched after its client has left: others may wait for it, and a write must be seen to its end."""
+"""How long an answer is still fetched after its client has left. Other clients may wait for it, and a write must be seen to its
+end."""
 
 
 Controls = Callable[[Target, Sequence[str]], Sequence[CapturedRead]]
 
 
 class Forwarder:
-    """Forwarder of one proxy process; its pool is closed by close().
+    """Forwarder of one proxy process. close() closes its pool.
 
     watermark: the newest version that the grid has reported.
     urls: URLs whose queries were registered.
-    controls: what else an answer with a declaration depends on, so that it can be invalidated by its URL and its
+    controls: further dependencies of an answer with a declaration, so that it can be invalidated by its URL and its
         tags.
     """
 
@@ -114,8 +115,10 @@ class Forwarder:
         return None
 
     def _headers(self, scope: Scope) -> fields.RawHeaders:
-        """What the origin is told. The cache has not seen the forwarding fields: an answer that varies by them is not stored."""
-        # An origin decides about the conditions that it is sent.
+        """Fields that the origin receives. The cache has not seen the forwarding fields: an answer that varies by them is not
+        stored.
+        """
+        # An origin decides about the conditions that it receives.
         for name, _ in scope["headers"]:
             if name == b"if-none-match":
                 break
@@ -127,7 +130,7 @@ class Forwarder:
         return fields.forwarded(headers, client=client[0] if client else None, scheme=scope["scheme"], host=host)
 
     async def _declare(self, scope: Scope, answer: Answer, since: Version, duration_ms: float) -> None:
-        """Put what is known of the answer's queries into its recording; what cannot be understood forbids to store it."""
+        """Put the known queries of the answer into its recording. A declaration that cannot be understood forbids storing."""
         given = [value for name, value in answer.headers if name.lower() == DEPENDS]
         recorder = current()
         if recorder is None:
@@ -138,7 +141,7 @@ class Forwarder:
             if name.lower() == b"vary"
             for field in fields.FORWARDED
         ):
-            recorder.refuse(Uncacheable.DECLARED, "it varies by fields that say who forwarded the request")
+            recorder.refuse(Uncacheable.DECLARED, "it varies by fields that name the forwarder of the request")
         named = _target(scope)
         try:
             if named is not None:
@@ -158,7 +161,7 @@ class Forwarder:
         headers = fields.response_fields(answer.headers, status=answer.status, version=answer.version)
         headers = [(name, value) for name, value in headers if name != DEPENDS]
         await _pass_on(send, {"type": "http.response.start", "status": answer.status, "headers": headers})
-        # One piece is kept back: if it is the last, the server and the cache get the body in one message.
+        # One piece is held back: if it is the last, the server and the cache receive the body in one message.
         last: bytes | None = None
         if not bodyless:
             async with aclosing(answer.body()) as body:
@@ -180,7 +183,8 @@ class Forwarder:
 
 
 async def _pass_on(send: Send, message: Message) -> None:
-    """Raises OriginBrokeOffError for a client that does not read: it must not hold a connection to the origin."""
+    """Send one message. Raises OriginBrokeOffError for a client that does not read: it must not hold a connection to the
+    origin."""
     try:
         async with asyncio.timeout(UNREAD_S):
             await send(message)
@@ -189,7 +193,7 @@ async def _pass_on(send: Send, message: Message) -> None:
 
 
 def _interim(scope: Scope) -> Interim:
-    """Passes 102 and 103 on, if the server can."""
+    """Function that passes 102 and 103 on, if the server can."""
     send = (scope.get("extensions") or {}).get(INTERIM)
 
     def pass_on(status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -206,7 +210,7 @@ def _target(scope: Scope) -> Target | None:
 
 
 class _Client:
-    """The sender of one request: its body, and whether it is still there."""
+    """Sender of one request: its body, and whether the client is still there."""
 
     def __init__(self, receive: Receive, options: ProxyOptions, *, has_body: bool) -> None:
         self._receive = receive
@@ -217,11 +221,13 @@ class _Client:
 
     @property
     def left(self) -> bool:
-        """Whether it has gone away."""
+        """Whether the client has gone away."""
         return self._gone or (self.body is not None and self.body.left)
 
     def watch(self, on_left: Callable[[], object]) -> None:
-        """Call on_left when the client goes away; from the end of its request on, because before that it is sending."""
+        """Call on_left when the client goes away. The watch starts at the end of the request, because before the client is
+        sending.
+        """
         self._on_left = on_left
         if self.body is None:
             self._watch()

@@ -1,8 +1,8 @@
-"""Ingress, the outermost layer of the proxy: what may come in, as what it goes on, and the form in which answers leave.
+"""Ingress, the outermost layer of the proxy: the requests that may come in, their form inside, and the form of the answers.
 
-Everything that decides how a request is understood is settled here, before the cache: cache and origin see the same fields,
-so nobody can make the cache key on something that the origin never saw. What is ambiguous is refused and not repaired (RFC 9112,
-section 11.2).
+Every decision about the meaning of a request is made here, before the cache. Cache and origin therefore see the same fields, and
+no client can make the cache use a key from fields that the origin never saw. Ambiguous requests are refused and not repaired
+(RFC 9112, section 11.2).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from quaestor.proxy.origin import OriginBrokeOffError
 from quaestor.proxy.request_head import RequestHead, target_of
 
 HTTP_1_0_BYTES = 16 * 1024 * 1024
-"""Answers of unknown length are collected for HTTP/1.0 clients, which know no chunks, up to this size."""
+"""Most bytes of an answer of unknown length that are collected for HTTP/1.0 clients, which do not know chunks."""
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
 class Ingress:
-    """Ingress of the proxy. It wraps the cache, which wraps the forwarder."""
+    """Ingress of the proxy: wraps the cache, which wraps the forwarder."""
 
     def __init__(self, app: App, options: ProxyOptions, telemetry: EventLog) -> None:
         self._app = app
@@ -56,13 +56,13 @@ class Ingress:
             self._telemetry.failure("origin", "proxy.origin_broke_off", error)
             if not outgoing.started:
                 await problem(outgoing.send, 502, "The origin's answer broke off.", head=scope["method"] == "HEAD")
-            # Otherwise: returning without the end of the body makes the server close the connection, which is how the
-            # client learns that this is not all.
+            # Otherwise the function returns without the end of the body. The server then closes the connection, and the client
+            # learns that the answer is incomplete.
         return None
 
 
 class Outgoing:
-    """Outgoing side: a server's `send` that dates what has no date, and collects answers of unknown length if it has to."""
+    """Outgoing side: a server's `send` that adds a missing date, and collects answers of unknown length if it must."""
 
     def __init__(self, send: Send, *, buffered: bool) -> None:
         self._send = send
@@ -107,7 +107,7 @@ def _sized(start: Message) -> bool:
 
 
 def _ends_here(scope: Scope) -> bool:
-    """Max-Forwards (RFC 9110, section 7.6.2): an OPTIONS that is not to go any further; otherwise one hop less is left."""
+    """Whether an OPTIONS request must stop here by Max-Forwards (RFC 9110, section 7.6.2); otherwise one hop less is left."""
     if scope["method"] != "OPTIONS":
         return False
     for at, (name, value) in enumerate(scope["headers"]):

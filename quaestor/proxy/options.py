@@ -1,4 +1,4 @@
-"""Options of `quaestor proxy` about forwarding; what it can be told about caching is in Settings."""
+"""Options of `quaestor proxy` about forwarding; the options about caching are in Settings."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ class ProxyOptions:
     """Options of forwarding.
 
     origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
-    host: `preserve` sends the client's Host field on (and takes the origin's certificate for the origin's name),
+    host: `preserve` sends the client's Host field on (the origin's certificate must then be for the origin's name),
         `origin` sends the origin's own.
     hosts: the Host values that are answered, without ports, in lower case; empty: any. Others get 421.
-    trust_forwarded: keep `Forwarded` and `X-Forwarded-*` of requests and add to them. Only behind a proxy of one's
-        own: anybody can send them.
-    connect_timeout_s, read_timeout_s: to reach the origin; between two pieces of its answer.
-    write_timeout_s: between two pieces of a request.
+    trust_forwarded: keep `Forwarded` and `X-Forwarded-*` of requests, and add to them. Only for use behind a proxy of your
+        own, because any client can send these fields.
+    connect_timeout_s, read_timeout_s: longest time to reach the origin, and between two pieces of its answer.
+    write_timeout_s: longest time between two pieces of a request.
     pool_timeout_s: how long a request waits for a free connection.
-    body_ahead_bytes: of a request's body come before the origin is asked, or all of it if it has fewer; at most 16 MiB.
-    body_min_bytes_per_s: the slowest that a client may send its body, apart from the patience.
-    body_patience_s: how far it may fall behind that; so long it may be silent.
-    body_timeout_s: how long one body may be waited for in all.
-    max_connections: to the origin, per worker.
-    keepalive_s: how long an idle one is kept.
+    body_ahead_bytes: bytes of a request's body, or the whole of a shorter one, that must come before the origin is asked; at most
+        16 MiB.
+    body_min_bytes_per_s: slowest rate at which a client may send its body, apart from the patience.
+    body_patience_s: how far the body may fall behind that rate; also the longest silence.
+    body_timeout_s: longest wait for one body in all.
+    max_connections: most connections to the origin, per worker.
+    keepalive_s: how long an idle connection is kept.
     origin_ca: PEM file that https origins are verified against; None: the system's.
-    database: of collections that an origin names without one.
+    database: database of collections that an origin names without one.
     """
 
     origin: str
@@ -91,7 +92,7 @@ class ProxyOptions:
 
     @property
     def authority(self) -> bytes:
-        """Authority of the origin, as its own Host field has it."""
+        """Authority of the origin, in the form of its own Host field."""
         return urlsplit(self.origin).netloc.encode("ascii")
 
 

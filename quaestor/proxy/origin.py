@@ -1,4 +1,4 @@
-"""Origin of a proxy: what it answers, or why it does not, in terms of what the client is told."""
+"""Origin of a proxy: its answers, or the reasons why there is none, with the status that the client receives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FAILURES = (h11.ProtocolError, OSError, EOFError, TimeoutError)
 
 
 class OriginError(DependencyError):
-    """The origin did not answer.
+    """Error that the origin did not answer.
 
-    status: what the client is told.
-    error: its RFC 9209 name.
-    detail: in a sentence.
+    status: status that the client receives.
+    error: name of the error in RFC 9209.
+    detail: the error in a sentence.
     """
 
     def __init__(self, cause: Exception, *, status: int, error: str, detail: str) -> None:
@@ -34,15 +34,15 @@ class OriginError(DependencyError):
 
 
 class OriginBrokeOffError(DependencyError):
-    """The origin's answer ended before it was complete: the client has a part of it."""
+    """Error that the origin's answer ended before it was complete: the client has a part of it."""
 
 
 @dataclass(slots=True)
 class Answer:
     """Answer of the origin, up to its head.
 
-    headers: raw, in order, names in lower case.
-    version: of HTTP. Read body once, then close().
+    headers: raw fields, in order, with names in lower case.
+    version: version of HTTP. Read body once, then close().
     """
 
     status: int
@@ -52,7 +52,7 @@ class Answer:
     _connection: Connection
 
     async def body(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they are on the wire, without the transfer coding. Raises OriginBrokeOffError."""
+        """Bytes as they are on the wire, without the transfer coding. Raises OriginBrokeOffError."""
         try:
             async for piece in self._connection.body():
                 yield piece
@@ -79,9 +79,9 @@ class Origin:
         *,
         interim: Interim,
     ) -> Answer:
-        """Send a request; returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError.
+        """Send a request; returns when the head of the answer has come. Raises OriginError, RequestBrokeOffError.
 
-        body: read ahead. A safe request without a body that met a connection which the origin was just closing is sent once more.
+        body: read ahead. A safe request without a body is sent once more if the origin was just closing the connection.
         """
         again = False
         while True:

@@ -1,4 +1,4 @@
-"""Pool of connections to the origin: how many there may be, and which of them are used again."""
+"""Pool of connections to the origin: limits their number, and uses idle ones again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quaestor.proxy.options import ProxyOptions
 
 
 class NoConnectionError(Exception):
-    """Error that all connections are in use, and stayed so."""
+    """Error that all connections are in use, and that none became free in time."""
 
 
 class Pool:
     """Pool of connections to one origin.
 
-    Last in, first out, so that what is not needed grows old and is closed. At most half of them wait for the rest of a request's
-    body: however many clients send as slowly as they may, the other half serves everybody else. Use from one event loop.
+    Last in, first out, so that unneeded connections grow old and are closed. At most half of them wait for the rest of a
+    request's body. However many clients send slowly, the other half serves all other clients. Use from one event loop.
     """
 
     def __init__(self, options: ProxyOptions) -> None:
@@ -34,9 +34,9 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def take(self, *, fresh: bool = False, uploading: bool = False) -> Connection:
-        """Take an idle connection, or a new one. Give it back with put(), whatever becomes of it.
+        """Take an idle connection, or a new one. Every taken connection must be given back with put().
 
-        uploading: the request's body is not complete yet.
+        uploading: whether the request's body is not complete yet.
 
         Raises NoConnectionError, OSError, TimeoutError (connecting took too long).
         """
@@ -68,7 +68,7 @@ class Pool:
             raise
 
     def put(self, connection: Connection) -> None:
-        """Give a connection back that is not used any more."""
+        """Give back a connection that is no longer used."""
         self._free.release()
         connection.body_sent()
         if connection.finish() and len(self._idle) < self._options.max_connections:

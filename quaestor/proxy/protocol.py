@@ -1,12 +1,13 @@
-"""HTTP/1.1 protocol as a proxy has to read it: uvicorn's on httptools, with what it leaves out.
+"""HTTP/1.1 protocol as a proxy has to read it: uvicorn's protocol on httptools, with additions.
 
-- The request target exactly as it was received, in every form of RFC 9112, section 3.2 (a `?` without a query included):
-  `scope["extensions"]["quaestor.target"]`.
+- The request target is kept exactly as it was received (`scope["extensions"]["quaestor.target"]`). That holds in every form of
+  RFC 9112, section 3.2, and for a `?` without a query.
 - The authority of an absolute-form target takes the place of the Host field (section 3.2.2).
-- A bound on the size of a head, and on the time it may take (slow senders hold a socket, not memory).
-- An answer to a request whose body has not come whole reaches its client, though the connection is closed behind it (RFC 9112,
-  section 9.6: closed at once, what the client still sends would be met with a reset that takes the answer away).
-- Methods that the parser does not know, as long as the request is not pipelined behind another one.
+- The size of a head is bounded, and so is the time that it may take (slow senders hold a socket, not memory).
+- An answer to a request whose body is incomplete reaches its client, though the connection is closed afterwards. If the socket
+were
+  closed at once, further bytes of the client would cause a reset, which takes the answer away (RFC 9112, section 9.6).
+- Methods that the parser does not know are accepted, unless the request is pipelined behind another one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from quaestor.proxy.request_body import has_body
 
 TARGET = "quaestor.target"
 INTERIM = "quaestor.interim"
-"""A function (status, header fields) that sends an interim answer."""
+"""Name in the scope of a function (status, header fields) that sends an interim answer."""
 MAX_HEAD_BYTES = 96 * 1024
 HEAD_TIMEOUT_S = 30.0
 LINGER_S = 1.0
@@ -74,7 +75,7 @@ class ProxyProtocol(HttpToolsProtocol):
             if self._patience is None:
                 self._wait()
         super().data_received(data)
-        # A head that goes on beyond this chunk; one that is complete was counted by its fields.
+        # A head that goes on beyond this chunk; a complete head was counted by its fields.
         if self._reading_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
 
@@ -90,7 +91,7 @@ class ProxyProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Callback of the parser: the head is complete; one that is too large or has no clear target is refused."""
+        """Callback of the parser: the head is complete. A head that is too large or has no clear target is refused."""
         self._reading_head = False
         self._head_bytes = 0
         self._stop_waiting()
@@ -113,8 +114,8 @@ class ProxyProtocol(HttpToolsProtocol):
             cast(dict[str, Any], extensions)[INTERIM] = partial(self._send_interim, self.cycle)
 
     def _with_known_method(self, data: bytes) -> bytes:
-        """The beginning of a request as the parser is shown it: under another method with the same framing if it may not know its
-        own (RFC 9110, section 9.1: methods are an open set)."""
+        """Beginning of a request as the parser sees it. A method that the parser may not know is replaced by one with the same
+        framing (RFC 9110, section 9.1: methods are an open set)."""
         self._method = None
         if data.startswith(_PARSED) or (named := _METHOD.match(data)) is None:
             return data
@@ -122,7 +123,7 @@ class ProxyProtocol(HttpToolsProtocol):
         return b"PATCH" + data[named.end(1) :]
 
     def _send_interim(self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """An interim answer (RFC 9110, section 15.2), as long as the final one has not begun."""
+        """Send an interim answer (RFC 9110, section 15.2), as long as the final one has not begun."""
         if cycle.response_started or cycle.disconnected or self.transport.is_closing():
             return
         fields = b"".join(b"%s: %s\r\n" % field for field in headers)
@@ -134,7 +135,7 @@ class ProxyProtocol(HttpToolsProtocol):
         self._reading_head = True
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, unless it has been refused already."""
+        """Answer bytes that are no HTTP, unless they have been refused already."""
         if not self._refused:
             super().send_400_response(msg)
 
@@ -166,7 +167,7 @@ class ProxyProtocol(HttpToolsProtocol):
         self._linger()
 
     def _close_after(self) -> None:
-        """Close the connection, after an answer that says so."""
+        """Close the connection, after an answer that announced it."""
         if self.transport.is_closing() or self._refused:
             return
         if self.cycle.more_body:
@@ -176,8 +177,8 @@ class ProxyProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Close the connection in a moment. Closing a socket with unread data would take the answer away from the client; until
-        then what it sends is dropped."""
+        """Close the connection after LINGER_S. Closing a socket with unread data would take the answer away from the client.
+        Bytes that the client sends until then are dropped."""
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -185,7 +186,7 @@ class ProxyProtocol(HttpToolsProtocol):
 
 
 class _ClosedWithCare:
-    """Transport of one answer, closed in another way. Only of requests with a body: nobody else pays for the detour."""
+    """Transport of one answer, closed in another way. Used for requests with a body only, because it costs time."""
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
@@ -196,13 +197,13 @@ class _ClosedWithCare:
 
 
 class _RefusedError(Exception):
-    """Stops the parser; the answer is on its way."""
+    """Error that stops the parser; the answer is on its way."""
 
 
 def split_target(url: bytes, method: bytes) -> tuple[bytes, bytes | None]:
-    """The target to ask the origin for, and the authority if the request named one.
+    """Target to ask the origin for, and the authority if the request named one.
 
-    Raises ValueError for what is no target (RFC 9112, section 3.2).
+    Raises ValueError for a text that is no target (RFC 9112, section 3.2).
     """
     if url.startswith(b"/"):
         return url.partition(b"#")[0], None

@@ -1,8 +1,8 @@
-"""Body of a request on its way to the origin: how much of it is there before the origin is asked, and how slow its sender may be.
+"""Body of a request on its way to the origin: the part that must come before the origin is asked, and the slowest pace.
 
-There are few connections to the origin, and everybody needs them. So a client gets one only when its body is complete or a good
-part of it has come, and keeps it only as long as it goes on sending. Time counts while it is waited for the client, never while
-the origin is slow to read.
+There are few connections to the origin, and all clients need them. A client therefore receives one only when its body is
+complete, or a good part of it has come. The client keeps the connection only while it goes on sending. Time counts while the
+proxy waits for the client, never while the origin is slow to read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from quaestor.proxy.connection import RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 
 TooSlow = Literal["rate", "time"]
-"""rate: it fell behind the slowest pace, silence included. time: all of it took too long."""
+"""rate: the body fell behind the slowest pace, silence included. time: the whole body took too long."""
 
 
 class SlowBodyError(RequestBrokeOffError):
     """Error that a request's body came too slowly.
 
-    why: which of the bounds was passed.
+    why: the bound that was passed.
     """
 
     def __init__(self, why: TooSlow, detail: str) -> None:
@@ -31,10 +31,10 @@ class SlowBodyError(RequestBrokeOffError):
 
 
 class BodyPace:
-    """Pace of one body: how long its sender may still be waited for. Pure; times in seconds.
+    """Pace of one body: how long the proxy may still wait for its sender. Pure; times in seconds.
 
-    Each byte buys time at the slowest rate that is allowed, and nobody can save up more of it than the patience: who has sent
-    much at first cannot be silent for long afterwards.
+    Each byte adds time at the slowest allowed rate, but never beyond the patience. A sender that has sent much at first
+    therefore cannot be silent for long afterwards.
     """
 
     __slots__ = ("_min_bytes_per_s", "_patience_s", "_slack_s", "_total_s")
@@ -47,28 +47,28 @@ class BodyPace:
 
     @property
     def allowed_s(self) -> float:
-        """Time for which the next piece may be waited for, in seconds."""
+        """Longest wait for the next piece, in seconds."""
         return max(0.0, min(self._slack_s, self._total_s))
 
     @property
     def exceeded(self) -> TooSlow:
-        """The bound that is reached first."""
+        """Bound that is reached first."""
         return "rate" if self._slack_s <= self._total_s else "time"
 
     def received(self, size_bytes: int, *, waited_s: float) -> None:
-        """Account for a piece that has come."""
+        """Count a piece that has come."""
         self._total_s -= waited_s
         earned_s = size_bytes / self._min_bytes_per_s
         self._slack_s = min(self._patience_s, self._slack_s - waited_s + earned_s)
 
 
 class RequestBody:
-    """Body of one request. Read ahead, then pieces(), each once.
+    """Body of one request. Call read_ahead(), then pieces(), each once.
 
-    left: the client has gone away.
+    left: whether the client has gone away.
     on_end: called when the last piece has come from the client.
 
-    Both raise SlowBodyError, and RequestBrokeOffError if the client went away.
+    Both methods raise SlowBodyError, and RequestBrokeOffError if the client went away.
     """
 
     def __init__(self, receive: Receive, options: ProxyOptions, *, on_end: Callable[[], None]) -> None:
@@ -86,11 +86,11 @@ class RequestBody:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it has come from the client."""
+        """Whether the whole body has come from the client."""
         return self._complete
 
     async def read_ahead(self) -> None:
-        """Wait until the body is complete, or as much of it is there as has to be before the origin is asked."""
+        """Wait until the body is complete, or enough of it has come to ask the origin."""
         held_bytes = 0
         while not self._complete and held_bytes < self._ahead_bytes:
             piece = await self._next()
@@ -99,7 +99,7 @@ class RequestBody:
                 self._ahead.append(piece)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The whole body, none of them empty."""
+        """Pieces of the whole body; none is empty."""
         ahead, self._ahead = self._ahead, []
         ahead.reverse()
         while ahead:

@@ -1,6 +1,6 @@
-"""Head of a request as a proxy reads it: once, before anybody else, and with one meaning only.
+"""Head of a request as a proxy reads it: once, before any other part reads it, and with one meaning only.
 
-What is ambiguous is refused and not repaired (RFC 9112, section 11.2).
+An ambiguous head is refused and not repaired (RFC 9112, section 11.2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEMBERED = 2048
 
 
 class Refusal(NamedTuple):
-    """Refusal of a request: what is answered instead of sending it on."""
+    """Refusal of a request: the answer that is given instead of sending the request on."""
 
     status: int
     detail: str
@@ -28,7 +28,7 @@ class Refusal(NamedTuple):
 
 
 class _Kind(IntEnum):
-    """What a field of a request is to a proxy."""
+    """Kind of a request's field, by its meaning for a proxy."""
 
     ORDINARY = 0
     DROPPED = 1
@@ -50,11 +50,11 @@ _NAMED = {
     b"connection": _Kind.CONNECTION,
     b"quaestor-depends": _Kind.DROPPED,
 }
-"""The server has answered `Expect`; `Quaestor-Depends` is for origins to send."""
+"""Fields with a meaning for the proxy. The server has answered `Expect`; only origins may send `Quaestor-Depends`."""
 
 
 class _Kinds(dict[bytes, _Kind]):
-    """Worked out once for each name, within bounds."""
+    """Kinds of fields by name, computed once for each name, in bounded memory."""
 
     def __missing__(self, name: bytes) -> _Kind:
         kind = _NAMED.get(name, _Kind.ORDINARY)
@@ -71,7 +71,8 @@ _kinds = _Kinds()
 
 
 class RequestHead:
-    """Head of a request, read in one pass over its fields: what decides how it is understood, and what goes on."""
+    """Head of a request, read in one pass over its fields: the fields that decide its meaning, and the fields that are sent
+    on."""
 
     __slots__ = ("_kept", "_of", "_values")
 
@@ -107,7 +108,7 @@ class RequestHead:
         return _framing(of.get(_Kind.LENGTH, []), of.get(_Kind.CODING, []), version)
 
     def cleaned(self, version: str, *, authority: bytes) -> fields.RawHeaders:
-        """Fields that go on: without those of the connection, with this hop in `Via`, and a Host in any case."""
+        """Fields that are sent on: without the connection's own, with this hop in `Via`, and always with a Host."""
         kept = self._kept
         if _Kind.CONNECTION in self._of:
             kept = fields.without_named(kept, self._of[_Kind.CONNECTION])
@@ -138,7 +139,7 @@ def _host(given: list[bytes], version: str, hosts: frozenset[str]) -> Refusal | 
 
 
 def _framing(lengths: list[bytes], codings: list[bytes], version: str) -> Refusal | None:
-    """RFC 9112, section 6.3: one way to say how long a message is."""
+    """Refusal of a request that does not give its length in exactly one way (RFC 9112, section 6.3); else None."""
     if codings and lengths:
         return Refusal(400, "Content-Length beside Transfer-Encoding.")
     if codings and version == "1.0":
@@ -151,7 +152,7 @@ def _framing(lengths: list[bytes], codings: list[bytes], version: str) -> Refusa
 
 
 def target_of(scope: Scope) -> bytes:
-    """The request target to ask the origin for, as it was received, except for what the cache keeps from it of the query."""
+    """Request target to ask the origin for, as it was received, except for changes that the cache makes to the query."""
     exact: bytes | None = (scope.get("extensions") or {}).get(TARGET)
     path: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "replace")
     query: bytes = scope["query_string"]

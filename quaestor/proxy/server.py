@@ -50,10 +50,10 @@ def application(
     dashboard: bool = False,
     clock: Clock = system_clock,
 ) -> App:
-    """The whole proxy as one ASGI app.
+    """Whole proxy as one ASGI app.
 
-    token: of the admin API; None: there is none. Raises ConfigurationError.
-    dashboard: whether there is one too, for whoever has the token.
+    token: token of the admin API; None: there is no admin API. Raises ConfigurationError.
+    dashboard: whether there is a dashboard too, for holders of the token.
     """
     quaestor = Quaestor(settings, clock=clock)
     urls: RegisteredUrls = MemoryUrls()
@@ -72,7 +72,7 @@ def application(
     forwarder = Forwarder(
         options, quaestor.telemetry, watermark=quaestor.registry.watermark, urls=urls, controls=controls
     )
-    # An origin in front of which nobody put a list of tracking parameters may answer differently for each of them.
+    # An origin without a list of tracking parameters may answer differently for each of them.
     cache: App = QuaestorMiddleware(
         forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=(), forwards=True,
         dashboard=Dashboard(token=token) if dashboard and token is not None else None,
@@ -83,7 +83,7 @@ def application(
 
 
 def configuration(app: App, *, certfile: Path | None = None, keyfile: Path | None = None) -> uvicorn.Config:
-    """Configuration of uvicorn for a proxy: nothing added to answers, nothing believed of requests."""
+    """Configuration of uvicorn for a proxy: adds nothing to answers, and trusts no forwarding field of a request."""
     return uvicorn.Config(
         app,
         http=ProxyProtocol,
@@ -107,7 +107,7 @@ def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
 
     started: called with the URL once the socket listens.
 
-    Raises ConfigurationError if the address cannot be listened on.
+    Raises ConfigurationError if nothing can listen at the address.
     """
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     with socket.socket(family) as bound:
