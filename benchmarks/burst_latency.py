@@ -1,23 +1,34 @@
 """How late answers of other collections are while a burst of writes goes through one collection.
 
-A real mongod, an application with an embedded grid. One record of a small collection is written again and again; measured is
-the time from the acknowledgement of each write to the first answer that shows it: while nothing else is written, while
-`update_many` changes 50,000 records of another collection, and while a transaction changes 10,000. Aim: at most 250 ms.
-Run: python -m benchmarks.burst_latency [--rounds 3] [--no-save] (1 minute)
+A real mongod. One record of a small collection is written again and again: while nothing else is written, while `update_many`
+changes 50,000 records of another collection, and while a transaction changes 10,000. Measured is the time from the
+acknowledgement of each write to
+
+- its event in a bare change stream of the whole cluster, with the driver and nothing else: the baseline. Whoever reads events in
+  order is no faster;
+- the first answer that shows it, of an application with an embedded grid;
+- the same of an application that elected itself to run the grid, on a real Valkey.
+
+Meanwhile a page of a third collection is read, which nobody writes: how long a hit takes. The three take turns, burst by burst.
+Aim: at most 250 ms.
+Run: python -m benchmarks.burst_latency [--rounds 3] [--no-save] (3 minutes)
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from statistics import median
 from typing import Any, Final
 
 import httpx
 import pymongo
+from bson.raw_bson import RawBSONDocument
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
@@ -30,6 +41,8 @@ DATABASE: Final = "burst_latency"
 RECORDS, IN_TRANSACTION = 50_000, 10_000
 SECONDS: Final = 4.0
 Client = pymongo.MongoClient[dict[str, Any]]
+Shown = Callable[[int], Awaitable[None]]
+"""Returns when the small record is shown with this number."""
 
 
 def _nothing(client: Client) -> None:
@@ -52,50 +65,128 @@ BURSTS: Final[dict[str, Callable[[Client], None]]] = {
 }
 
 
-async def _latest_ms(http: httpx.AsyncClient, client: Client, burst: Callable[[Client], None]) -> float:
-    """The longest that an acknowledged write was not shown, in milliseconds."""
+async def _lateness_s(client: Client, burst: Callable[[Client], None], shown: Shown) -> list[float]:
+    """How long each acknowledged write was not shown, in seconds."""
     thread = threading.Thread(target=burst, args=(client,))
-    latest_s, number, begun = 0.0, time.time_ns(), time.perf_counter()
+    late_s, number, begun = [], time.time_ns(), time.perf_counter()
     thread.start()
     while thread.is_alive() or time.perf_counter() - begun < SECONDS:
         number += 1
         await asyncio.to_thread(client[DATABASE].small.update_one, {"_id": 0}, {"$set": {"n": number}})
         acknowledged = time.perf_counter()
-        while True:
-            if (await http.get("/small")).json()["n"] == number:
-                break
-            await asyncio.sleep(0.002)
-        latest_s = max(latest_s, time.perf_counter() - acknowledged)
+        await shown(number)
+        late_s.append(time.perf_counter() - acknowledged)
     await asyncio.to_thread(thread.join)
-    return latest_s * 1_000
+    return late_s
 
 
-async def _measured(url: str, rounds: int) -> dict[str, list[float]]:
-    quaestor, app = Quaestor(mongo_url=url, verification=False), FastAPI()
+class Bare:
+    """A change stream of the whole cluster in a thread, that notes the number which each event of the small record shows."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._number = 0
+        self._ended = threading.Event()
+        self._opened = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+
+    def _follow(self) -> None:
+        with (
+            pymongo.MongoClient[RawBSONDocument](self._url, document_class=RawBSONDocument) as client,
+            client.watch(max_await_time_ms=20) as stream,
+        ):
+            self._opened.set()
+            while not self._ended.is_set():
+                event = stream.try_next()
+                if event is not None and event["ns"].get("coll") == "small":
+                    self._number = event["updateDescription"]["updatedFields"]["n"]
+
+    async def shown(self, number: int) -> None:
+        while self._number < number:  # noqa: ASYNC110 (a thread counts)
+            await asyncio.sleep(0.002)
+
+    async def late_s(self, client: Client, burst: Callable[[Client], None]) -> list[float]:
+        """See the module."""
+        self._thread.start()
+        await asyncio.to_thread(self._opened.wait)
+        try:
+            return await _lateness_s(client, burst, self.shown)
+        finally:
+            self._ended.set()
+            await asyncio.to_thread(self._thread.join)
+
+
+@asynccontextmanager
+async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncClient]:
+    """An application that answers from its cache, and whoever asks it."""
+    quaestor, app = Quaestor(mongo_url=url, redis_url=redis_url, verification=False), FastAPI()
     reader: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(url, event_listeners=[quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
 
-    @app.get("/small")
-    async def small() -> dict[str, Any] | None:
-        return await reader[DATABASE].small.find_one({"_id": 0})
+    @app.get("/{collection}")
+    async def record(collection: str) -> dict[str, Any] | None:
+        return await reader[DATABASE][collection].find_one({"_id": 0})
 
-    found: dict[str, list[float]] = {name: [] for name in BURSTS}
-    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site", timeout=60) as http:
+        for path in ("/small", "/still"):
+            while "; hit" not in (await http.get(path)).headers.get("cache-status", ""):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        try:
+            yield http
+        finally:
+            await quaestor.stop()
+            await reader.close()
+
+
+async def _hits_s(http: httpx.AsyncClient, found: list[float], ended: asyncio.Event) -> None:
+    """Notes how long each hit takes, on a page that nobody writes."""
+    while not ended.is_set():
+        begun = time.perf_counter()
+        answer = await http.get("/still")
+        if "; hit" in answer.headers.get("cache-status", ""):
+            found.append(time.perf_counter() - begun)
+        await asyncio.sleep(0.01)
+
+
+async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
+    late_ms: dict[str, list[list[float]]] = {}
+    hits_ms: dict[str, list[float]] = {}
+
+    def note(name: str, late_s: list[float]) -> None:
+        late_ms.setdefault(name, []).append([1_000 * one for one in late_s])
+
+    async def in_site(name: str, of: str | None, client: Client, burst: Callable[[Client], None]) -> None:
+        async with _site(url, of) as http:
+
+            async def shown(number: int) -> None:
+                while (await http.get("/small")).json()["n"] != number:  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+
+            ended, hits_s = asyncio.Event(), list[float]()
+            hits = asyncio.create_task(_hits_s(http, hits_s, ended))
+            note(name, await _lateness_s(client, burst, shown))
+            ended.set()
+            await hits
+            hits_ms.setdefault(name, []).extend(1_000 * one for one in hits_s)
+
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         client[DATABASE].big.insert_many([{"_id": key, "n": 0, "text": "x" * 100} for key in range(RECORDS)])
         client[DATABASE].small.insert_one({"_id": 0, "n": 0})
-        async with httpx.AsyncClient(transport=transport, base_url="http://site", timeout=60) as http:
-            while True:
-                if "; hit" in (await http.get("/small")).headers.get("cache-status", ""):
-                    break
-                await asyncio.sleep(0.05)
-            for _ in range(rounds):
-                for name, burst in BURSTS.items():
-                    await asyncio.sleep(3)
-                    found[name].append(await _latest_ms(http, client, burst))
-    await quaestor.stop()
-    await reader.close()
-    return found
+        client[DATABASE].still.insert_one({"_id": 0})
+        for _ in range(rounds):
+            for name, burst in BURSTS.items():
+                note(f"bare stream, {name}", await Bare(url).late_s(client, burst))
+                await in_site(f"embedded, {name}", None, client, burst)
+                await in_site(f"elected grid, {name}", redis_url, client, burst)
+    return {
+        name: {
+            "latest_ms": round(median(map(max, runs))),
+            "latest_of_each_round_ms": [round(max(run)) for run in runs],
+            "late": harness.summary([one for run in runs for one in run]),
+        }
+        | ({"hits": harness.summary(hits_ms[name])} if name in hits_ms else {})
+        for name, runs in late_ms.items()
+    }
 
 
 def main() -> None:
@@ -104,11 +195,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-save", action="store_true")
     options = parser.parse_args()
-    with servers.mongo_url() as url:
-        found = asyncio.run(_measured(url, options.rounds))
-    latest = {f"{name}_ms": round(median(rounds)) for name, rounds in found.items()}
-    result = {**latest, "rounds": {name: [round(ms) for ms in rounds] for name, rounds in found.items()}}
-    print(result)
+    load = [os.getloadavg()[0]]
+    with servers.mongo_url() as url, servers.redis_url() as redis_url:
+        found = asyncio.run(_measured(url, redis_url, options.rounds))
+    load.append(os.getloadavg()[0])
+    result = {"load_before_and_after": [round(one, 1) for one in load], "rounds": options.rounds, **found}
+    for name, figures in found.items():
+        print(f"{name:28} {figures}")
     if not options.no_save:
         harness.save("burst_latency", result)
 

@@ -27,6 +27,11 @@ def writes(deployment: str, write_partition: int, generation: int = 0) -> str:
     return f"quaestor:{{{deployment}:{_of(generation)}w{write_partition}}}:writes"
 
 
+def early_writes(deployment: str, write_partition: int, generation: int = 0) -> str:
+    """After-images that overtake a backlog of `writes` (see invalidation/ingest/overtaking.py). Each comes again in `writes`."""
+    return f"quaestor:{{{deployment}:{_of(generation)}w{write_partition}}}:early"
+
+
 def queries(deployment: str, query_partition: int, generation: int = 0) -> str:
     """Registrations and cancellations of one query partition; read by its row of cells."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:queries"

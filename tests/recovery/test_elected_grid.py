@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psutil
 import pytest
 
-from benchmarks.setups.faults.world import BOUND_MS, DEPLOYMENT, Outcome, World, world
+from benchmarks.setups.faults.world import BOUND_MS, DATABASE, DEPLOYMENT, Outcome, World, world
 from quaestor.clock import system_clock
+from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.invalidation.grid.election import MatchedBy, Matching, matching
@@ -105,6 +108,36 @@ def test_an_elected_worker_that_stood_still_does_no_harm_when_it_goes_on(deploym
             finally:
                 os.kill(leader, signal.SIGCONT)
         right(deployment, outcome)
+
+
+def test_a_leader_killed_in_a_burst_of_another_collection_loses_and_delays_nothing(deployment: World) -> None:
+    """Writes of the site overtake 50,000 others. The leader dies while early ones lie in their pipeline and the burst goes on."""
+    big = deployment.client[DATABASE].big
+    big.insert_many([{"_id": key, "n": 0} for key in range(50_000)])
+    deployment.settle()
+    shape, leader = state(deployment).serving.shape, elected(deployment)
+    killed = worker(deployment, leader)
+    early = streams.early_writes(DEPLOYMENT, 0, shape.generation)
+    with deployment.failure() as outcome, closing(event_layer(deployment.valkey.url, DEPLOYMENT)) as layer:
+        ended = threading.Event()
+        writing = threading.Thread(target=_bursts, args=(big, ended))
+        writing.start()
+        try:
+            deployment.until(lambda: layer.first_offset(early) is not None)
+            killed.kill()
+        finally:
+            ended.set()
+            writing.join()
+        elected(deployment, besides=leader)
+        killed.start()
+    right(deployment, outcome)
+
+
+def _bursts(collection: Any, ended: threading.Event) -> None:
+    while not ended.is_set():
+        collection.update_many({}, {"$inc": {"n": 1}})
+        with collection.database.client.start_session() as session, session.start_transaction():
+            collection.update_many({"_id": {"$lt": 10_000}}, {"$inc": {"n": 1}}, session=session)
 
 
 @pytest.mark.slow

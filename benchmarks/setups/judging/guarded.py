@@ -82,7 +82,10 @@ def populated(
 
 
 class Guard:
-    """A grid of one cell for one collection, without anything between them that could lose or delay."""
+    """A grid of one cell for one collection, without anything between them that could lose or delay.
+
+    told: the newest version of what was invalidated ahead of its turn.
+    """
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -94,6 +97,7 @@ class Guard:
             retention_ms=60_000,
         )
         self._registered = 0
+        self.told: Version = 0
         self._node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=self.now()), now_ms=_NOW_MS)
 
     def now(self) -> Version:
@@ -144,7 +148,7 @@ class Guard:
             dependency,
             registration_id=f"app:{self._registered}",
             tenant="t",
-            since=self._node.watermark,
+            since=max(self._node.watermark, self.told),
             expires_at_ms=_FOREVER_MS,
         )
         if contributors:
@@ -157,6 +161,12 @@ class Guard:
             return with_contributors(registered, self._snapshots, most=MOST_CONTRIBUTORS) or registered
         except QueryError:
             return registered
+
+    def overtake(self, image: AfterImage) -> list[Invalidated]:
+        """What one write invalidates ahead of its turn. The next reads are dated by it, if it invalidates anything."""
+        invalidated = self._node.overtake(image, now_ms=_NOW_MS)
+        self.told = max([self.told, *(one.version for one in invalidated)])
+        return invalidated
 
     def process(self, images: Iterable[AfterImage]) -> Iterator[Invalidated]:
         """What these writes invalidate; records that they do not carry are read first, as ingest reads them."""

@@ -100,6 +100,7 @@ class CellLoop:
         self._send()
         succession.before_read()
         arrived = self._read()
+        self.parts.write_events.take_early(arrived.early)
         if succession.joined:
             intake.take(arrived.queries)
             ticked = self._take_writes(arrived)
@@ -120,6 +121,7 @@ class CellLoop:
         arrived = self.parts.reader.read(
             queries_after=None if intake.full else intake.read_to,
             writes_after=writes.position,
+            early_after=writes.early_position,
             waiting=intake.waiting,
             wait_ms=self.parts.periodic.wait_ms,
         )

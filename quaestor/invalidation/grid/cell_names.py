@@ -12,7 +12,7 @@ from quaestor.model import Cell, GridShape
 class CellNames:
     """The names of one cell's pipelines and values; see `quaestor/event_layer/streams.py`.
 
-    queries, writes: the pipelines that it reads.
+    queries, writes, early_writes: the pipelines that it reads.
     matched, results: those of its query partition's subscriptions.
     notifications, heartbeats: those that every cell of the deployment writes.
     checkpoint, stats: its own values.
@@ -20,6 +20,7 @@ class CellNames:
 
     queries: str
     writes: str
+    early_writes: str
     matched: str
     results: str
     notifications: str
@@ -34,6 +35,7 @@ class CellNames:
         return cls(
             queries=streams.queries(deployment, cell.query_partition, generation),
             writes=streams.writes(deployment, cell.write_partition, generation),
+            early_writes=streams.early_writes(deployment, cell.write_partition, generation),
             matched=streams.matched(deployment, cell.query_partition, generation),
             results=streams.results(deployment, cell.query_partition, generation),
             notifications=streams.notifications(deployment),

@@ -1,4 +1,7 @@
-"""Reader of a cell's two pipelines, that notices when entries were trimmed before it could read them."""
+"""Reader of a cell's pipelines, that notices when entries were trimmed before it could read them.
+
+Early writes come again in the write pipeline, so a reader that misses some loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ _ENTRIES_BEHIND: Final = 2_500
 class ArrivedEntries(NamedTuple):
     """The entries that one read brought, in order.
 
+    early: writes that overtake those of the write pipeline.
     queries_missed, writes_missed: there were entries in front of these that are gone.
     """
 
     queries: list[StreamEntry]
     writes: list[StreamEntry]
+    early: list[StreamEntry]
     queries_missed: bool
     writes_missed: bool
 
@@ -36,14 +41,16 @@ class CellReader:
         self._layer_clock = layer_clock
         self._retention_ms = retention_ms
 
-    def read(self, *, queries_after: str | None, writes_after: str, waiting: bool, wait_ms: int) -> ArrivedEntries:
+    def read(
+        self, *, queries_after: str | None, writes_after: str, early_after: str, waiting: bool, wait_ms: int
+    ) -> ArrivedEntries:
         """The entries behind these offsets. Raises EventLayerError.
 
         queries_after: None: no query events are to be read now.
         waiting: query events that were read are.
         wait_ms: how long to wait for the first entry; not at all if query events are waiting.
         """
-        positions = {self._names.writes: writes_after}
+        positions = {self._names.writes: writes_after, self._names.early_writes: early_after}
         if queries_after is not None:
             positions[self._names.queries] = queries_after
         count = _ENTRIES_BEHIND if waiting else _ENTRIES_AT_ONCE
@@ -51,9 +58,11 @@ class CellReader:
         self._layer_clock.read(entries)
         writes = [entry for entry in entries if entry.stream == self._names.writes]
         queries = [entry for entry in entries if entry.stream == self._names.queries]
+        early = [entry for entry in entries if entry.stream == self._names.early_writes]
         return ArrivedEntries(
             queries=queries,
             writes=writes,
+            early=early,
             writes_missed=bool(writes) and self._missed(self._names.writes, writes_after),
             queries_missed=queries_after is not None
             and bool(queries)

@@ -1,11 +1,12 @@
 """Effects of the entries of a write pipeline on its cell: each is matched, and what it invalidates is said.
 
 A write that cannot be matched is taken for a change of its whole collection, one that cannot be read for a gap: too much is
-invalidated then, never too little.
+invalidated then, never too little. An early write is only a hint, for it comes again: what cannot be read or matched is left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +30,7 @@ class WriteEvents:
     """The consumer of one write pipeline. Not thread-safe. What there is to say goes into the outbox, in order.
 
     position: offset of the last entry that was dealt with.
+    early_position: the same in the pipeline of early writes.
     complete: the last complete point up to there, None if none is known.
     """
 
@@ -43,6 +45,7 @@ class WriteEvents:
         telemetry: EventLog,
     ) -> None:
         self.position = offsets.START
+        self.early_position = offsets.START
         self.complete: CompletePoint | None = None
         self._node = node
         self._subscriptions = subscriptions
@@ -54,6 +57,7 @@ class WriteEvents:
     def restart(self, position: CellPosition) -> None:
         """Go on from here."""
         self.position, self.complete = position.writes, position.complete
+        self.early_position = offsets.START
 
     def take(self, entry: StreamEntry) -> bool:
         """Match one entry. Returns whether it was a tick."""
@@ -75,6 +79,15 @@ class WriteEvents:
             self._outbox.add(invalidated)
         self.position = entry.offset
         return ticked
+
+    def take_early(self, entries: Iterable[StreamEntry]) -> None:
+        """Match writes that overtake others, and nothing more: position, freshness and what is retained stay as they are."""
+        for entry in entries:
+            try:
+                self._outbox.add(self._node.overtake(decode_image(entry.payload), now_ms=self._clock()))
+            except Exception as error:
+                self._telemetry.failure("matching", "cell.early_write_failed", error, cell=str(self._node.cell))
+            self.early_position = entry.offset
 
     def invalidate_all(self) -> None:
         """Say that everything may have changed: entries were lost. What comes next is a new beginning."""

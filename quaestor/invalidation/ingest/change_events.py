@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import bson
 from bson.codec_options import CodecOptions
@@ -103,6 +103,22 @@ def time_and_token(event: RawBSONDocument) -> tuple[Version, bytes]:
     """Return the cluster time and the resume token (BSON) of any event, even of one that is otherwise unreadable."""
     fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
     return version_of(fields["clusterTime"]), bytes(fields["_id"].raw)
+
+
+class Collection(NamedTuple):
+    """A collection as `ns` of its events names it."""
+
+    db: str
+    coll: str
+
+
+def collection_of(event: RawBSONDocument) -> Collection | None:
+    """The collection that an event concerns. None: no single one, or its name cannot be read."""
+    try:
+        ns = bson.decode(event["ns"].raw, BSON_OPTIONS)
+        return Collection(ns["db"], ns["coll"])
+    except (BSONError, KeyError, AttributeError):
+        return None
 
 
 def unreadable(event: RawBSONDocument) -> AfterImage:

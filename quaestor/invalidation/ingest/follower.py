@@ -59,6 +59,7 @@ from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.ingest.change_events import EVERYTHING
 from quaestor.invalidation.ingest.change_stream import ChangeStream
 from quaestor.invalidation.ingest.handover import NOT_KNOWN, FirstGeneration, Handover
+from quaestor.invalidation.ingest.overtaking import Overtaking
 from quaestor.invalidation.ingest.primary_probes import PROBES_KEPT, Probe, probe_primary, proven, replica_set_id
 from quaestor.invalidation.ingest.prompt_ticks import SHORT_READ_MS, PromptTicks
 from quaestor.invalidation.ingest.resume_position import ResumePosition, ResumePositionStore
@@ -102,7 +103,6 @@ class ChangeStreamFollower:
         self._client = client
         deployment, clock = context.deployment, context.clock
         self._heartbeat_s = context.heartbeat_ms / 1000
-        self._await_ms = max(1, context.heartbeat_ms // 2)
         self._slack = slack
         self._clock = clock
         self._telemetry = context.telemetry
@@ -110,6 +110,9 @@ class ChangeStreamFollower:
         self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
         self._moment_ms = 0
         self._pipelines = WritePipelines(client, layer, names, self._telemetry, context.bounds)
+        early = [streams.early_writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
+        early_pipelines = WritePipelines(client, layer, early, self._telemetry, context.bounds)
+        self._overtaking = Overtaking(client, early_pipelines, self._telemetry, reached=self._reach, clock=clock)
         self._positions = ResumePositionStore(layer, streams.resume_position(deployment, shape.generation))
         self._handover: Handover = handover or FirstGeneration()
         self._position: ResumePosition | None = None
@@ -163,7 +166,7 @@ class ChangeStreamFollower:
         stream = ChangeStream.open(
             self._client, position, images=probe.images, slim=self._slim, await_ms=self._await_ms
         )
-        with closing(stream):
+        with closing(stream), closing(self._overtaking):
             events = stream.read()  # opening succeeded: no event after the position can be missed from here on
             if self._gap:
                 position = position._replace(gap=max(position.version, probe.applied, self._reached))
@@ -182,6 +185,7 @@ class ChangeStreamFollower:
         next_probe_s = time.monotonic() + self._heartbeat_s
         short = self._prompt.owed = False
         while not stop.is_set():
+            self._overtaking.beside(events, self._watermark, images=probe.images)
             if events:
                 self._deliver(events, stream, probe.images)
                 if self._slim:
@@ -242,6 +246,7 @@ class ChangeStreamFollower:
         if time.monotonic() >= self._bound_due_s:
             self._bound_due_s = time.monotonic() + _BOUND_EVERY_S
             self._pipelines.bound()
+            self._overtaking.tidy()
 
     def _probe(self) -> Probe:
         return probe_primary(self._client, self._clock)
@@ -255,9 +260,14 @@ class ChangeStreamFollower:
         assert self._position is not None
         if opened.applied < self._position.gap <= latest.applied:
             self._gap = True
-        return self._gap or latest.election != opened.election or latest.applied < self._watermark
+        newest = max(self._watermark, self._position.reached)
+        return self._gap or latest.election != opened.election or latest.applied < newest
 
     # The position
+
+    @property
+    def _await_ms(self) -> int:
+        return max(1, round(500 * self._heartbeat_s))
 
     @property
     def _watermark(self) -> Version:
@@ -277,7 +287,8 @@ class ChangeStreamFollower:
     def _start_from(self, probe: Probe) -> ResumePosition:
         database = replica_set_id(self._client)
         if self._position is not None:
-            self._reached = max(self._reached, self._position.version, self._position.gap)
+            known = self._position
+            self._reached = max(self._reached, known.version, known.gap, known.reached)
         start = starting_position(self._position, probe, database=database, telemetry=self._telemetry)
         self._position, self._gap = start.position, self._gap or start.gap
         return start.position
@@ -287,6 +298,11 @@ class ChangeStreamFollower:
             # From here on no event is missing. The cells cannot have matched results that were read before.
             self._pipelines.append(AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=position.version))
         self._handover.complete()
+
+    def _reach(self, version: Version) -> None:
+        """Keep the version of an early event. Raises EventLayerError."""
+        assert self._position is not None
+        self._save(self._position._replace(reached=max(version, self._position.reached)))
 
     def _save(self, position: ResumePosition) -> None:
         self._position = position

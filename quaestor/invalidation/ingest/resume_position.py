@@ -19,6 +19,7 @@ class ResumePosition(NamedTuple):
     database: identity of the replica set; None if this user may not read it.
     election: the primary's election and process, see `Probe`; None: not known.
     gap: version of the last gap; a cell whose checkpoint lies below it may have missed the gap.
+    reached: newest version that was delivered early (see overtaking.py); apps may date their reads by it.
     life: identity of the event layer's data at the save (offsets.epoch_of). The position holds only for pipelines of that life.
     """
 
@@ -28,6 +29,7 @@ class ResumePosition(NamedTuple):
     election: str | None = None
     gap: Version = 0
     life: str | None = None
+    reached: Version = 0
 
     def encode(self) -> bytes:
         """Return the position as BSON."""
@@ -42,7 +44,15 @@ class ResumePosition(NamedTuple):
         fields = bson.decode(value)
         version = int(fields["version"])
         gap = int(fields.get("gap", version + 1))
-        return cls(fields["token"], version, fields["database"], fields.get("election"), gap, fields.get("life"))
+        return cls(
+            fields["token"],
+            version,
+            fields["database"],
+            fields.get("election"),
+            gap,
+            fields.get("life"),
+            fields.get("reached", 0),
+        )
 
 
 class ResumePositionStore:

@@ -39,8 +39,8 @@ def starting_position(
     if _differ(known.database, database):
         telemetry.failure("mongodb", "ingest.other_database", "the data followed so far belong to another replica set")
         return StartingPosition(anew, gap=True)
-    if probe.applied < known.version:
-        why = f"the primary's newest write ({probe.applied}) is older than the newest event read ({known.version})"
+    if probe.applied < (newest := max(known.version, known.reached)):
+        why = f"the primary's newest write ({probe.applied}) is older than the newest event read ({newest})"
         telemetry.failure("mongodb", "ingest.time_went_back", why)
         return StartingPosition(anew, gap=True)
     gap = _differ(known.election, probe.election)

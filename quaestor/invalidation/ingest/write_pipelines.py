@@ -82,6 +82,10 @@ class WritePipelines:
         """
         self._bounds.enforce(self._layer, measured(self._layer, dict.fromkeys(self._streams)))
 
+    def trim(self, *, before_ms: int) -> None:
+        """Forget entries older than that (ms since the epoch). One round trip to each server. Raises EventLayerError."""
+        measured(self._layer, dict.fromkeys(self._streams, before_ms))
+
     def _append(self, made: Iterable[_Placed | AfterImage]) -> None:
         batches: list[list[bytes]] = [[] for _ in self._streams]
         for one in made:

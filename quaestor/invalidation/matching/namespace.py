@@ -159,8 +159,11 @@ class Namespace:
             else:
                 self.members[member] = slot
 
-    def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally) -> Changes:
-        """Return the registrations whose results this write changes, each with its match type."""
+    def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally, *, early: bool = False) -> Changes:
+        """Return the registrations whose results this write changes, each with its match type.
+
+        early: the write overtakes others. Subscribed queries follow writes in order, so they do not see it yet.
+        """
         image = entry.image
         results = PredicateResults(image, predicates, tally)
         changes: Changes = {}
@@ -187,7 +190,7 @@ class Namespace:
                 for live in elements(query.registrations)
                 if live not in changes and image.version > live.since
             )
-        if self.subscribed is not None:
+        if self.subscribed is not None and not early:
             self.subscribed.process(entry, matched, results, self.index)
         tally.tried += results.tried
         tally.tried_last = results.tried

@@ -54,6 +54,11 @@ _LONGEST_ID: Final = 128
 _SPARE_LEASES: Final = 1_000
 """Leases of ended registrations that may be kept, beside twice the number of live ones."""
 _MOST_FAILURES: Final = 100
+_EARLY_MS: Final = 10_000
+_MOST_EARLY: Final = 20_000
+_MOST_EARLY_BYTES: Final = 64 * 1024**2
+_UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
+"""Events that mean nothing before their turn."""
 
 Outcome = Activated | Refused | Invalidated
 
@@ -97,9 +102,10 @@ class MatchingNode:
         self.fresh_as_of_ms = 0
         self.tally = Tally()
         self._retention = Retention(retention_ms=retention_ms, max_images=max_images, max_bytes=max_image_bytes)
+        self._early = Retention(retention_ms=_EARLY_MS, max_images=_MOST_EARLY, max_bytes=_MOST_EARLY_BYTES)
         self._rates = WriteRates()
         self._active = ActiveQueries()
-        self._limits = Limits(
+        limits = Limits(
             registrations=max_registrations,
             bytes=max_bytes,
             unindexed=max_unindexed,
@@ -126,7 +132,7 @@ class MatchingNode:
         self._eviction = Eviction(
             self._active,
             self._demand,
-            self._limits,
+            limits,
             self.tally.trial_rates,
             taken=lambda: self.subscriptions.held_bytes,
         )
@@ -189,7 +195,11 @@ class MatchingNode:
         return [*self._replay(live, registration.since)] or self._supplied(live, registration, now_ms)
 
     def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
-        for entry in self._retention.newer_than(since, live.query.rules.namespaces):
+        namespaces = live.query.rules.namespaces
+        retained = self._retention.newer_than(since, namespaces)
+        if self._early:  # Contributors follow the writes: an early write that has come again would take them back.
+            retained += self._early.newer_than(max(since, self.watermark - 1), namespaces)
+        for entry in retained:
             change = self._replayed(live, entry)
             if change is not None:
                 return self._fire({live: change}, entry.image)
@@ -266,6 +276,28 @@ class MatchingNode:
             gone = self._supply_reached(image.version - (image.kind is not WriteKind.TICK))
         return gone + self._taken_in(image, now_ms, encoded)
 
+    def overtake(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
+        """Forget and return the registrations that a write changes which comes before its turn, and again in its turn.
+
+        Until then it is kept for registrations that come after it. The watermark, what is fresh and what is retained stay as they
+        are: nothing relies on early writes, so any of them may be missing. O(as for process).
+        """
+        if image.version < self.watermark or image.kind in _UNORDERED:
+            return []
+        if image.kind is WriteKind.COLLECTION:
+            self._early.admit(image, None, 0, now_ms=now_ms)
+            return self._fire(self._on_collection(image), image)
+        key = record_key(image.key)
+        identity = self._hashes.of(image.namespace, key)
+        entry = self._early.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        namespace = self._active.namespaces.get(image.namespace)
+        if entry is None or namespace is None:
+            return []
+        changes = namespace.changed_by(entry, self._predicates, self.tally, early=True)
+        if self.tally.failing:
+            self._note_failures(now_ms)
+        return self._fire(changes, entry.image)
+
     def _taken_in(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
         self.watermark = max(self.watermark, image.version)
         if image.kind is WriteKind.TICK:
@@ -277,6 +309,7 @@ class MatchingNode:
             return []
         if image.kind is WriteKind.GAP:
             self._retention.interrupted(image.version)
+            self._early.interrupted(image.version)
             return self._fire(dict.fromkeys(self._live.values(), MatchType.MATCH), image)
         if image.kind is WriteKind.COLLECTION:
             if not image.of_indexes:
@@ -302,6 +335,7 @@ class MatchingNode:
             lambda registration_id, _: registration_id in self._live, most=2 * len(self._live) + _SPARE_LEASES
         )
         self._retention.trim(now_ms=now_ms)
+        self._early.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
         for query in self._eviction.shed_load(now_ms=now_ms):
             gone += self._evict(query, now_ms)

@@ -222,7 +222,11 @@ class GridHandover:
 
 def _pipelines(deployment: str, shape: GridShape) -> list[str]:
     partitions = range(shape.query_partitions)
-    names = [streams.writes(deployment, each, shape.generation) for each in range(shape.write_partitions)]
+    names = [
+        name(deployment, each, shape.generation)
+        for name in (streams.writes, streams.early_writes)
+        for each in range(shape.write_partitions)
+    ]
     for name in (streams.queries, streams.matched, streams.results):
         names += [name(deployment, each, shape.generation) for each in partitions]
     return names
