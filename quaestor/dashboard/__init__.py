@@ -1,4 +1,4 @@
-"""Dashboard: what the cache does, lifetimes beside what came of them, and their tuning, tried before it is applied."""
+"""Dashboard: shows the work of the cache and the outcomes of lifetimes, and tunes lifetimes, tried before they are applied."""
 
 from quaestor.dashboard.dashboard import Dashboard
 

@@ -1,6 +1,6 @@
-"""The dashboard as an ASGI app below one path: the page for everybody, what it shows for whoever has a token.
+"""Dashboard as an ASGI app below one path. Every client receives the page; holders of a token receive the figures.
 
-Nothing in it names its own address: the page's references are relative, so it works below any prefix, and behind proxies that
+No file of it names its own address. The page's references are relative: they work below any prefix, and behind proxies that
 strip one.
 """
 
@@ -37,10 +37,10 @@ _TUNED_THERE = "this application has an estimator of its own: its lifetimes are 
 
 
 class DashboardApp:
-    """The dashboard of one process.
+    """Dashboard of one process.
 
-    operators: tokens whose holders may apply; empty: nobody may.
-    viewers: tokens whose holders may look and try.
+    operators: tokens whose holders may apply parameters; empty: no client may.
+    viewers: tokens whose holders may look and try parameters.
     applying, canaries: None: the application has an estimator of its own, and nothing can be applied.
     """
 
@@ -66,15 +66,15 @@ class DashboardApp:
         self._telemetry = telemetry
 
     def serves(self, path: str) -> bool:
-        """Whether a path is the dashboard's."""
+        """Whether a path belongs to the dashboard."""
         return path == self._path or path.startswith(self._path + "/")
 
     def begin(self) -> None:
-        """Begin what runs beside requests. Called on the event loop."""
+        """Begin the background work. Called on the event loop."""
         self._live.begin()
 
     async def stop(self) -> None:
-        """Stop it; the object is done then."""
+        """Stop the background work; the object cannot be used afterwards."""
         await self._live.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,7 +129,7 @@ class DashboardApp:
     async def _published(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
         body = await json_body(scope, receive)
         if token not in self._operators:
-            raise Refused(403, "This is read-only: ask for the operators' token to apply anything.")
+            raise Refused(403, "This is read-only: only the operators' token can apply anything.")
         if self._publish is None:
             raise ConfigurationError(_TUNED_THERE)
         one = await self._publish(call, body, receive)

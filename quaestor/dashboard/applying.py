@@ -1,4 +1,4 @@
-"""Applying of parameters from the dashboard: what counts, who applied what when, and the way back."""
+"""Applying of parameters from the dashboard: the parameters that count, the audit trail, and the return to earlier ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaestor.ttl.parameters import TtlParameters, decoded
 from quaestor.ttl.published import Publication, PublishedParameters
 
 MOST_SHOWN: Final = 100
-"""Entries of the audit trail."""
+"""Most entries of the audit trail that are shown."""
 _LONGEST_NAME: Final = 60
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Applying:
     """Applying for one app. Use from one event loop. Raises EventLayerError.
 
-    own: what counts while nothing is published: as the settings say.
+    own: parameters of the settings, which count while nothing is published.
     """
 
     def __init__(self, published: PublishedParameters, *, own: TtlParameters, clock: Clock) -> None:
@@ -36,33 +36,33 @@ class Applying:
         self.own = own
 
     async def history(self) -> list[Publication]:
-        """All that was published, the oldest first; before it what the settings say."""
+        """All publications, the oldest first. Before them stands an entry for the settings."""
         return list(await self._alone(self._published.history))
 
     async def decided_on(self, base: int) -> Publication:
-        """The entry that counts. Raises SupersededError if that is another one than `base`."""
+        """Entry that counts. Raises SupersededError if it is not number `base`."""
         return await self._alone(partial(self._published.decided_on, base))
 
     async def apply(
         self, parameters: TtlParameters | None, *, base: int, by: str, canary: Canary | None = None
     ) -> Publication:
-        """Publish. Raises SupersededError, and changes nothing, if something else counts by now than `base`.
+        """Publish parameters. Raises SupersededError, and changes nothing, if another entry than `base` counts by now.
 
-        parameters: None: as each app's settings say.
-        canary: with other parameters for a share of the results; None: these count for all.
+        parameters: None: each app uses its settings.
+        canary: canary with other parameters for a share of the results; None: the parameters count for all results.
         """
         publish = partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock(), canary=canary)
         return await self._alone(publish)
 
     async def restore(self, number: int, *, base: int, by: str) -> Publication:
-        """Publish again what the entry of that number says. Raises Refused if there is none, and as apply() does."""
+        """Publish the parameters of an earlier entry again. Raises Refused if there is none, and as apply() does."""
         history = await self.history()
         if not 0 <= number < len(history):
             raise Refused(400, f"there is no entry {number} that could be restored; the newest is {len(history) - 1}")
         return await self.apply(history[number].parameters, base=base, by=by)
 
     async def state(self) -> dict[str, Any]:
-        """The parameters that count, with their canary, and the audit trail, the newest first."""
+        """Parameters that count, with their canary, and the audit trail, the newest first."""
         history = await self.history()
         newest = history[-1]
         return {
@@ -86,7 +86,7 @@ class Applying:
 
 
 def name_of(value: Any) -> str:
-    """The name of whoever applies something. Raises Refused."""
+    """Name of the operator who applies parameters. Raises Refused."""
     if not isinstance(value, str) or not 0 < len(value.strip()) <= _LONGEST_NAME or not value.isprintable():
         raise Refused(400, f"say who you are: `by` is a name of 1 to {_LONGEST_NAME} printable characters")
     return value.strip()
@@ -100,7 +100,7 @@ def number_of(value: Any, name: str) -> int:
 
 
 def parameters_of(value: Any) -> TtlParameters:
-    """Parameters that somebody has sent. Raises ConfigurationError that says what is wrong with them."""
+    """Parameters that an operator has sent. Raises ConfigurationError, which names what is wrong with them."""
     try:
         return decoded(json.dumps(value))
     except RecursionError as error:

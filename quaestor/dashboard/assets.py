@@ -1,4 +1,4 @@
-"""Files of the page: read once, packed once, served from memory. Nothing of an app's data is in them, so they need no token."""
+"""Files of the page: read once, packed once, served from memory. The files contain no data of an app, and need no token."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Asset:
 
 
 class Assets:
-    """Files of the page, by their paths below the dashboard's; "/" is the page."""
+    """Files of the page, by their paths below the dashboard's path; "/" is the page."""
 
     def __init__(self) -> None:
         self._files = {

@@ -1,4 +1,4 @@
-"""Canaries of one app, as operators handle them: predicted from a trace, judged by what all processes have counted, ended."""
+"""Canaries of one app, as operators handle them: predicted from a trace, judged by the counts of all processes, and ended."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from quaestor.ttl.published import Publication
 class Canaries:
     """Canaries of one app. Use from one event loop. Raises EventLayerError and StoreError.
 
-    applying: of what they come to.
-    reports: what the processes have counted.
-    delta_ms: what a client may be behind.
+    applying: publishes the end of a canary.
+    reports: counts of the processes.
+    delta_ms: how old a client's sketch may be.
     """
 
     def __init__(self, applying: Applying, reports: CanaryReports, what_if: WhatIf, *, delta_ms: int) -> None:
@@ -30,14 +30,14 @@ class Canaries:
         self._delta_ms = delta_ms
 
     async def predicted(self, newest: Publication, parameters: TtlParameters, terms: Mapping[str, Any]) -> Canary:
-        """The canary of these parameters, with what the trace lets expect of it. Begins nothing; ends when it is cancelled.
-        Raises Refused, or ConfigurationError for what cannot be.
+        """Canary of these parameters, with the trace's prediction. Begins nothing; ends when it is cancelled.
+        Raises Refused, or ConfigurationError for values that are not possible.
 
-        newest: what counts.
-        terms: share, and what else is not as by default (see Canary and Guards).
+        newest: publication that counts.
+        terms: share, and every term that is not the default (see Canary and Guards).
         """
         if "share" not in terms:
-            raise Refused(400, "share is missing: of the results, in percent")
+            raise Refused(400, "share is missing: the share of the results, in percent")
         guards = guards_of({name: terms[name] for name in NAMES if name in terms})
         terms = {name: value for name, value in terms.items() if name not in NAMES}
         check_terms(terms)
@@ -50,8 +50,8 @@ class Canaries:
         return Canary(parameters=parameters, predicted=predicted, delta_ms=self._delta_ms, guards=guards, **terms)
 
     async def promote(self, *, base: int, by: str) -> Publication:
-        """Publish the canary's parameters for all results. Raises SupersededError if something else counts by now than `base`,
-        ConfigurationError if there is none, or it may not be promoted."""
+        """Publish the canary's parameters for all results. Raises SupersededError if another entry than `base` counts by now,
+        ConfigurationError if there is no canary, or if it may not be promoted."""
         newest = await self._applying.decided_on(base)
         judgement = None
         if newest.canary is not None:
@@ -59,15 +59,15 @@ class Canaries:
         return await self._applying.apply(promotable(newest, judgement), base=base, by=by)
 
     async def roll_back(self, *, base: int, by: str) -> Publication:
-        """Publish for all results what counts for those beside the canary. Raises SupersededError if something else counts by
-        now than `base`, ConfigurationError if there is no canary."""
+        """Publish for all results the parameters of the results outside the canary. Raises SupersededError if another entry than
+        `base` counts by now, ConfigurationError if there is no canary."""
         newest = await self._applying.decided_on(base)
         if newest.canary is None:
             raise ConfigurationError("there is no canary that could be rolled back")
         return await self._applying.apply(newest.parameters, base=base, by=by)
 
     async def shown(self, publication: Publication) -> dict[str, Any] | None:
-        """Facts for viewers of the canary of a publication, by what all processes have counted; None: it has none."""
+        """Facts about the canary of a publication, from the counts of all processes; None: the publication has no canary."""
         if publication.canary is None:
             return None
         reports = await self._reports.all(publication.number)

@@ -28,12 +28,12 @@ PATH: Final = "/quaestor/dashboard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """Dashboard of an app. Raises ConfigurationError for a path that is none.
+    """Dashboard of an app. Raises ConfigurationError for an invalid path.
 
-    token: of operators, who may look, try and apply.
-    viewer_token: of viewers, who may look and try.
-    read_only: nobody may apply anything.
-    path: below which it is; it takes the place of an app's own there.
+    token: token of operators, who may look, try and apply.
+    viewer_token: token of viewers, who may look and try.
+    read_only: whether no client may apply anything.
+    path: path of the dashboard; it hides the app's own routes there.
     """
 
     token: AdminToken
@@ -46,7 +46,7 @@ class Dashboard:
             raise ConfigurationError(f"path={self.path!r} is no path like {PATH}: it starts with / and ends without")
 
     def mounted(self, engine: Quaestor) -> DashboardApp:
-        """The app, for one Quaestor."""
+        """Dashboard's ASGI app for one Quaestor."""
         parts = engine.parts
         reporter = ProcessReporter(engine)
         reporter.begin()

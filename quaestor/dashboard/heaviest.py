@@ -1,4 +1,4 @@
-"""Heaviest results: those on whose making handlers have spent the most time lately, in bounded memory."""
+"""Heaviest results: the results that have taken most of the handlers' time lately, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from quaestor.observability.hooks import AnswerKept
 
 HALF_LIFE_MS: Final = 600_000
 MOST_RESULTS: Final = 512
-"""When there are more, the lighter half is forgotten."""
+"""Most results in memory. When there are more, the lighter half is removed."""
 
 Why = Callable[[AnswerKept], dict[str, float | str]]
-"""The numbers behind the lifetime of a result's copies."""
+"""Function that returns the numbers behind the lifetime of a result's copies."""
 
 
 @dataclass(slots=True)
 class _Result:
     """Result that was made by a handler.
 
-    cost_ms: decayed sum of what its handlers took, as of at_ms.
-    times: so often it was made.
+    cost_ms: decayed sum of its handlers' times, as of at_ms.
+    times: how often the result was made.
     """
 
     kept: AnswerKept
@@ -30,12 +30,12 @@ class _Result:
     times: int = 0
 
     def cost(self, now_ms: int) -> float:
-        """Decayed sum as of now."""
+        """Decayed sum of its handlers' times as of now."""
         return float(self.cost_ms * 0.5 ** (max(0, now_ms - self.at_ms) / HALF_LIFE_MS))
 
 
 class HeaviestResults:
-    """Heaviest results of one process; an observer of AnswerKept. Use from one event loop. O(1) a call, amortised."""
+    """Heaviest results of one process, as an observer of AnswerKept. Use from one event loop. O(1) a call, amortised."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class HeaviestResults:
             self._results = dict(heaviest[: MOST_RESULTS // 2])
 
     def top(self, number: int, why: Why) -> list[dict[str, Any]]:
-        """The heaviest, with what they depend on and why their copies live as long as they do."""
+        """Heaviest results, with their dependencies and the reasons for their copies' lifetimes."""
         now_ms = self._clock()
         found = sorted(self._results.values(), key=lambda one: -one.cost(now_ms))[:number]
         return [

@@ -1,4 +1,4 @@
-"""History of the last minutes: what all processes together did in each second. Pure."""
+"""History of the last minutes: the activity of all processes together in each second. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ COLUMNS: Final = ("at_ms", *SHOWN, *LEVELS)
 class History:
     """History of one app. Not thread-safe.
 
-    points: one a second, the oldest first, each a list in the order of COLUMNS; rates are per second, of levels the highest of
-        all processes counts.
+    points: one point a second, the oldest first, each a list in the order of COLUMNS. Rates are per second. Of a level, the
+        highest of all processes counts.
     """
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class History:
         self._last: dict[str, tuple[int, list[float]]] = {}
 
     def add(self, reports: Sequence[Report], *, now_ms: int) -> None:
-        """Add the point of this second; without any report there is none. A process that is new, or has begun anew, counts from
-        the next one on."""
+        """Add the point of this second; without any report no point is added. A process that is new or has restarted counts from
+        the next point on."""
         if not reports:
             self._last = {}
             return

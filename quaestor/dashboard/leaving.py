@@ -1,4 +1,4 @@
-"""Leaving of a client: what it has asked for ends with it."""
+"""Leaving of a client: work that the client has asked for ends with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def left(receive: Receive) -> None:
 
 
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """Do some work, which is cancelled when the client goes. Raises Refused then, which reaches nobody."""
+    """Do some work, and cancel it when the client goes. Raises Refused then; no client receives that."""
     tasks = asyncio.create_task(work), asyncio.create_task(left(receive))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -33,7 +33,7 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
 
 
 async def each_while_there(items: AsyncGenerator[T, None], receive: Receive) -> AsyncGenerator[T, None]:
-    """Yield what a generator yields until the client goes, also while the next item is in the making. Closes the generator."""
+    """Items of a generator until the client goes, even during the work on the next item. Closes the generator."""
     leaving = asyncio.create_task(left(receive))
     try:
         async with aclosing(items):

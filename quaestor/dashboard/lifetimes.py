@@ -1,4 +1,4 @@
-"""Lifetimes as the dashboard draws them: by kind of result, what was given beside what came of it. Pure."""
+"""Lifetimes as the dashboard draws them: by kind of result, the lifetimes given beside the times really lived. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _POINTS: Final = 80
 
 
 def lifetimes(outcomes: Iterable[Sequence[Any]], judged: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """The kinds with the most lifetimes, each with its plots; the first, "", is all of them together.
+    """Kinds with the most lifetimes, each with its plots. The first kind, "", is all of them together.
 
     outcomes: kind, given_ms, lived_ms, changed.
-    judged: by kind, what its estimator has judged: number, changed in time, factor.
+    judged: by kind, the judgements of its estimator: number, changed in time, factor.
     """
     by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for kind, given_ms, lived_ms, changed in outcomes:
@@ -45,7 +45,7 @@ def _plots(kind: str, outcomes: Sequence[Outcome], judged: Sequence[float]) -> d
 
 
 def _thinned(points: Sequence[Any]) -> list[Any]:
-    """At most so many of them, with the first and the last."""
+    """At most _POINTS of the points, with the first and the last."""
     if len(points) <= _POINTS:
         return list(points)
     step = (len(points) - 1) / (_POINTS - 1)

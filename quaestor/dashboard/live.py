@@ -1,4 +1,4 @@
-"""Live view: one snapshot a second, made once for all viewers, and none while nobody looks."""
+"""Live view: one snapshot a second, made once for all viewers, and only while a client looks."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from quaestor.runtime.supervision.supervisor import KeptTask, Supervisor
 
 EVERY_S: Final = 1.0
 LOOKED_S: Final = 60.0
-"""Snapshots are made for so long after the last look."""
+"""How long snapshots are made after the last look."""
 _PUBLISHED_EVERY: Final = 5
 _PATIENCE_S: Final = 10.0
 _LATEST: Final = 15
-"""Points of the history that a viewer is told who has the others already."""
+"""Points of the history that a viewer receives who already has the earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Body that is sent to any number of viewers, plain and packed."""
+    """Body that any number of viewers receives, plain and packed."""
 
     plain: bytes
     packed: bytes
@@ -45,10 +45,10 @@ class Body:
 class LiveView:
     """Live view of one process. Use from its event loop.
 
-    reporter: of this process; None: it is none of the app's.
-    shared: reports of all processes; None: there is no other.
-    applying: where the parameters that count are read.
-    canaries: where what is known of a canary is read.
+    reporter: reporter of this process; None: it is not a process of the app.
+    shared: reports of all processes; None: there is no other process.
+    applying: source of the parameters that count.
+    canaries: source of the facts about a canary.
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class LiveView:
         self._canary: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """Begin to sample this process's counters, and to tell other processes what it does, whenever somebody looks there."""
+        """Begin to sample this process's counters, and to report to other processes while a client looks at a dashboard there."""
         if self._reporter is not None and (self._sampling is None or self._sampling.done):
             self._sampling = self._supervisor.keep("dashboard-samples", partial(self._keep_sampling, self._reporter))
         if self._reporter is not None and self._shared is not None and (self._telling is None or self._telling.done):
             self._telling = self._supervisor.keep("dashboard-reports", self._keep_telling)
 
     async def stop(self) -> None:
-        """Stop it; the object is done then."""
+        """Stop the background work; the object cannot be used afterwards."""
         for kept in (self._telling, self._viewing, self._sampling):
             if kept is not None:
                 await kept.aclose()
 
     async def look(self, *, latest: bool) -> Body:
-        """The snapshot of this second. Raises StoreError if none could be made.
+        """Snapshot of this second. Raises StoreError if none could be made.
 
-        latest: only the last few points of the history.
+        latest: whether only the last few points of the history are wanted.
         """
         self._looked_s = time.monotonic()
         if self._viewing is None or self._viewing.done:
@@ -119,7 +119,13 @@ class LiveView:
             now_ms = self._clock()
             try:
                 made = await anyio.to_thread.run_sync(self._bodies, reports, now_ms)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # another process's nonsense
+            except (
+                KeyError,
+                TypeError,
+                ValueError,
+                IndexError,
+                AttributeError,
+            ) as error:  # an invalid report of another process
                 self._telemetry.failure("admin", "dashboard.report_unreadable", repr(error))
                 made = await anyio.to_thread.run_sync(self._bodies, [] if own is None else [own], now_ms)
             self._whole, self._latest = made

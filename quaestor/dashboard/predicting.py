@@ -1,4 +1,4 @@
-"""Program of one prediction: what a recorded trace lets expect of a canary, in a process of its own, behind the app's own work.
+"""Program of one prediction of a canary from a recorded trace, in a process of its own with lower priority than the app.
 
 Reads one JSON object, writes one line: `{"result": ...}` or `{"problem": ...}`.
 """
@@ -16,7 +16,7 @@ from quaestor.ttl.trace_format import read
 
 
 def prediction(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The predictions of one canary, by figure. Raises ConfigurationError."""
+    """Predictions of one canary, by figure. Raises ConfigurationError."""
     trace = read(Path(request["trace"]))
     predicted = predicted_of(
         newest(trace.records, MOST_RECORDS), now=decoded(request["now"]), chosen=decoded(request["chosen"]),

@@ -21,7 +21,7 @@ VERSION: Final = 2
 _EVICTION: Final = "quaestor_invalidation_latency_seconds"
 _HEAVIEST: Final = 20
 _OUTCOMES: Final = 1_000
-"""The newest, of each process: all of them travel once a second while somebody looks."""
+"""Newest outcomes in each process's report: all of them are sent once a second while a client looks."""
 
 Report = dict[str, Any]
 
@@ -29,7 +29,7 @@ Report = dict[str, Any]
 class ProcessReporter:
     """Reporter of one process. Use from its event loop.
 
-    process: a name of its own.
+    process: unique name of the process.
     """
 
     def __init__(self, quaestor: Quaestor) -> None:
@@ -43,14 +43,14 @@ class ProcessReporter:
         self.own = None if self._chosen is None else self._chosen.parameters
 
     def begin(self) -> None:
-        """Begin to watch what only a dashboard wants to know."""
+        """Begin to collect the figures that only a dashboard needs."""
         if self._heaviest not in self._quaestor.telemetry.hooks.kept:
             self._quaestor.telemetry.hooks.kept.append(self._heaviest)
         if self._chosen is not None and self._chosen.outcomes is None:
             self._chosen.outcomes = Outcomes()
 
     def sample(self) -> None:
-        """Keep what the counters say now, for the figures of the last minutes."""
+        """Keep the present counts, for the figures of the last minutes."""
         telemetry = self._quaestor.telemetry
         telemetry.requests.count_hits()
         registry = telemetry.families.registry
@@ -58,7 +58,7 @@ class ProcessReporter:
         self._windows.sample(counted, now_ms=self._quaestor.parts.clock())
 
     def report(self) -> Report:
-        """The report of this moment."""
+        """Report of this moment."""
         quaestor = self._quaestor
         now_ms = quaestor.parts.clock()
         telemetry, chosen = quaestor.telemetry, self._chosen
@@ -85,7 +85,7 @@ class ProcessReporter:
         }
 
     def _degraded(self) -> list[str]:
-        """Services that fail again and again."""
+        """Sentences about services that fail again and again."""
         return [
             f"Service {report.sentence}."
             for report in self._quaestor.services()

@@ -1,4 +1,4 @@
-"""Publishing from the dashboard: what an operator's call asks for, checked and done, or refused in one sentence."""
+"""Publishing from the dashboard: an operator's call is checked and done, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TERMS: Final = frozenset({"share", "after", "hold_ms", "promote", *NAMES})
 
 
 class Publishing:
-    """Publishing for one app. Use from one event loop. Raises Refused, ConfigurationError, EventLayerError and StoreError; then
-    nothing was changed."""
+    """Publishing for one app. Use from one event loop. Raises Refused, ConfigurationError, EventLayerError and StoreError;
+    nothing has changed then."""
 
     def __init__(self, applying: Applying, canaries: Canaries) -> None:
         self._applying, self._canaries = applying, canaries
 
     async def __call__(self, call: str, body: Any, receive: Receive) -> Publication:
-        """Do what one of CALLS asks for."""
+        """Do one of CALLS."""
         if not isinstance(body, dict):
             raise Refused(400, "the body is a JSON object")
         if call == "/apply":
@@ -36,7 +36,7 @@ class Publishing:
         return await end(base=base, by=by)
 
     async def _apply(self, body: dict[str, Any]) -> Publication:
-        """Apply {"by": ..., "base": 3, "parameters": {...}}, or with "restore": 1 what counted once."""
+        """Apply {"by": ..., "base": 3, "parameters": {...}}, or an earlier entry with "restore": 1 instead of parameters."""
         known = body.keys() in ({"by", "base", "parameters"}, {"by", "base", "restore"})
         by, base = _who(body, known, '{"by": ..., "base": ..., "parameters": {...}}, or with "restore": a number')
         if "restore" in body:
@@ -44,8 +44,8 @@ class Publishing:
         return await self._applying.apply(parameters_of(body["parameters"]), base=base, by=by)
 
     async def _begin(self, body: dict[str, Any], receive: Receive) -> Publication:
-        """Begin a canary {"by": ..., "base": 3, "parameters": {...}, "share": 10}, once the trace has said what to expect. Who
-        goes before that begins nothing."""
+        """Begin a canary {"by": ..., "base": 3, "parameters": {...}, "share": 10}, after its prediction from the trace. If the
+        client goes before that, nothing begins."""
         needed = {"by", "base", "parameters", "share"}
         known = needed <= body.keys() <= needed | _TERMS
         shape = (

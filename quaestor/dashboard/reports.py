@@ -1,4 +1,4 @@
-"""Reports of all processes of an app, exchanged through the shared Redis while somebody looks at a dashboard, and only then."""
+"""Reports of all processes of an app, exchanged through the shared Redis only while a client looks at a dashboard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quaestor.errors import StoreError
 from quaestor.redis.clients import SharedClient
 
 ASKED_FOR_MS: Final = 5_000
-"""Processes report for so long after somebody has looked."""
+"""How long processes report after a client has looked."""
 OLDEST_MS: Final = 5_000
-"""An older report is of a process that has ended, or stands still."""
+"""Greatest age of a report. The process of an older one has ended, or stands still."""
 _FORGOTTEN_MS: Final = 60_000
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
@@ -33,17 +33,17 @@ class SharedReports:
         await self._call("SET", self._asked, b"1", "PX", ASKED_FOR_MS)
 
     async def asked(self) -> bool:
-        """Whether somebody looks."""
+        """Whether a client looks at a dashboard."""
         return bool(await self._call("EXISTS", self._asked))
 
     async def tell(self, report: Report) -> None:
-        """Put the report of this process there."""
+        """Store the report of this process."""
         packed = zstandard.compress(json.dumps(report).encode())
         await self._call("HSET", self._reports, str(report["process"]), packed)
         await self._call("PEXPIRE", self._reports, _FORGOTTEN_MS)
 
     async def all(self, *, now_ms: int) -> list[Report]:
-        """The reports of all processes that live. What cannot be read is of another version."""
+        """Reports of all living processes. A report that cannot be read comes from another version."""
         told = await self._call("HGETALL", self._reports)
         pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2], strict=False))
         reports, forgotten = [], []

@@ -1,6 +1,6 @@
-"""Program of one what-if: parameters tried on a recorded trace, in a process of its own, behind the app's own work.
+"""Program of one what-if: parameters tried on a recorded trace, in a process of its own with lower priority than the app.
 
-Reads one JSON object, writes one a line: `{"done": 3, "of": 45}` as it goes on, and at the end `{"result": ...}` or
+Reads one JSON object, and writes one object a line: `{"done": 3, "of": 45}` as progress, and at the end `{"result": ...}` or
 `{"problem": ...}`.
 """
 
@@ -31,9 +31,10 @@ QUANTILES: Final = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9)
 MOST_RECORDS: Final = 150_000
 MOST_READS: Final = 100_000
 _BEHIND_THE_APP: Final = 5
-"""Niceness: a third of what a process of the app gets where cores are short. With the least, an operator would wait for ever."""
+"""Niceness: where cores are short, a third of the share of an app's process. With the least share, an operator would wait
+for ever."""
 INTERPRETED_READS: Final = 2_000
-"""Without numba the event loop takes a hundred times as long."""
+"""Most reads without numba, because the event loop then takes a hundred times as long."""
 SHOWN: Final = (
     "browser", "browser_fresh", "cdn", "app", "database", "mean_ms", "p50_ms", "p99_ms", "stale", "stale_mean_s", "stale_max_s",
     "false_positives", "sketch_mean", "invalidations_hz", "purges_hz", "origin_ms",
@@ -41,7 +42,8 @@ SHOWN: Final = (
 
 
 def candidates(now: TtlParameters, chosen: TtlParameters) -> dict[str, TtlParameters]:
-    """Candidates that are compared, by name: what counts now, what was chosen, and the same with other quantiles."""
+    """Candidates that are compared, by name: the present parameters, the chosen ones, and the chosen ones with other
+    quantiles."""
     found = {"now": now, "chosen": chosen}
     for quantile in QUANTILES:
         varied = TtlParameters(
@@ -54,7 +56,7 @@ def candidates(now: TtlParameters, chosen: TtlParameters) -> dict[str, TtlParame
 
 
 def newest(records: Sequence[Record], most: int) -> list[Record]:
-    """The newest records, and before them what has to be known of the results that are served in them."""
+    """Newest records, and before them the earlier records that describe the results served in them."""
     if len(records) <= most:
         return list(records)
     tail = list(records[-most:])
@@ -66,7 +68,7 @@ def newest(records: Sequence[Record], most: int) -> list[Record]:
 
 
 def what_if(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The progress of one what-if, and its result. Raises ConfigurationError."""
+    """Progress of one what-if, and its result. Raises ConfigurationError."""
     try:
         import numpy as np
 
@@ -111,7 +113,7 @@ def _has_quantile(parameters: TtlParameters) -> bool:
 
 
 def _latest(workload: Workload, most: int, np: Any) -> Workload:
-    """The latest reads of a workload, and the writes since the first of them."""
+    """Latest reads of a workload, and the writes since the first of these reads."""
     if len(workload.read_s) <= most:
         return workload
     from_s = float(workload.read_s[-most])
@@ -140,7 +142,7 @@ def _finite(figure: Iterable[float]) -> list[float | None]:
 
 
 def answer(answers: Callable[[Mapping[str, Any]], Iterable[dict[str, Any]]]) -> None:
-    """Answer the request on standard input, behind the app's own work."""
+    """Answer the request on standard input, with lower priority than the app."""
     with suppress(OSError):
         os.nice(_BEHIND_THE_APP)
     request = json.loads(sys.stdin.buffer.readline())
@@ -153,7 +155,7 @@ def answer(answers: Callable[[Mapping[str, Any]], Iterable[dict[str, Any]]]) -> 
 
 
 def _end_with_the_app() -> None:
-    """End this process when the one that asked has ended, however that came about: standard input ends with it."""
+    """End this process when its parent has ended, for any reason: standard input ends then."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

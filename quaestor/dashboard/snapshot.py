@@ -1,4 +1,4 @@
-"""Snapshot of an app: the reports of its processes put together, once a second, for all viewers alike. Pure."""
+"""Snapshot of an app: the reports of its processes merged, once a second, and the same for all viewers. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _HIGHEST: Final = (
     "sketch_keys", "sketch_fill", "sketch_false_positives", "purges_queued", "purges_oldest_seconds", "cdn_canary", "cdn_state",
     "grid_lag_seconds", "column_lag_ms", "pipeline_lag_ms",
 )  # fmt: skip
-"""Of what all processes see alike, the worst."""
+"""Figures that all processes see alike: the worst value counts."""
 
 
 def composed(
     reports: Sequence[Report], *, now_ms: int, published: int | None, canary: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The snapshot, without the points of its history.
+    """Snapshot without the points of its history.
 
-    published: number of the parameters that count; None: nobody could be asked.
-    canary: what is known of it; None: there is none, or nobody could be asked.
+    published: number of the parameters that count; None: not known, because they could not be read.
+    canary: facts about the canary; None: there is none, or it could not be read.
     """
     readings = [report["readings"] for report in reports]
     highest = {name: _merged((one.get(name, {}) for one in readings), max) for name in _HIGHEST}
@@ -79,7 +79,7 @@ def _evicted_ms(several: Iterable[Mapping[str, float]]) -> dict[str, float | Non
 
 
 def _cumulative(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sum of cumulative buckets, from the lowest bound on; a process without observations in some buckets leaves them out."""
+    """Sum of cumulative buckets, from the lowest bound on. A process leaves out buckets without observations."""
     found = list(several)
     bounds = sorted({bound for one in found for bound in one}, key=float)
     return {bound: sum(_below(one, bound) for one in found) for bound in bounds}
@@ -98,7 +98,7 @@ def _merged(several: Iterable[Mapping[str, float]], how: Callable[[float, float]
 
 
 def _routes(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """The routes of all processes, those with the most requests first."""
+    """Routes of all processes, with the most used first."""
     merged: dict[str, dict[str, Any]] = {}
     for report in reports:
         for one in report["routes"]:

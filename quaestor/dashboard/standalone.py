@@ -1,4 +1,4 @@
-"""The dashboard as a program of its own: before a deployment's Redis, or with nothing but a trace to try parameters on."""
+"""Dashboard as a program of its own: connected to a deployment's Redis, or only with a trace to try parameters on."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Listen:
 
 
 def application(settings: Settings, *, token: AdminToken, traces: str, read_only: bool) -> App:
-    """The program as one ASGI app; connects on the first look. Without a Redis nothing can be applied. Raises
+    """Program as one ASGI app; connects on the first look. Without a Redis nothing can be applied. Raises
     ConfigurationError.
 
-    traces: names of recorded ones; `*` for any part.
+    traces: names of recorded traces; `*` for any part.
     """
     telemetry = Telemetry()
     layer: EventLayer = MemoryEventLayer()

@@ -1,5 +1,5 @@
-"""What-ifs of one process, and predictions of canaries: one at a time, each in a child process that ends with whoever asked
-for it."""
+"""What-ifs of one process, and predictions of canaries. One runs at a time, in a child process that ends with its
+client."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PREDICTING: Final = "quaestor.dashboard.predicting"
 
 
 class WhatIf:
-    """What-ifs on the traces that processes of this machine record, or that were recorded.
+    """What-ifs on traces that processes of this machine record or have recorded.
 
-    traces: their names, `*` for any part of a file's name; empty: there are none.
-    delta_s: seconds after which clients fetch the Cache Sketch again, if a what-if says nothing else.
+    traces: names of the traces, `*` for any part of a file's name; empty: there are none.
+    delta_s: seconds after which clients fetch the Cache Sketch again, unless a what-if gives another number.
     """
 
     def __init__(self, traces: str, *, delta_s: float) -> None:
@@ -38,7 +38,7 @@ class WhatIf:
         self._busy = False
 
     def trace(self) -> Path | None:
-        """The trace that is taken: of those written to within a day of the newest the largest, which knows most."""
+        """Trace to use: the largest of the traces written to within a day of the newest, because it holds most."""
         if not self._traces:
             return None
         pattern = Path(self._traces)
@@ -55,7 +55,7 @@ class WhatIf:
         return max((size, written_s, path) for written_s, size, path in found if written_s >= since_s)[2]
 
     def asked(self, body: Mapping[str, Any], *, now: TtlParameters) -> dict[str, Any]:
-        """The request to the child process. Raises Refused, or ConfigurationError for parameters that cannot be."""
+        """Request to the child process. Raises Refused, or ConfigurationError for impossible parameters."""
         if unknown := body.keys() - {"parameters", "clients", "delta_s"}:
             raise Refused(400, f"unknown: {', '.join(sorted(unknown))[:200]}; known: parameters, clients, delta_s")
         chosen = parameters_of(body.get("parameters"))
@@ -70,7 +70,7 @@ class WhatIf:
         }  # fmt: skip
 
     async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
-        """The lines of one what-if. Raises Refused if another one runs. Ends with whoever reads it."""
+        """Lines of one what-if. Raises Refused if another one runs. Ends when its reader goes."""
         async with aclosing(self._alone(_SIMULATING, request)) as lines:
             async for line in lines:
                 yield line
@@ -78,11 +78,11 @@ class WhatIf:
     async def predicted(
         self, *, now: TtlParameters, chosen: TtlParameters, share: int, delta_ms: int
     ) -> dict[str, Prediction]:
-        """Predictions of a canary, by figure. Raises Refused if a what-if runs, or another prediction; ConfigurationError for
-        a trace that nothing can be predicted from. Ends when it is cancelled.
+        """Predictions of a canary, by figure. Raises Refused if a what-if or another prediction runs, ConfigurationError for
+        a trace that allows no prediction. Ends when it is cancelled.
 
-        share: of the results, in percent (1..50).
-        delta_ms: what a client may be behind.
+        share: share of the results, in percent (1..50).
+        delta_ms: how old a client's sketch may be.
         """
         request = {
             "trace": self._recorded(), "now": now.encoded(), "chosen": chosen.encoded(), "share": share,
@@ -125,7 +125,7 @@ async def _lines(program: str, request: Mapping[str, Any]) -> AsyncGenerator[byt
     assert child.stdout is not None
     ended = False
     try:
-        # It stays open: its end tells the child that this process has ended.
+        # Standard input stays open, because its end shows the child that this process has ended.
         child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
         async with asyncio.timeout(WITHIN_S):
             async for line in child.stdout:

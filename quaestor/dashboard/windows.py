@@ -1,4 +1,4 @@
-"""Windows of a process's counters: what they counted in the last minute, five minutes and hour, also while nobody looks.
+"""Windows of a process's counters: counts of the last minute, five minutes and hour, also while no client looks.
 
 The counters are sampled at fixed times. Samples older than the shortest windows are thinned to one a minute: memory is bounded.
 """
@@ -12,7 +12,7 @@ WINDOWS_S: Final = (60, 300, 3_600)
 EVERY_S: Final = 5.0
 """Seconds between two samples."""
 EVICTED: Final = "evicted_s"
-"""Writes by the time until their entries were evicted: cumulative buckets by their upper bound."""
+"""Number of writes by the time until their entries were evicted: cumulative buckets by their upper bound."""
 COUNTED: Final = (
     "requests", "hits", "misses", "uncacheable", "invalidations", "reexecuted", "verifications", "failures", EVICTED,
 )  # fmt: skip
@@ -32,14 +32,14 @@ class Windows:
         return len(self._samples)
 
     def sample(self, readings: Readings, *, now_ms: int) -> None:
-        """Keep what the counters say now."""
+        """Keep the present counts."""
         if self._samples and now_ms <= self._samples[-1][0]:
             return
         self._samples.append((now_ms, _counted(readings)))
         self._thin(now_ms)
 
     def report(self, readings: Readings, *, now_ms: int) -> dict[str, dict[str, dict[str, float]]]:
-        """Return the counts of each window, by its seconds as text. A younger process counts from its beginning."""
+        """Counts of each window, by its seconds as text. A younger process counts from its beginning."""
         counted = _counted(readings)
         return {str(seconds): self._since(counted, now_ms - seconds * 1_000) for seconds in WINDOWS_S}
 
@@ -55,7 +55,7 @@ class Windows:
         }
 
     def _thin(self, now_ms: int) -> None:
-        """Keep of the old samples one a minute, and one that is older than the longest window."""
+        """Keep one old sample a minute, and one that is older than the longest window."""
         oldest_ms = now_ms - WINDOWS_S[-1] * 1_000
         kept: list[tuple[int, dict[str, dict[str, float]]]] = []
         for at_ms, sample in self._samples:

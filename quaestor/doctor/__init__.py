@@ -1,1 +1,1 @@
-"""Doctor: what stands in the way of caching here, with the command that mends it (`quaestor doctor`, docs/doctor.md)."""
+"""Doctor: finds obstacles to caching here, and the command that removes each (`quaestor doctor`, docs/doctor.md)."""

@@ -1,4 +1,4 @@
-"""Checks of the background services of a hosted app: none has failed since the app started."""
+"""Checks of the background services of a hosted app: whether one has failed since the app started."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SUBJECT: Final = "background services"
 
 
 def examined(reports: Sequence[ServiceReport]) -> Iterator[Diagnosis]:
-    """Diagnose each service that has failed.
+    """Diagnoses of the services that have failed.
 
-    reports: of all services of the app.
+    reports: reports on all services of the app.
     """
     failed = [report for report in reports if report.failures]
     if not failed:

@@ -1,4 +1,4 @@
-"""Check of one CDN of an application: whether a purge has an effect where clients ask, and whether its limits suffice."""
+"""Check of one CDN of an application: whether a purge has an effect at the clients' address, and whether its limits suffice."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SEVERITY: Final = list(Level)
 
 
 async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding]:
-    """Check the CDN that this application calls so, with the credentials that the application gives it; the worst finding first.
+    """Findings on a CDN, checked with the application's credentials for it; the worst finding first.
 
     app: module:app.
-    address: public address of the CDN; None: that of the setting cdn_addresses.
+    address: public address of the CDN; None: the address in the setting cdn_addresses.
 
     Raises ConfigurationError if there is no such application, CDN or address.
     """
@@ -54,7 +54,7 @@ async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding
 
 
 async def diagnosed(quaestor: Quaestor) -> list[Diagnosis]:
-    """The doctor's diagnoses of an application's CDNs, without a request to any of them."""
+    """Diagnoses of an application's CDNs for the doctor, without a request to any CDN."""
     found = []
     for adapter in quaestor.parts.effects.cdn:
         subject = f"cdn {adapter.name}"
@@ -77,7 +77,7 @@ async def _diagnosed(adapter: CdnAdapter, settings: Settings) -> Sequence[Findin
 
 
 async def _clock(settings: Settings) -> list[Finding]:
-    """Of Redis, by whose clock accounts are kept, and leases of purges end."""
+    """Findings on the clock of Redis, by which accounts are kept and leases of purges end."""
     if settings.redis_url is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Clocks: how far another machine's is from this one's."""
+"""Clocks: how far another machine's clock is from this one's."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SYNCHRONISE: Final = "sudo timedatectl set-ntp true"
 def compared(
     whose: str, ask: Callable[[], float], *, staleness_bound_ms: int, clock: Clock = system_clock
 ) -> Diagnosis:
-    """The diagnosis of a clock that is asked for a few times.
+    """Diagnosis of a clock that is read a few times.
 
-    ask: its time in ms since the epoch. May raise.
-    staleness_bound_ms: freshness is judged by clocks: beyond this bound nothing is served, near it little is.
+    ask: returns its time in ms since the epoch. May raise.
+    staleness_bound_ms: bound of freshness, which is judged by clocks. Beyond it nothing is served, near it little is.
     """
     skew_ms, uncertain_ms = min((_sample(ask, clock) for _ in range(_SAMPLES)), key=lambda one: one[1])
     subject = f"clock of {whose}"

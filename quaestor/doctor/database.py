@@ -1,4 +1,4 @@
-"""Checks of a MongoDB that can be followed: what its user may do, images, write concern, clock."""
+"""Checks of a MongoDB that can be followed: rights of its user, images, write concern, clock."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _UNSEEN: Final = (
 )
 
 Check = Callable[[Access, Settings], Iterator[Diagnosis]]
-"""What asks for one thing. Raises PyMongoError."""
+"""Function that checks one thing. Raises PyMongoError."""
 
 
 def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Diagnosis]:
-    """Everything about one MongoDB; nothing is changed. Blocking, up to some ten seconds for each question.
+    """Diagnoses of one MongoDB; nothing is changed. Blocking, up to some ten seconds for each question.
 
-    hosts: URL, or what else the client was given as `host`.
+    hosts: URL, or another value that the client received as `host`.
     """
     try:
         with pymongo.timeout(_PATIENCE_S):
@@ -62,7 +62,7 @@ def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Dia
 
 
 def _found(check: Check, access: Access, settings: Settings) -> list[Diagnosis]:
-    """What one check finds; a question that mongod does not answer is a finding too."""
+    """Findings of one check. A question that mongod does not answer is a finding too."""
     try:
         with pymongo.timeout(_PATIENCE_S):
             return list(check(access, settings))
@@ -76,7 +76,7 @@ def _version(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _change_streams(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """A change stream is opened, as the ingest opens it."""
+    """Check that a change stream can be opened in the way of the ingest."""
     stages = [{"$changeStream": {"allChangesForCluster": True}}]
     try:
         access.client.admin.aggregate(stages, maxAwaitTimeMS=1).close()
@@ -93,7 +93,7 @@ def _change_streams(access: Access, settings: Settings) -> Iterator[Diagnosis]:
         else:
             yield mend(
                 _RIGHTS,
-                f"{access.user[0]} may not open a change stream on the whole deployment, so nothing would tell of writes",
+                f"{access.user[0]} may not open a change stream on the whole deployment, so nothing would report writes",
                 access.grant("readAnyDatabase", "admin"),
             )
         return
@@ -101,7 +101,7 @@ def _change_streams(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _writes(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """Invalidation by tag and URL writes to the control namespace; images are turned on by collMod."""
+    """Check that the user may write to the control namespace, as invalidation by tag and by URL does."""
     database, _, collection = settings.control_namespace.partition(".")
     if not (access.may("insert", database, collection) and access.may("remove", database, collection)):
         yield warn(
@@ -113,7 +113,8 @@ def _writes(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """Writes that a majority does not have can be rolled back; what was read in between dies with the election."""
+    """Check of the write concern. An election can roll back writes that a majority does not have, and reads in between with
+    them."""
     own = access.client.write_concern.document.get("w")
     members = len(access.hello.get("hosts", ()))
     if own == 0:
@@ -150,7 +151,7 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _journal(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """Flushes are asked for by a delete that matches nothing."""
+    """Check that journal flushes can be requested; the request is a delete that matches nothing."""
     if not settings.grid.journal_flush_ms:
         return
     database, _, collection = settings.control_namespace.partition(".")
@@ -173,7 +174,7 @@ def _clock(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """Pre- and post-images, collection by collection."""
+    """Check of pre- and post-images, collection by collection."""
     if access.hello["maxWireVersion"] < _WIRE_VERSION_6_0:
         return
     enabling = settings.grid.pre_images == "enable"
@@ -209,7 +210,8 @@ def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _unreported(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    """Traces of tools that write by applyOps. The oplog shows the commands of the last hour, if this user may read it."""
+    """Check for traces of tools that write by applyOps. The oplog shows the commands of the last hour, if this user may read
+    it."""
     if _MONGOSYNC in access.client.list_database_names():
         yield warn(_APPLY_OPS, f"mongosync has worked here (it left {_MONGOSYNC}): {_UNSEEN}", _INVALIDATE)
     recent = {

@@ -1,4 +1,4 @@
-"""Access to the MongoDB that is examined: how it is reached, who asks, what they may do, and how a remedy for it is written."""
+"""Access to the examined MongoDB: its address, the user and the user's rights, and the shell commands of a remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 from quaestor.capture.clients import WatchClient
 
 UNAUTHORIZED = 13
-"""Code of mongod's refusal to whoever may not."""
+"""Code of mongod's refusal of an action that the user may not do."""
 SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
 
 
@@ -22,9 +22,9 @@ SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
 class Access:
     """Access to a database that answers.
 
-    hello: what its primary says of itself.
-    user: (name, database) of whoever asks; None: nobody has to say who they are, or nobody did.
-    privileges: of the user, as connectionStatus gives them; None: everything is allowed to everybody, or it is not known.
+    hello: the primary's answer to `hello`.
+    user: (name, database) of the authenticated user; None: nobody has authenticated, or nobody has to.
+    privileges: privileges of the user from connectionStatus; None: everything is allowed to everybody, or it is not known.
     """
 
     client: WatchClient
@@ -34,7 +34,7 @@ class Access:
 
     @classmethod
     def of(cls, client: WatchClient) -> Access:
-        """Ask for all of it. Raises PyMongoError."""
+        """Access through a client, with everything asked from the server. Raises PyMongoError."""
         hello = client.admin.command("hello")
         told = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
         users = told["authenticatedUsers"]
@@ -50,18 +50,18 @@ class Access:
         return f"{host}:{port}"
 
     def may(self, action: str, database: str, collection: str) -> bool:
-        """Whether the user may do this there, as far as is known."""
+        """Whether the user may do this action there, as far as is known."""
         return self.privileges is None or any(
             action in one["actions"] and _covers(one["resource"], database, collection) for one in self.privileges
         )
 
     def command(self, database: str, command: Mapping[str, Any]) -> str:
-        """The shell command that runs a database command, as an administrator if there are users. Without any credentials."""
+        """Shell command that runs a database command, as an administrator if there are users. Contains no credentials."""
         name = self.hello.get("setName")
         return mongosh(self.address, database, command, replica_set=name, administrator=self.user is not None)
 
     def grant(self, role: str, database: str) -> str:
-        """The shell command that gives the user a role on a database."""
+        """Shell command that gives the user a role on a database."""
         name, home = self.user or ("quaestor", "admin")
         return self.command(home, {"grantRolesToUser": name, "roles": [{"role": role, "db": database}]})
 
@@ -74,9 +74,9 @@ def mongosh(
     replica_set: str | None = None,
     administrator: bool = False,
 ) -> str:
-    """The shell command that runs a database command at an address.
+    """Shell command that runs a database command at an address.
 
-    administrator: somebody has to say who they are.
+    administrator: whether the command must authenticate.
     """
     url = f"mongodb://{address}/" + (f"?replicaSet={replica_set}" if replica_set else "?directConnection=true")
     who = " --username ADMIN" if administrator else ""
@@ -85,9 +85,9 @@ def mongosh(
 
 
 def told_directly(address: tuple[str, int | None], options: Mapping[str, Any]) -> tuple[Any, Sequence[str]] | None:
-    """Answer of a server that is asked alone, and its command line as far as we may know it; None: no answer.
+    """Answer of a single server, and its command line as far as this client may know it; None: no answer.
 
-    options: of the URL; credentials are not used.
+    options: options of the URL; credentials are not used.
     """
     tls = {name: value for name, value in options.items() if name.lower().startswith(("tls", "ssl"))}
     client: WatchClient = pymongo.MongoClient(

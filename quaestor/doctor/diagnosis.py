@@ -1,4 +1,4 @@
-"""Diagnosis: what the doctor says, line by line."""
+"""Diagnosis: the doctor's output, line by line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Level(StrEnum):
     """Levels of a diagnosis."""
 
     OK = "ok"
-    """As it should be, or as somebody has decided."""
+    """Right, or decided by the application's author."""
     WARN = "warn"
     """Right, but it costs hits, time or a surprise."""
     MEND = "mend"
@@ -26,9 +26,9 @@ class Level(StrEnum):
 class Diagnosis:
     """Diagnosis of one thing.
 
-    subject: what was looked at: `mongod`, `redis`, a route.
-    sentence: what was found.
-    remedy: the commands that mend it, one a line, or the line of code to write; empty: nothing is to be done.
+    subject: the part examined: `mongod`, `redis`, a route.
+    sentence: the finding.
+    remedy: the commands that mend it, one a line, or the line of code to write; empty: no remedy is needed.
     """
 
     level: Level
@@ -38,27 +38,27 @@ class Diagnosis:
 
 
 def ok(subject: str, sentence: str) -> Diagnosis:
-    """A thing that is as it should be."""
+    """Diagnosis of a part that is right."""
     return Diagnosis(level=Level.OK, subject=subject, sentence=sentence)
 
 
 def warn(subject: str, sentence: str, *remedy: str) -> Diagnosis:
-    """A thing that could be better."""
+    """Diagnosis of a part that could be better."""
     return Diagnosis(level=Level.WARN, subject=subject, sentence=sentence, remedy=remedy)
 
 
 def mend(subject: str, sentence: str, *remedy: str) -> Diagnosis:
-    """A thing that has to be mended."""
+    """Diagnosis of a part that must be mended."""
     return Diagnosis(level=Level.MEND, subject=subject, sentence=sentence, remedy=remedy)
 
 
 def healthy(found: Sequence[Diagnosis]) -> bool:
-    """Whether nothing has to be mended."""
+    """Whether no part must be mended."""
     return all(one.level is not Level.MEND for one in found)
 
 
 def to_json(found: Sequence[Diagnosis]) -> str:
-    """One JSON object."""
+    """Diagnoses as one JSON object."""
     findings = [
         {"level": one.level, "subject": one.subject, "sentence": one.sentence, "remedy": list(one.remedy)}
         for one in found
@@ -67,7 +67,7 @@ def to_json(found: Sequence[Diagnosis]) -> str:
 
 
 def text(found: Sequence[Diagnosis]) -> str:
-    """Lines for people; a command is never broken."""
+    """Diagnoses as lines for people; a command is never broken into two lines."""
     width = min(24, max((len(one.subject) for one in found), default=0))
     lines = []
     for one in found:
@@ -84,5 +84,6 @@ def text(found: Sequence[Diagnosis]) -> str:
 
 
 def _printable(line: str) -> str:
-    """Names of collections and paths may hold anything, also what a terminal obeys."""
+    """Line without unprintable characters: names of collections and paths may hold any, also characters that control a
+    terminal."""
     return "".join(one if one.isprintable() else "?" for one in line)

@@ -31,7 +31,7 @@ _WITHOUT_REDIS = (
 class Examined:
     """Outcome of an examination.
 
-    settings: those that count: the app's, or else the environment's.
+    settings: settings in use: the app's, or else the environment's.
     ignored: variables QUAESTOR_* that the app does not read.
     """
 
@@ -41,7 +41,7 @@ class Examined:
 
 
 async def examine(settings: Settings, *, app: str | None = None, examples: Sequence[str] = ()) -> Examined:
-    """Examine what these settings name, and the app, with its own settings, if one is named.
+    """Examine the services that these settings name, and the app, with its own settings, if one is named.
 
     app: `module:app`.
     examples: paths of its routes with parameters.
@@ -65,7 +65,7 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         if isinstance(engine, Quaestor):
             found += await cdn_check.diagnosed(engine)
         found += await routes.examined(middleware, hosted, examples)
-        if isinstance(engine, Quaestor):  # after the routes: what they need in the background has run
+        if isinstance(engine, Quaestor):  # after the routes, because their background work has run by then
             found += background.examined(engine.services())
         ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
         return Examined(settings=engine.settings, found=found, ignored=ignored)

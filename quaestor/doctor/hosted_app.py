@@ -63,7 +63,7 @@ async def started(app: Any) -> AsyncIterator[None]:
 
 
 def middleware_of(app: Any) -> QuaestorMiddleware:
-    """The cache in or around a started app. Raises ConfigurationError if there is none."""
+    """Cache in or around a started app. Raises ConfigurationError if there is none."""
     from quaestor.middleware import QuaestorMiddleware
 
     for layer in layers(app):
@@ -73,7 +73,7 @@ def middleware_of(app: Any) -> QuaestorMiddleware:
 
 
 def engine_of(app: Any) -> Any:
-    """The Quaestor of an app that need not be started, or the object itself if that is one; None if there is none."""
+    """Quaestor of an app that need not be started, or the object itself if it is a Quaestor; None if there is none."""
     if hasattr(app, "read_path"):
         return app
     for layer in layers(app):
@@ -86,7 +86,7 @@ def engine_of(app: Any) -> Any:
 
 
 def layers(app: Any) -> list[Any]:
-    """The app and what it wraps, from the outside in, as far as the attributes in use among ASGI programs tell."""
+    """App and the layers that it wraps, from the outside in, as far as the common attributes of ASGI programs show them."""
     found = [app]
     while len(found) < _DEEPEST:
         outer = found[-1]
@@ -110,9 +110,9 @@ async def until_serving(middleware: QuaestorMiddleware) -> None:
 
 
 def questions(paths: Sequence[str], examples: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The paths to ask for, each once, and the templates for which there is no example.
+    """Paths to ask for, each once, and the templates for which there is no example.
 
-    paths: of the GET routes; those with parameters as templates.
+    paths: paths of the GET routes; paths with parameters are templates.
     """
     plain = [path for path in paths if "{" not in path]
     missing = [path for path in paths if "{" in path and not any(map(_template(path).fullmatch, examples))]
@@ -120,7 +120,7 @@ def questions(paths: Sequence[str], examples: Sequence[str]) -> tuple[list[str],
 
 
 def check_examples(examples: Sequence[str]) -> None:
-    """Check what `--path` was given. Raises ConfigurationError."""
+    """Check the values of `--path`. Raises ConfigurationError."""
     for example in examples:
         if not example.startswith("/"):
             raise ConfigurationError(f"--path {example!r} is no path: write /items/1")

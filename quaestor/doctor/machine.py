@@ -1,4 +1,4 @@
-"""Checks of what is installed here: Python, the packages that Quaestor needs, its extras, Java for the grid."""
+"""Checks of the installation: Python, the packages that Quaestor needs, its extras, Java for the grid."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _EXTRAS: Final = {
 
 
 def examined(settings: Settings) -> list[Diagnosis]:
-    """Diagnoses of what is installed, for these settings."""
+    """Diagnoses of the installation, for these settings."""
     return [*_packages(), *_extras(), *_java(settings)]
 
 
 def missing(extra: str = "") -> list[str]:
-    """Requirements of the package, or of one of its extras, that are not met here, as pip takes them. Raises
-    PackageNotFoundError where Quaestor runs without having been installed."""
+    """Requirements of the package, or of one of its extras, that are not met here, in pip's notation. Raises
+    PackageNotFoundError if Quaestor runs without having been installed."""
     found = []
     for text in metadata.requires(_DISTRIBUTION) or ():
         requirement = Requirement(text)
@@ -83,7 +83,7 @@ def _extras() -> Iterator[Diagnosis]:
 
 
 def _java(settings: Settings) -> Iterator[Diagnosis]:
-    """Only where the grid runs; with Redis that may be this machine."""
+    """Check of Java, which only the grid needs; with Redis the grid may run on this machine."""
     if settings.redis_url is None:
         return
     from quaestor.invalidation.grid.spark.home import JAVA_VERSIONS, require_java

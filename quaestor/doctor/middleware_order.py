@@ -1,4 +1,4 @@
-"""Order of the middlewares: those inside the cache do not run on a hit. Which of them matter, `middleware/order.py` knows."""
+"""Order of the middlewares: a middleware inside the cache does not run on a hit. `middleware/order.py` knows which must run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ SUBJECT: Final = "middlewares"
 
 
 def examined(inside: Any) -> Iterator[Diagnosis]:
-    """The order of the middlewares of one app.
+    """Diagnoses of the order of one app's middlewares.
 
-    inside: what the cache wraps.
+    inside: the app that the cache wraps.
     """
     from quaestor.middleware.order import standing_inside
 
     try:
         found = standing_inside(inside)
-    except Exception as error:  # somebody else's objects are looked at
+    except Exception as error:  # objects of other packages may raise anything
         yield warn(SUBJECT, f"what stands inside the cache cannot be looked at: {error!r}")
         return
     if not found:

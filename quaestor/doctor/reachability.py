@@ -1,4 +1,4 @@
-"""Reachability of MongoDB, and whether it can be followed at all: a replica set, in a version that is supported."""
+"""Reachability of MongoDB, and whether it can be followed at all: a replica set, in a supported version."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _OLDEST: Final = (4, 4)
 
 
 def unreachable(hosts: Any, error: PyMongoError) -> Diagnosis:
-    """Diagnosis of a database whose primary is not found, by asking each server alone.
+    """Diagnosis of a database whose primary is not found; each server is asked alone.
 
-    hosts: URL, or what else a client takes as `host`.
+    hosts: URL, or another value that a client takes as `host`.
     """
     for url in [hosts] if isinstance(hosts, str) else hosts or []:
         seeds, options, wanted = _seeds(url)
@@ -78,7 +78,7 @@ def standalone(hello: Mapping[str, Any], address: str, argv: Sequence[str] = ())
 
 
 def version(access: Access) -> Diagnosis:
-    """The server's version, and what older ones lack. Raises PyMongoError."""
+    """Diagnosis of the server's version, and of the features that older ones lack. Raises PyMongoError."""
     told: str = access.client.admin.command("buildInfo")["version"]
     numbers = tuple(int(number) for number in re.findall(r"\d+", told)[:2])
     place = f"MongoDB {told}, replica set {access.hello['setName']}, primary {access.address}"
@@ -91,7 +91,7 @@ def version(access: Access) -> Diagnosis:
 
 
 def _seeds(url: str) -> tuple[Sequence[tuple[str, int | None]], Mapping[str, Any], str | None]:
-    """Servers that a URL names, its options, and the replica set that it asks for."""
+    """Servers that a URL names, its options, and the replica set that it names."""
     if "://" not in url:
         host, _, port = url.partition(":")
         return [(host, int(port) if port.isdigit() else None)], {}, None

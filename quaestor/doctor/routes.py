@@ -1,4 +1,4 @@
-"""Routes of an application: each is asked once or twice, and it is said why it is or is not cached."""
+"""Routes of an application: each is asked once or twice, to find why it is or is not cached."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from quaestor.middleware.audit import Examined
 
 _DECIDED: Final = frozenset({"bypass", "private-route", "no-store", "private", "declared"})
-"""Reasons that the application's author has given."""
+"""Reasons that the application's author has declared."""
 _REMEDIES: Final = {
     "no-reads": "@cached(ttl=60)  # if it may live so long; or read through a client with event_listeners=[quaestor.capture]",
     "uncaptured": "AsyncMongoClient(url, event_listeners=[quaestor.capture])  # every client that handlers use",
     "clock": "now = datetime.now(UTC).replace(second=0, microsecond=0)  # a time that stays the same for a while",
     "scope": "@cached(scope=per_user(by=...))  # by gives None for a request without a user",
     "client-address": "Quaestor(ignored_fields=('client-address',))  # if only a logger asks for it",
-    "set-cookie": "@cached(scope=public())  # and set the cookie elsewhere: an answer with Set-Cookie is somebody's own",
+    "set-cookie": "@cached(scope=public())  # and set the cookie elsewhere: an answer with Set-Cookie belongs to one user",
     "wrote": "@app.post(...)  # a GET that writes is not cached",
     "diverged": "uncacheable('why')  # in the handler",
     "no-operation-time": "mongod --replSet rs0",
@@ -61,8 +61,8 @@ def judged(one: Examined) -> Iterator[Diagnosis]:
     if one.verdict is Finding.DIVERGED:
         yield mend(
             subject,
-            f"two answers differ in {', '.join(one.differs)}, though no write changed what it read: something decides that "
-            "nobody can see, and it is not cached for an hour when that is found",
+            f"two answers differ in {', '.join(one.differs)}, though no write changed what it read. An input that "
+            "Quaestor cannot see decides, and the route is not cached for an hour when that is found",
             "uncacheable('why')  # in the handler; or @cached(ttl=...) and read nothing from the database",
         )
     elif one.not_covered == ("failed",):

@@ -21,14 +21,14 @@ _OLDEST: Final = 7
 _MB: Final = 1024 * 1024
 _FULL: Final = 0.9
 _SHARE_OF_MACHINE: Final = 0.7
-"""What a server may take of its machine's memory: forks for persistence and buffers of its clients need the rest."""
+"""Share of its machine's memory that a server may use; forks for persistence and buffers of its clients need the rest."""
 
 Facts = Mapping[str, Any]
-"""What INFO tells."""
+"""Answer of INFO."""
 
 
 def examined(url: str, settings: Settings) -> list[Diagnosis]:
-    """Everything about one Redis or cluster; nothing is changed. Blocking."""
+    """Diagnoses of one Redis or cluster; nothing is changed. Blocking."""
     try:
         with clients.client(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S) as client:
             servers = _servers(client)
@@ -41,7 +41,7 @@ def examined(url: str, settings: Settings) -> list[Diagnosis]:
 
 
 def _servers(client: redis.Redis | redis.RedisCluster) -> Mapping[str, Facts]:
-    """Facts by host:port of the primaries."""
+    """Facts about the primaries, by host:port."""
     if isinstance(client, redis.RedisCluster):
         told: Any = client.info(target_nodes=redis.RedisCluster.PRIMARIES)
         found: Mapping[str, Facts] = told
@@ -60,7 +60,9 @@ def _server(url: str, name: str, facts: Facts, settings: Settings) -> Iterator[D
         )
     if not is_cluster(url) and facts.get("cluster_enabled") == 1:
         hosts = f"redis+cluster://{name}"
-        yield mend(SUBJECT, f"{name} is a node of a cluster; REDIS_URL has to say so", f"export REDIS_URL='{hosts}'")
+        yield mend(
+            SUBJECT, f"{name} is a node of a cluster; REDIS_URL must name the cluster", f"export REDIS_URL='{hosts}'"
+        )
     yield _policy(name, facts, command)
     yield _size(name, facts, settings, command)
     yield _persistence(name, facts, command)
@@ -153,7 +155,7 @@ def _persistence(name: str, facts: Facts, command: Callable[[str], str]) -> Diag
 
 
 def clock(url: str, settings: Settings) -> Diagnosis:
-    """The diagnosis of its clock, against this machine's. Blocking. Raises RedisError, ConfigurationError."""
+    """Diagnosis of the server's clock, compared with this machine's. Blocking. Raises RedisError, ConfigurationError."""
     with clients.client(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S) as client:
         return _clock(client, settings)
 
@@ -168,7 +170,7 @@ def _clock(client: redis.Redis | redis.RedisCluster, settings: Settings) -> Diag
 
 
 def _command(url: str, name: str) -> Callable[[str], str]:
-    """The shell command that runs a command on a server; whoever needs a password is asked for it."""
+    """Shell command that runs a command on a server and, if there is a password, asks the user for it."""
     if is_cluster(url):
         address = cluster_address(url)
         user, password, tls = address.options.get("username"), address.options.get("password"), address.tls

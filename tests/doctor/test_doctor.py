@@ -190,7 +190,7 @@ def test_a_cluster_is_looked_at_server_by_server(mongo_url: str, redis_cluster_u
     told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url)
     assert len(told.about("redis", "maxmemory-policy noeviction")) == 3
     told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url.partition(",")[0].replace("+cluster", ""))
-    assert "REDIS_URL has to say so" in told.to_mend()[0]["sentence"]
+    assert "REDIS_URL must name the cluster" in told.to_mend()[0]["sentence"]
 
 
 def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: str) -> None:
