@@ -50,7 +50,7 @@ test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.m
 
 .PHONY: test-browsers
 test-browsers: $(READY) servers chromium firefox webkit ## the browser client and the dashboard in real browsers (ARGS="-k firefox" for one)
-	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard $(ARGS)
+	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard tests/live $(ARGS)
 
 .PHONY: browser-client
 browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist

@@ -28,6 +28,7 @@ const bundles = {
 	long_digest: ["../../middleware/browser/long_digest.js"],
 	worker: ["dist/worker.min.js", "../../middleware/browser/worker.js"],
 	register: ["dist/register.min.js", "../../middleware/browser/register.js"],
+	live: ["dist/live.min.js", "../../quaestor/live/websocket/client.js"],
 	noop_worker: ["dist/noop_worker.min.js", "../../middleware/browser/noop_worker.js"],
 };
 for (const [name, outputs] of Object.entries(bundles)) {
@@ -42,7 +43,8 @@ for (const [name, outputs] of Object.entries(bundles)) {
 		target: "es2022",
 		legalComments: "none",
 		logLevel: "error",
-		mangleProps: OWN,
+		// Users of live queries read many of the same names.
+		...(name !== "live" && { mangleProps: OWN }),
 		// A worker cannot load anything later.
 		define: { BUNDLE: JSON.stringify(classic ? "worker" : "page") },
 		plugins: [apart],

@@ -31,6 +31,7 @@ class Site:
     http: of the application.
     database: the records, for the test's own writes.
     loops: the application's event loop.
+    app: the application.
     """
 
     url: str
@@ -39,6 +40,7 @@ class Site:
     live: LiveQueries
     database: pymongo.database.Database[Json]
     loops: list[asyncio.AbstractEventLoop]
+    app: FastAPI
 
     def drop_sockets(self) -> None:
         """Close all sockets, as a server does that restarts."""
@@ -70,7 +72,9 @@ def live_site(mongo_url: str, database: str, *, settings: Json | None = None, **
     with pymongo.MongoClient[Json](mongo_url) as writer:
         try:
             with serving(app) as url:
-                yield Site(url.replace("http", "ws", 1) + "/live", url, quaestor, endpoint, writer[database], loops)
+                yield Site(
+                    url.replace("http", "ws", 1) + "/live", url, quaestor, endpoint, writer[database], loops, app
+                )
         finally:
             writer.drop_database(database)
 

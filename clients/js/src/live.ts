@@ -199,9 +199,23 @@ export class LiveConnection {
 	}
 }
 
-/** Connect to a `LiveQueries` endpoint: `const db = connect("wss://shop.example/live"); db.items.find({ tag: "tea" })`. */
-export const connect = (url: string | URL, options: LiveOptions = {}): LiveDatabase => {
-	const connection = new LiveConnection(url, options);
+/** The endpoint that this module was loaded from: `/live` of `/live.js`. */
+const home = (): string => import.meta.url.replace(/\.js(?:[?#].*)?$/, "");
+
+/** The URL of a WebSocket, also of a path or an `https:` URL. */
+const socketUrl = (url: string | URL): string => {
+	const whole = new URL(url, typeof location === "undefined" ? undefined : location.href);
+	whole.protocol = whole.protocol.replace("http", "ws");
+	return whole.href;
+};
+
+/**
+ * Connect to a `LiveQueries` endpoint: `const db = connect("wss://shop.example/live"); db.items.find({ tag: "tea" })`.
+ *
+ * A page that imports the module from the endpoint (`/live.js`) needs no URL.
+ */
+export const connect = (url: string | URL = home(), options: LiveOptions = {}): LiveDatabase => {
+	const connection = new LiveConnection(socketUrl(url), options);
 	return new Proxy(connection, {
 		get(target, name) {
 			const own = Reflect.get(target, name, target) as unknown;

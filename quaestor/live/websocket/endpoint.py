@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.database import Database
-from starlette.responses import PlainTextResponse
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -34,7 +37,7 @@ class LiveQueries(APIRouter):
 
     db: a pymongo database, asynchronous or not.
     quaestor: the application's Quaestor.
-    path: of the endpoint.
+    path: of the endpoint. The client module for pages is at the same path with `.js` behind it.
     access: rules of the collections, as of a QuaestorRouter. By default no client may read anything.
     principal: the principal of a socket, as of a QuaestorRouter; None: every client is anonymous. The function receives a
         request with the fields of the handshake, and with `Authorization: Bearer <token>` for a token that a message brings.
@@ -72,6 +75,7 @@ class LiveQueries(APIRouter):
             limits=limits or SocketLimits(),
         )
         self.routes.append(WebSocketRoute(path, self._endpoint))
+        self.routes.append(Route(f"{path}.js", ClientModule(), methods=["GET"], name="live-client"))
 
     async def recheck(self) -> None:
         """Look anew at the rights of every connected client: after a change of roles that no write to the records shows.
@@ -79,6 +83,24 @@ class LiveQueries(APIRouter):
         Subscriptions with other rights receive a new result; those without rights end with an error.
         """
         await self._endpoint.recheck()
+
+
+class ClientModule:
+    """ASGI application that answers with the client for browsers, as clients/js builds it."""
+
+    def __init__(self) -> None:
+        self._body = Path(__file__).with_name("client.js").read_bytes()
+        self._etag = f'"{hashlib.sha256(self._body).hexdigest()[:32]}"'
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope)
+        headers = {"etag": self._etag, "cache-control": "no-cache", "x-content-type-options": "nosniff"}
+        if request.headers.get("if-none-match") == self._etag:
+            response = Response(status_code=304, headers=headers)
+        else:
+            response = Response(self._body, media_type="text/javascript", headers=headers)
+        await response(scope, receive, send)
 
 
 class LiveEndpoint:
