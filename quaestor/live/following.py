@@ -134,6 +134,8 @@ class Following:
         reason = answer.reasons[0] if answer.reasons else "failed"
         if answer.unauthorized:
             self._end(follower, End("unauthorized", answer))
+        elif reason == "scope" and answer.status < 400:
+            self._end(follower, End("unauthorized"))
         elif answer.momentary:
             if answer.status < 500 and answer.shared:
                 self._offer_all(answer)

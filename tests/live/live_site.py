@@ -67,6 +67,10 @@ class LiveSite:
     async def until_runs(self, runs: int) -> None:
         await eventually(lambda: self.runs == runs)
 
+    async def until_followed(self) -> None:
+        """Wait until somebody waits for the end of the present answer."""
+        await eventually(lambda: len(self.engine.read_path.lookup.watches) > 0)
+
     @asynccontextmanager
     async def served(self) -> AsyncIterator[httpx.AsyncClient]:
         async with (

@@ -53,6 +53,11 @@ class Client:
                     event.retry_ms = int(value)
         return None
 
+    async def rest(self) -> None:
+        """Read until the stream ends."""
+        while await self.any_event():
+            pass
+
     async def event(self) -> Event | None:
         """The next event that a page would see; None: the stream has ended."""
         while (event := await self.any_event()) is not None:
