@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from quaestor.caching import Declaration, cached
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.middleware.live_answers import LiveAnswers
 from tests.end_to_end.scripted_origin import serving
 from tests.hand_driven import HandEngine, reads
 from tests.support import eventually
@@ -86,6 +87,13 @@ class LiveSite:
         await eventually(lambda: self.gauge("followers") == 0 and self.gauge("followed_answers") == 0)
         await eventually(lambda: len(watches) == 0)
         await asyncio.sleep(0)
+
+    def live(self) -> LiveAnswers:
+        """The live part of the middleware."""
+        middleware: Any = self.app.middleware_stack
+        while not isinstance(middleware, QuaestorMiddleware):
+            middleware = middleware.app
+        return middleware._live
 
     def gauge(self, name: str) -> float:
         return self.engine.telemetry.families.registry.get_sample_value(f"quaestor_{name}") or 0.0

@@ -171,15 +171,10 @@ async def test_a_handler_that_raises_ends_no_stream() -> None:
 
 async def test_a_stop_ends_streams_with_another_time_to_come_again() -> None:
     site = LiveSite()
-    routes: list[Any] = []
     async with site.served() as client, following(client, "/items") as stream, following(client, "/items") as other:
         for one in (stream, other):
             await one.event()
-        middleware = site.app.middleware_stack
-        while not hasattr(middleware, "_live"):
-            middleware = middleware.app
-        routes.append(middleware._live)
-        await routes[0].stop()
+        await site.live().stop()
         waits = [await one.any_event() for one in (stream, other)]
         assert all(500 <= wait.retry_ms <= 5000 for wait in waits)
         assert [await one.any_event() for one in (stream, other)] == [None, None]
