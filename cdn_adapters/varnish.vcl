@@ -25,6 +25,7 @@ acl purgers {
 sub vcl_recv {
     unset req.http.quaestor-cache;
     unset req.http.quaestor-purged;
+    unset req.http.quaestor-known;
     if (req.http.host) {
         set req.http.host = std.tolower(req.http.host);
     }
@@ -67,6 +68,16 @@ sub vcl_recv {
         set req.http.quaestor-cache = "bypass";
         return (pass);
     }
+    if (req.http.accept ~ "(?i)^\s*text/event-stream") {
+        # A stream of events is one client's; what is kept under its URL is a plain answer.
+        set req.http.quaestor-cache = "stream";
+        return (pass);
+    }
+    if (req.http.if-none-match && req.http.prefer ~ "(?i)(^|[,;\s])wait\s*=") {
+        # A long poll. All clients that hold the same copy wait for one fetch, which tells the application what they hold.
+        set req.http.quaestor-known = req.http.if-none-match;
+        return (hash);
+    }
 @strong_reads@    return (hash);
 }
 
@@ -81,6 +92,9 @@ sub vcl_pipe {
 sub vcl_hash {
     hash_data(req.url);
     hash_data(req.http.host);
+    if (req.http.quaestor-known) {
+        hash_data("quaestor-known " + req.http.quaestor-known);
+    }
     return (lookup);
 }
 
@@ -123,6 +137,9 @@ sub vcl_synth {
 
 sub vcl_backend_fetch {
     unset bereq.http.quaestor-cache;
+    if (bereq.http.quaestor-known) {
+        set bereq.first_byte_timeout = 120s;
+    }
     return (fetch);
 }
 
@@ -144,6 +161,10 @@ sub vcl_backend_response {
         unset beresp.http.quaestor-lifetime;
     } else {
         set beresp.ttl = 0s;
+    }
+    if (bereq.http.quaestor-known && beresp.ttl > 2s) {
+        # For the clients that have waited, and for no longer than the application's own answers may be stale.
+        set beresp.ttl = 2s;
     }
     if (beresp.ttl <= 0s) {
         # Remembered for a moment, so that requests for what nobody keeps do not queue behind each other. An answer that

@@ -30,7 +30,7 @@ from quaestor.middleware.followed_reads import Reading
 from quaestor.middleware.headers import HeaderPolicy
 from quaestor.middleware.interface import App, Engine, Mountable, Receive, Scope, Send
 from quaestor.middleware.lifespan import Lifespan
-from quaestor.middleware.live_answers import LiveAnswers
+from quaestor.middleware.live_answers import LiveAnswers, refusing_streams
 from quaestor.middleware.order import report_misplaced
 from quaestor.middleware.own_endpoints import OwnEndpoints
 from quaestor.middleware.own_writes import after_own_writes
@@ -168,7 +168,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     and "user" not in scope
                     and (not (extensions := scope.get("extensions")) or "tls" not in extensions)
                     and (asked := plan.target) is not None
-                    and (plan.live is None or not wants_stream(scope["headers"]))
+                    and not (self._routes.follows and wants_stream(scope["headers"]))
                 ):
                     now_ms = self._clock()
                     resident = self._servable(asked.key, now_ms)
@@ -205,8 +205,11 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                 return await refuse(send)
             plan.traffic.passed_by("request")
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
-        if plan.live is not None and await self._live.serves(scope, receive, send, facts=facts, live=plan.live):
-            return None
+        if self._routes.follows:
+            if plan.live is None:
+                send = refusing_streams(scope, send)
+            elif await self._live.serves(scope, receive, send, facts=facts, live=plan.live):
+                return None
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
         if credentials:

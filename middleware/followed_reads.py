@@ -9,6 +9,7 @@ from quaestor.live.answers import FollowedAnswer, Named
 from quaestor.middleware.interface import Message, Scope
 from quaestor.model import CachedResponse
 from quaestor.read_path.outdated_labels import labels
+from quaestor.read_path.request import KNOWN
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.validation import strong_etag
 
@@ -16,7 +17,7 @@ LONGEST_S = 30.0
 """How long a handler has for an answer that followers wait for."""
 _OF_THE_STREAM = frozenset({b"accept", b"accept-encoding", b"last-event-id"})
 _OF_ONE_CLIENT = frozenset(
-    {b"if-none-match", b"if-modified-since", b"range", b"if-range", b"cache-control", b"pragma", b"prefer"}
+    {b"if-none-match", b"if-modified-since", b"range", b"if-range", b"cache-control", b"pragma", b"prefer", KNOWN}
 )
 
 

@@ -12,7 +12,7 @@ from quaestor.live.streams import Stream, refuse
 from quaestor.middleware.followed_reads import FollowedReads, Reading, as_plain_get
 from quaestor.middleware.interface import Engine, Message, Receive, Scope, Send
 from quaestor.policy import Live
-from quaestor.read_path.request import RequestFacts
+from quaestor.read_path.request import KNOWN, RequestFacts
 
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HELD = "quaestor.held"
@@ -50,12 +50,13 @@ class LiveAnswers:
                 plain = as_plain_get(scope, stream=True)
                 await Stream(self._routes, scope, receive, send, plain=plain, live=live).run()
             return True
-        if facts.if_none_match is None or scope["method"] != "GET" or _HELD in scope:
-            return False
         seconds = wait_s(headers)
-        if not seconds:
+        if not seconds or scope["method"] != "GET" or _HELD in scope:
             return False
-        await self._hold(scope, receive, send, if_none_match=facts.if_none_match, seconds=seconds)
+        known = next((value for name, value in headers if name == KNOWN), facts.if_none_match)
+        if known is None:
+            return False
+        await self._hold(scope, receive, send, if_none_match=known, seconds=seconds)
         return True
 
     async def _hold(self, scope: Scope, receive: Receive, send: Send, *, if_none_match: bytes, seconds: int) -> None:
@@ -72,7 +73,7 @@ class LiveAnswers:
                 message["headers"] = [*message["headers"], (b"preference-applied", b"wait=%d" % seconds)]
             await send(message)
 
-        headers = [(name, value) for name, value in scope["headers"] if name != b"prefer"]
+        headers = [(name, value) for name, value in scope["headers"] if name not in (b"prefer", KNOWN)]
         await self._answer({**scope, "headers": headers, _HELD: True}, poll.receive, applied)
         return None
 
@@ -80,3 +81,24 @@ class LiveAnswers:
         """End all streams and long polls."""
         await self._routes.stop()
         await self._reads.stop()
+
+
+def refusing_streams(scope: Scope, send: Send) -> Send:
+    """The `send` of a route that is not live: a client that accepts nothing but a stream of events is told so by a 406, unless
+    the handler itself streams events."""
+    if scope["method"] != "GET" or not sse.wants_nothing_else(scope["headers"]):
+        return send
+    refused = False
+
+    async def refusing(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
+            refused = not any(kind.lower().startswith(sse.MEDIA_TYPE) for kind in kinds)
+            if refused:
+                return await refuse(send, "not-live")
+        if not refused:
+            await send(message)
+        return None
+
+    return refusing

@@ -124,6 +124,7 @@ class Routes:
     barred: returns the reason why a route's identity is quarantined; empty: it is not.
     traffic: returns the counts of a route, by its name.
     live: how answers are followed on routes without a declaration of it; None: they are not. Set before the first request.
+    follows: whether any route is known to be live.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Routes:
     ) -> None:
         defaults = defaults or RouteDefaults()
         self.live: Live | None = None
+        self.follows = False
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if defaults.tracking is None else frozenset(defaults.tracking))
@@ -246,7 +248,9 @@ class Routes:
         """How answers of a route are followed, for requests with this method."""
         if method != "GET" or policy.live is False:
             return None
-        return self.live if policy.live is None else policy.live
+        live = self.live if policy.live is None else policy.live
+        self.follows = self.follows or live is not None
+        return live
 
     def heads(self, scope: Mapping[str, Any]) -> bool:
         """Whether a HEAD is answered like its GET, without the body. False: the route has no HEAD, or another handler for it."""

@@ -30,6 +30,12 @@ def wants_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     )
 
 
+def wants_nothing_else(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a stream of events is all that a request accepts, as an EventSource."""
+    accepted = [value for name, value in headers if name == b"accept"]
+    return len(accepted) == 1 and b"," not in accepted[0] and wants_stream([(b"accept", accepted[0])])
+
+
 def wants_patches(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a request asks for JSON Patches: `Accept: text/event-stream; patch=json`."""
     return any(name == b"accept" and b"patch=json" in value.lower().replace(b" ", b"") for name, value in headers)

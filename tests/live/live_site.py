@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from quaestor.caching import Declaration, cached
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.live_answers import LiveAnswers
+from quaestor.ports import CdnAdapter
 from tests.end_to_end.scripted_origin import serving
 from tests.hand_driven import HandEngine, reads
 from tests.support import eventually
@@ -35,6 +36,7 @@ class LiveSite:
         declared: Declaration | None = None,
         outer: list[Middleware] | None = None,
         inner: list[Middleware] | None = None,
+        cdn: Sequence[CdnAdapter] = (),
         **settings: Any,
     ) -> None:
         self.engine = HandEngine(**{"live_interval_ms": 0} | settings)
@@ -50,6 +52,7 @@ class LiveSite:
         cache = Middleware(
             QuaestorMiddleware,
             quaestor=self.engine,
+            cdn=cdn,
             routes={"/{rest}": declared or cached(live=True), "/plain/*": cached()},
         )
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]

@@ -124,11 +124,28 @@ async def test_answers_for_one_user_reach_that_user_only() -> None:
             assert json.loads((await bob.event()).data) == {"user": "bob", "version": version}
 
 
-async def test_a_route_that_is_not_live_is_answered_as_ever() -> None:
+async def test_a_route_that_is_not_live_refuses_a_client_that_accepts_nothing_but_a_stream() -> None:
+    """In a miss and in a hit; a client that accepts anything else as well is answered."""
     site = LiveSite()
     async with site.served() as client:
+        await client.get("/items")
+        for _ in range(2):
+            refused = await client.get("/plain/items", headers={"accept": "text/event-stream"})
+            assert refused.status_code == 406
+            assert "live=True" in refused.text
+            answer = await client.get("/plain/items", headers={"accept": "text/event-stream, */*"})
+            assert answer.json() == {"version": 1}
+
+
+async def test_a_route_that_is_not_live_may_stream_events_of_its_own() -> None:
+    async def page(request: Request) -> Response:
+        return Response("data: mine\n\n", media_type="text/event-stream")
+
+    site = LiveSite(page)
+    async with site.served() as client:
+        await client.get("/items")
         answer = await client.get("/plain/items", headers={"accept": "text/event-stream"})
-        assert answer.json() == {"version": 1}
+        assert answer.text == "data: mine\n\n"
 
 
 async def test_a_head_for_a_stream_is_refused() -> None:
