@@ -168,7 +168,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     and "user" not in scope
                     and (not (extensions := scope.get("extensions")) or "tls" not in extensions)
                     and (asked := plan.target) is not None
-                    and not (self._routes.follows and wants_stream(scope["headers"]))
+                    and not (self._parts.routes.follows and wants_stream(scope["headers"]))
                 ):
                     now_ms = self._clock()
                     resident = self._servable(asked.key, now_ms)
@@ -205,7 +205,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                 return await refuse(send)
             plan.traffic.passed_by("request")
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
-        if self._routes.follows:
+        if self._parts.routes.follows:
             if plan.live is None:
                 send = refusing_streams(scope, send)
             elif await self._live.serves(scope, receive, send, facts=facts, live=plan.live):
