@@ -84,8 +84,8 @@ class LiveAnswers:
 
 
 def refusing_streams(scope: Scope, send: Send) -> Send:
-    """The `send` of a route that is not live: a client that accepts nothing but a stream of events is told so by a 406, unless
-    the handler itself streams events."""
+    """The `send` of a route that is not live. A client that accepts only a stream of events receives 406, unless the handler
+    streams events itself."""
     if scope["method"] != "GET" or not sse.wants_nothing_else(scope["headers"]):
         return send
     refused = False
