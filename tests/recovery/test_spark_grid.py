@@ -244,9 +244,9 @@ def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix
         ("local-cluster[2,2,1024]", r"has 4 slots, 4 cells, 2 stages and ingest need 7: use local-cluster\[2,4,1024\]"),
         ("local[4,8]", "has 4 slots"),
         ("local[8,1]", "never restarts a task"),
-        ("local[8]", "is none that the grid runs on"),
-        ("mesos://x", "is none that the grid runs on"),
-        ("", "is none that the grid runs on"),
+        ("local[8]", "is unknown to the grid"),
+        ("mesos://x", "is unknown to the grid"),
+        ("", "is unknown to the grid"),
     ],
 )
 def test_a_master_that_cannot_run_the_grid_is_refused_with_the_remedy(master: str, remedy: str) -> None:

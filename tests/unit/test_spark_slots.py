@@ -68,7 +68,7 @@ def test_the_refusal_says_what_was_granted_what_is_needed_and_what_to_do() -> No
 
 
 def test_a_shortage_is_told_once_after_a_while_and_so_is_its_end() -> None:
-    shortage = Shortage(needed=5, told_after_s=20, given_up_after_s=60)
+    shortage = Shortage(needed=5, reported_after_s=20, given_up_after_s=60)
     seen = [
         shortage.seen(granted, now_s=now_s)
         for granted, now_s in ((5, 0), (3, 1), (5, 10), (3, 11), (3, 30), (3, 31), (4, 90), (5, 91), (5, 92))
@@ -77,7 +77,7 @@ def test_a_shortage_is_told_once_after_a_while_and_so_is_its_end() -> None:
 
 
 def test_a_grid_without_any_slot_is_given_up_but_not_before_it_had_one() -> None:
-    shortage = Shortage(needed=5, told_after_s=20, given_up_after_s=60)
+    shortage = Shortage(needed=5, reported_after_s=20, given_up_after_s=60)
     before = [shortage.seen(0, now_s=now_s) for now_s in (0, 30, 500)]
     assert before == [None, "short", None]
     after = [

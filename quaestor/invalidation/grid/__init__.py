@@ -1,1 +1,1 @@
-"""The matching grid: cells, each a loop around one matching node, in this process or on Spark."""
+"""Matching grid: cells, each a loop around one matching node, in this process, in local processes or on Spark."""

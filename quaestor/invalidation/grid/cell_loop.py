@@ -1,11 +1,11 @@
 """Loop around a matching node: query and write pipeline in, notification pipeline out.
 
-**Nothing is lost.** Offsets advance when entries have been matched, notifications are kept until they are appended, the
-checkpoint is saved after that. A restarted cell takes over where the checkpoint was (`cell_recovery.py`). Matching twice is
+**Nothing is lost.** Offsets advance when entries have been matched. Notifications are kept until they are appended. The
+checkpoint is saved after that. A restarted cell takes over from the checkpoint (`cell_recovery.py`). Matching twice is
 harmless: notifications are delivered at least once anyway.
 
-**When entries were missed** (trimmed before they were read, the event layer lost its data, a payload that nobody
-understands), every registration is invalidated and the cell starts over from what there is.
+**When entries were missed** (trimmed before they were read, lost by the event layer, unreadable), every registration is
+invalidated. The cell then starts over from the remaining entries.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LONGEST_PAUSE_S: Final = 1.0
 
 
 class CellLoop:
-    """One matching node at work on an event layer. One thread; the node is the loop's own.
+    """One matching node at work on an event layer. One thread, which owns the node.
 
-    `run` is all that a process needs. Who drives a cell by hand calls `start`, then `step` again and again.
+    A process calls only `run`. To drive a cell by hand, call `start`, then `step` repeatedly.
 
-    started: the cell has taken over from the one before it.
+    started: the cell has taken over from its predecessor.
     node: the matching node.
-    parts: what the loop joins.
+    parts: the parts that the loop joins.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CellLoop:
     ) -> None:
         """Make the loop; nothing is read yet.
 
-        layer: its own, see RedisEventLayer.
+        layer: event layer for this loop only, see RedisEventLayer.
         """
         self._telemetry = context.telemetry
         self.started = False
@@ -61,7 +61,7 @@ class CellLoop:
         return CellPosition(queries.position, writes.position, writes.complete)
 
     def run(self, stop: threading.Event) -> None:
-        """Work until stop is set. Survives failures of the event layer; an error of any other kind ends it."""
+        """Work until stop is set. Survives failures of the event layer; any other error ends the loop."""
         failed = 0
         while not stop.is_set():
             try:
@@ -81,13 +81,13 @@ class CellLoop:
             stop.wait(min(0.02 * 2**failed, _LONGEST_PAUSE_S))
 
     def start(self) -> None:
-        """Take over from the cell before this one. Raises EventLayerError; call it again."""
+        """Take over from the cell before this one. Raises EventLayerError; then call it again."""
         self._restart(self.parts.recovery.recover())
         self.parts.subscriptions.started()
         self.started = True
 
     def start_over(self) -> None:
-        """Begin anew, because the event layer lost its data, and so did whoever relied on this cell."""
+        """Begin anew: the event layer lost its data, and so did the processes that relied on this cell."""
         self.parts.write_events.invalidate_all()
         self._restart(BEGINNING)
         self.parts.succession.lost()
@@ -95,7 +95,7 @@ class CellLoop:
         self.started = True  # there is nothing to take over
 
     def step(self) -> None:
-        """Do one read, everything that follows from it, one append. Raises EventLayerError; call it again."""
+        """Do one read, process its entries, append the results. Raises EventLayerError; then call it again."""
         intake, succession = self.parts.query_intake, self.parts.succession
         self._send()
         succession.before_read()
@@ -105,7 +105,7 @@ class CellLoop:
             intake.take(arrived.queries)
             ticked = self._take_writes(arrived)
         else:
-            # What is taken over holds as of the tick that the write pipeline of a new generation begins with.
+            # A takeover holds as of the tick with which the write pipeline of a new generation begins.
             ticked = self._take_writes(arrived)
             intake.take(arrived.queries)
         succession.after_read(len(arrived.queries))
@@ -116,7 +116,7 @@ class CellLoop:
         self.parts.write_events.restart(position)
 
     def _read(self) -> ArrivedEntries:
-        """The next entries, after what follows from those that were missed."""
+        """Return the next entries, after the consequences of missed ones."""
         intake, writes, succession = self.parts.query_intake, self.parts.write_events, self.parts.succession
         arrived = self.parts.reader.read(
             queries_after=None if intake.full else intake.read_to,
@@ -130,23 +130,25 @@ class CellLoop:
             writes.invalidate_all()
         if arrived.queries_missed:
             self._failed("cell.query_events_missed", intake.read_to)
-            # Of registrations, only ones that nobody relies on (see query_retention.py).
-            # What a stage has announced it announces anew.
+            # Of registrations, only ones that no response relies on (see query_retention.py).
+            # The stage announces its queries anew.
             self.parts.subscriptions.started()
             succession.look_for_fence()
-        elif arrived.queries and intake.read_to == offsets.START:  # whatever came before is not missed, but for a fence
+        elif (
+            arrived.queries and intake.read_to == offsets.START
+        ):  # at the start no entry counts as missed, except a fence
             succession.look_for_fence()
         return arrived
 
     def _take_writes(self, arrived: ArrivedEntries) -> bool:
-        """Whether there was a tick among them."""
+        """Match the arrived writes; return whether there was a tick among them."""
         take, ticked = self.parts.write_events.take, False
         for entry in arrived.writes:
             ticked |= take(entry)
         return ticked
 
     def _tell(self, *, ticked: bool) -> None:
-        """Append what was found; then a heartbeat may prove it, and the position may be saved."""
+        """Append the results; then a heartbeat may prove them, and the position may be saved."""
         periodic, now_s = self.parts.periodic, time.monotonic()
         guards = self.parts.succession.joined and not self.parts.query_intake.inherits
         beats = periodic.heartbeat_is_due(now_s, ticked=ticked) and guards

@@ -1,4 +1,4 @@
-"""Measurement of the figures that a cell tells of itself (`cell_stats.py`)."""
+"""Measurement of a cell's figures (`cell_stats.py`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class CellMeter:
-    """The figures of one cell between two of its values. Not thread-safe.
+    """Figures of one cell between two reports. Not thread-safe.
 
-    writes: matched since the cell started.
+    writes: writes matched since the cell started.
     """
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class CellMeter:
         self._tried_before = 0
 
     def matched(self, *, wall_ms: int, now_ms: int) -> None:
-        """Count one write. O(1); beyond 10,000 a period their lag is not looked at.
+        """Count one write. O(1); the lag is measured for at most 10,000 writes a period.
 
-        wall_ms: when the database performed it; 0: not known.
+        wall_ms: time of the write in the database; 0: not known.
         """
         self.writes += 1
         if wall_ms and len(self._lags_ms) < _MOST_LAGS:
@@ -46,9 +46,9 @@ class CellMeter:
         pipelines: Sequence[PipelineStats] = (),
         bounds: PipelineBounds | None = None,
     ) -> CellStats:
-        """Figures of the period since the last call, and of what the node holds now.
+        """Return figures of the period since the last call, and of the node's present content.
 
-        pipelines, bounds: around the cell, as far as known.
+        pipelines, bounds: pipelines around the cell, as far as known, and their bounds.
         """
         tally, now_s = node.tally, time.monotonic()
         writes, tried = tally.writes - self._writes_before, tally.tried - self._tried_before
@@ -91,7 +91,7 @@ def _quantile(ordered: list[int], quantile: float) -> float:
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process; 0 where /proc does not tell."""
+    """Return the resident memory of this process in bytes; 0 where /proc does not report it."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -10,12 +10,12 @@ from quaestor.model import Cell, GridShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellNames:
-    """The names of one cell's pipelines and values; see `quaestor/event_layer/streams.py`.
+    """Names of one cell's pipelines and values; see `quaestor/event_layer/streams.py`.
 
-    queries, writes, early_writes: the pipelines that it reads.
-    matched, results: those of its query partition's subscriptions.
-    notifications, heartbeats: those that every cell of the deployment writes.
-    checkpoint, stats: its own values.
+    queries, writes, early_writes: pipelines that the cell reads.
+    matched, results: pipelines of its query partition's subscriptions.
+    notifications, heartbeats: pipelines that every cell of the deployment writes.
+    checkpoint, stats: the cell's own values.
     """
 
     queries: str
@@ -30,7 +30,7 @@ class CellNames:
 
     @classmethod
     def of(cls, deployment: str, cell: Cell, shape: GridShape) -> CellNames:
-        """The names around this cell of a grid of this shape."""
+        """Return the names around this cell of a grid of this shape."""
         generation = shape.generation
         return cls(
             queries=streams.queries(deployment, cell.query_partition, generation),

@@ -1,8 +1,8 @@
-"""Outbox of a cell, by tenant: each has a notification pipeline of its own, and heartbeats reach all of them.
+"""Outbox of a cell, by tenant: each tenant has its own notification pipeline, and heartbeats reach all tenants.
 
-**Order.** The heartbeat that proves freshness as of a moment is appended after everything that was found before, in
-whatever pipeline. Apps of the tenant that is named like the deployment find heartbeats in their own pipeline, those of
-others in a shared one. What could not be appended stays and is sent again: at least once.
+**Order.** The heartbeat that proves freshness as of a moment is appended after all earlier results, in every pipeline. Apps
+of the tenant named like the deployment find heartbeats in their own pipeline, other apps in a shared one. A notification
+that could not be appended stays and is sent again: at least once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_AGO: Final = 4
 
 
 class CellOutbox:
-    """The notifications of one cell that were not appended yet. Not thread-safe."""
+    """Notifications of one cell that are not appended yet. Not thread-safe."""
 
     def __init__(self, layer: EventLayer, deployment: str) -> None:
         self._layer = layer
@@ -40,13 +40,16 @@ class CellOutbox:
 
     @property
     def streams(self) -> list[str]:
-        """The pipelines whose turn it is to be maintained: the default tenant's first, then of the others that this cell has
-        written to lately those that grew most since their last turn, and those whose last turn is longest ago."""
+        """The pipelines due for maintenance.
+
+        The default tenant's pipelines come first. The others are chosen among those written to lately:
+        most growth since the last turn, and oldest last turn.
+        """
         grown = nlargest(_MOST_GROWN, self._grown, key=self._grown.__getitem__)
         return [self._own, self._heartbeats, *dict.fromkeys([*grown, *islice(self._known, _LONGEST_AGO)])]
 
     def add(self, notifications: Iterable[Notification]) -> None:
-        """Sort these by whom they concern, behind what was added before."""
+        """Sort these notifications by their tenant, behind those added before."""
         for notification in notifications:
             match notification:
                 case Heartbeat():
@@ -62,16 +65,16 @@ class CellOutbox:
                     self._put(tenant_of(notification.registration_id, self._deployment), notification)
 
     def send(self) -> None:
-        """Append everything, heartbeats last. Raises EventLayerError; what was not appended is appended by the next call."""
+        """Append everything, heartbeats last. Raises EventLayerError; the next call appends the rest."""
         last = (self._own, self._heartbeats)
         for stream in sorted(self._pending, key=lambda name: last.index(name) if name in last else -1):
             self._layer.append(stream, self._pending[stream])
             del self._pending[stream]
 
     def trimmed(self, streams: Iterable[str], *, before_ms: int, now_ms: int) -> None:
-        """Note that these pipelines have had their turn: what has been trimmed after its last entry grew old is known no longer.
+        """Note the maintenance of these pipelines. A pipeline trimmed past its last entry is forgotten.
 
-        before_ms: entries older than that are gone (ms since the epoch).
+        before_ms: older entries are gone (ms since the epoch).
         """
         for stream in streams:
             said_ms = self._known.pop(stream, None)

@@ -1,4 +1,4 @@
-"""Parts of a cell, and how they are put together."""
+"""Parts of a cell, and their assembly."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from quaestor.ports import EventLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellParts:
-    """The parts of one cell.
+    """Parts of one cell.
 
-    recovery, checkpoints: how it takes over, and lets others take over.
-    reader: of both pipelines.
-    query_intake, write_events: deal with what was read.
-    succession: to other generations of the grid.
-    subscriptions, outbox: what there is to say.
-    leases, retention: what has to be kept in the query pipeline, and can be.
+    recovery, checkpoints: takeover from the cell before, and by the next one.
+    reader: reader of both pipelines.
+    query_intake, write_events: processing of the entries read.
+    succession: takeover between generations of the grid.
+    subscriptions, outbox: messages to send.
+    leases, retention: needed entries of the query pipeline, and its bounds.
     periodic: heartbeats and maintenance.
     """
 

@@ -1,4 +1,4 @@
-"""Processes that run the cells of a grid: each tells which it is, whoever looks reads it."""
+"""Processes that run the cells of a grid: each announces itself, and tools read the announcements."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from quaestor.ports import EventLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellProcess:
-    """The process that runs one cell.
+    """Process that runs one cell.
 
     run: the start of the grid that it belongs to.
-    starts: 1 for the first process of the cell in this run.
+    starts: number of the cell's processes in this run so far, this one included.
     """
 
     run: str
@@ -29,8 +29,7 @@ class CellProcess:
 
 
 class Announcement:
-    """The statement that this process runs a cell, made again and again, so that it is known also to an event layer that lost its
-    data."""
+    """Announcement that this process runs a cell, repeated so that an event layer that lost its data receives it again."""
 
     def __init__(self, layer: EventLayer, deployment: str, cell: Cell, shape: GridShape, *, run: str) -> None:
         self._layer = layer
@@ -39,7 +38,7 @@ class Announcement:
         self._starts = 0
 
     def make(self) -> None:
-        """Say it once more. Raises EventLayerError."""
+        """Announce once more. Raises EventLayerError."""
         if not self._starts:
             before = _decoded(self._layer.get(self._name))
             self._starts = 1 if before is None or before.run != self._run else before.starts + 1
@@ -48,9 +47,9 @@ class Announcement:
 
 
 def cell_processes(layer: EventLayer, deployment: str) -> dict[Cell, CellProcess]:
-    """The process of each cell of the current grid, on whatever host; cells that have not started are missing.
+    """Return the process of each cell of the current grid, on any host; cells that have not started are missing.
 
-    While a grid takes over, its cells are named once they run. Raises EventLayerError.
+    During a takeover the cells of the new grid are included once they run. Raises EventLayerError.
     """
     state = get_state(layer, deployment)
     if state is None:
@@ -65,7 +64,7 @@ def cell_processes(layer: EventLayer, deployment: str) -> dict[Cell, CellProcess
 
 
 def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:
-    """The process ids of `cell_processes`."""
+    """Return the process ids of `cell_processes`."""
     return {cell: process.pid for cell, process in cell_processes(layer, deployment).items()}
 
 

@@ -1,4 +1,4 @@
-"""Reader of a cell's pipelines, that notices when entries were trimmed before it could read them.
+"""Reader of a cell's pipelines, which detects entries trimmed before their turn.
 
 Early writes come again in the write pipeline, so a reader that misses some loses nothing.
 """
@@ -15,14 +15,14 @@ from quaestor.ports import EventLayer, StreamEntry
 
 _ENTRIES_AT_ONCE: Final = 500
 _ENTRIES_BEHIND: Final = 2_500
-"""Read at once while query events wait for their turn: whoever is behind them is to be found soon."""
+"""Entries read at once while query events wait: the events of tenants further behind are then found soon."""
 
 
 class ArrivedEntries(NamedTuple):
-    """The entries that one read brought, in order.
+    """Entries of one read, in order.
 
-    early: writes that overtake those of the write pipeline.
-    queries_missed, writes_missed: there were entries in front of these that are gone.
+    early: writes that arrived ahead of those in the write pipeline.
+    queries_missed, writes_missed: entries before these are gone.
     """
 
     queries: list[StreamEntry]
@@ -33,7 +33,7 @@ class ArrivedEntries(NamedTuple):
 
 
 class CellReader:
-    """The reading end of one cell. Not thread-safe."""
+    """Reading end of one cell. Not thread-safe."""
 
     def __init__(self, layer: EventLayer, names: CellNames, *, layer_clock: LayerClock, retention_ms: int) -> None:
         self._layer = layer
@@ -44,11 +44,11 @@ class CellReader:
     def read(
         self, *, queries_after: str | None, writes_after: str, early_after: str, waiting: bool, wait_ms: int
     ) -> ArrivedEntries:
-        """The entries behind these offsets. Raises EventLayerError.
+        """Return the entries behind these offsets. Raises EventLayerError.
 
-        queries_after: None: no query events are to be read now.
-        waiting: query events that were read are.
-        wait_ms: how long to wait for the first entry; not at all if query events are waiting.
+        queries_after: None: read no query events now.
+        waiting: earlier query events still wait.
+        wait_ms: time to wait for the first entry; no wait if query events are waiting.
         """
         positions = {self._names.writes: writes_after, self._names.early_writes: early_after}
         if queries_after is not None:
@@ -70,7 +70,7 @@ class CellReader:
         )
 
     def _missed(self, stream: str, after: str) -> bool:
-        """Whether entries behind `after` were trimmed before this cell could read them. Asks only if it is long behind."""
+        """Whether entries behind `after` were trimmed before this cell read them. Queries the layer only when far behind."""
         doubtful_ms = self._layer_clock.latest_ms - doubtful_after_ms(self._retention_ms)
         if after >= self._layer.offset_at(stream, doubtful_ms):
             return False

@@ -1,11 +1,12 @@
-"""Recovery of a cell: its beginning, when it takes over from the cell before it.
+"""Recovery of a cell: its takeover from the cell before it.
 
-It rebuilds what that one knew: retained writes up to its checkpoint for replay, then the registrations that it had. Everything
-behind the checkpoint is then read as usual. Without a checkpoint there is nothing to take over; if writes behind it were lost,
-whatever was registered is invalidated.
+The cell rebuilds the knowledge of its predecessor: retained writes up to the checkpoint for replay, then its registrations. All
+entries behind the checkpoint are then read as usual. Without a checkpoint there is nothing to take over. If writes behind it
+were lost, all registrations are invalidated.
 
-The cell before may have activated registrations behind its checkpoint, too. Apps rely on these. So all registrations that the
-query pipeline holds at the beginning are inherited: this cell guards or invalidates each of them, and proves no moment earlier.
+The predecessor may also have activated registrations behind its checkpoint, and apps rely on them. All registrations in the
+query pipeline at the beginning are therefore inherited. This cell guards or invalidates each of them, and proves no moment
+earlier.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ENTRIES_AT_ONCE: Final = 500
 
 
 class CellRecovery:
-    """The recovery of one cell, which is the first thing that it does. Not thread-safe."""
+    """Recovery of one cell, its first work. Not thread-safe."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class CellRecovery:
     def recover(self) -> CellPosition:
         """Take over from the cell that saved the checkpoint, if there is one and nothing was lost since.
 
-        Returns where to read on. Raises EventLayerError; may be called again then.
+        Returns the position to read on from. Raises EventLayerError; it may then be called again.
         """
         since = self._layer.offset_at(self._names.writes, self._clock() - self._retention_ms)
         saved = self._checkpoints.load()
@@ -77,7 +78,7 @@ class CellRecovery:
 
     def _first_position(self, since: str) -> CellPosition:
         reached = self._rebuild_retention(since, None)
-        if reached == since:  # nothing, or this clock is fast
+        if reached == since:  # no writes, or this clock is fast
             reached = self._rebuild_retention(offsets.START, None)
         return CellPosition(offsets.START, reached, inherited=self._end_of_queries(offsets.START))
 
@@ -90,13 +91,13 @@ class CellRecovery:
         return CellPosition(saved.queries, offsets.START, inherited=self._end_of_queries(saved.queries))
 
     def _end_of_queries(self, after: str) -> str:
-        """Offset of the last entry of the query pipeline, or `after`. O(entries behind that)."""
+        """Return the offset of the last entry of the query pipeline, or `after`. O(entries behind it)."""
         while entries := self._layer.read({self._names.queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
             after = entries[-1].offset
         return after
 
     def _rebuild_retention(self, after: str, up_to: str | None) -> str:
-        """Feed the node retained writes for replay, without registrations that could fire. Returns the offset reached."""
+        """Feed the node retained writes for replay, before any registration could fire. Return the offset reached."""
         while entries := self._layer.read({self._names.writes: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
             for entry in entries:
                 if up_to is not None and entry.offset > up_to:
@@ -107,12 +108,12 @@ class CellRecovery:
         return after
 
     def _take_over(self, saved: Checkpoint) -> None:
-        """Registrations that were active at the checkpoint hold as of its version. They need no second activation."""
+        """Take over registrations active at the checkpoint, as of its version, without a second activation."""
         for entry, registration in self._retained_registrations(saved.queries):
             self._events.take_over(entry, replace(registration, since=max(registration.since, saved.version)))
 
     def _retained_registrations(self, up_to: str) -> list[tuple[StreamEntry, Registration]]:
-        """What the query pipeline holds up to an offset, without what was cancelled or is over."""
+        """Return the registrations in the query pipeline up to an offset, without cancelled and expired ones."""
         found: dict[str, tuple[StreamEntry, Registration]] = {}
         after, now_ms = offsets.START, self._clock()
         while entries := self._layer.read({self._names.queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):

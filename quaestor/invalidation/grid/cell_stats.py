@@ -1,16 +1,16 @@
-"""Figures of each cell, told once a second, for people: a small value in the event layer, nothing depends on it.
+"""Figures of each cell, reported once a second for operators: a small value in the event layer, on which nothing depends.
 
 | field | meaning |
 |---|---|
 | v, t | format 1, `s` |
-| cell, shape, at | whose, in which grid, as of when (ms since the epoch) |
-| q, r, b | queries and registrations held, and the bytes they are taken to cost |
-| w, try, fail, evict | since the cell started: writes matched, predicates tried, those that failed, registrations evicted |
+| cell, shape, at | the cell, its grid's shape, the time of the figures (ms since the epoch) |
+| q, r, b | queries and registrations held, and their estimated bytes |
+| w, try, fail, evict | since the cell started: writes matched, predicates tried, failed ones, registrations evicted |
 | wps, tpw | over the last period: writes per second, predicates tried per write |
 | p50, p99 | over the last period: ms from the database's write to its matching; -1 without writes |
-| rss | resident memory of the cell's process, in bytes; 0 where the system does not tell |
-| pipe | the pipelines around it, when it looked last: [name, entries, bytes, lag in ms; -1: not known to this cell] |
-| cap | what a pipeline may hold: [entries, bytes]; 0: not told |
+| rss | resident memory of the cell's process, in bytes; 0 where the system does not report it |
+| pipe | the pipelines around it at the last look: [name, entries, bytes, lag in ms; -1: not known to this cell] |
+| cap | bounds of a pipeline: [entries, bytes]; 0: not reported |
 | ten | the largest tenants: [name, registrations, bytes, predicates tried per second, predicates failed] |
 """
 
@@ -36,8 +36,8 @@ UNKNOWN_LAG: Final = -1
 class TenantStats:
     """One tenant's use of a cell.
 
-    tried_per_s: how many of its predicates the writes try, per second.
-    failed: how many times one of them raised, since the tenant came.
+    tried_per_s: number of its predicates that writes try, per second.
+    failed: number of their failures, since the tenant came.
     """
 
     tenant: str
@@ -49,12 +49,12 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStats:
-    """The size of one pipeline around a cell.
+    """Size of one pipeline around a cell.
 
-    pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
-        and their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell
-        has looked at.
-    lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
+    pipeline: w and q with the partition for write and query pipelines, m and r for matched writes of subscriptions and their
+        results; n notifications, h heartbeats, t the largest notification pipeline of another tenant that the cell has
+        measured.
+    lag_ms: lag of this cell as its reader; UNKNOWN_LAG: other parts read it.
     """
 
     pipeline: str
@@ -65,7 +65,7 @@ class PipelineStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStats:
-    """One cell as of at_ms; see the table above. A cell that is gone leaves its last value: mind its age."""
+    """Figures of one cell as of at_ms; see the table above. An ended cell leaves its last value, so check its age."""
 
     cell: Cell
     shape: GridShape
@@ -89,14 +89,14 @@ class CellStats:
 
     @property
     def bytes_each(self) -> float:
-        """Bytes per registration, its query, its members and its entries in the index included; 0 without any."""
+        """Bytes per registration, with its query, its members and its entries in the index; 0 without registrations."""
         return self.bytes / self.registrations if self.registrations else 0.0
 
 
 def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
-    """The last figures of the current grid's cells, in the order of the cells; those that never told any are missing.
+    """Return the last figures of the current grid's cells, in the order of the cells; cells without figures are missing.
 
-    One value is read for each cell. Raises EventLayerError.
+    Reads one value for each cell. Raises EventLayerError.
     """
     shape = _shape(layer, deployment)
     if shape is None:
@@ -106,7 +106,7 @@ def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
 
 
 def _shape(layer: EventLayer, deployment: str) -> GridShape | None:
-    """Of the grid that was started last; where none was started on a cluster, as the first cell has it."""
+    """Return the shape of the latest grid; without a grid on a cluster, the shape that the first cell reports."""
     value = layer.get(streams.grid(deployment))
     if value is not None:
         return decode_shape(bson.decode(value)["shape"])
@@ -120,7 +120,7 @@ def _read(layer: EventLayer, deployment: str, cell: Cell, generation: int) -> Ce
 
 
 def encode_stats(stats: CellStats) -> bytes:
-    """The value for the event layer, as BSON."""
+    """Return the figures as BSON, the value for the event layer."""
     cell, shape = stats.cell, stats.shape
     return bson.encode(
         {
@@ -138,7 +138,7 @@ def encode_stats(stats: CellStats) -> bytes:
 
 
 def decode_stats(value: bytes) -> CellStats | None:
-    """The figures in a value; None if it is of another format: it is for people, so nobody has to fail for it."""
+    """Return the figures in a value; None for another format: only operators read it, so no caller should fail."""
     try:
         fields: dict[str, Any] = bson.decode(value)
         if fields["v"] != _FORMAT:

@@ -1,8 +1,8 @@
-"""Position of a cell in its pipelines, and the checkpoint of it that is left behind for the cell that replaces it.
+"""Position of a cell in its pipelines, and the checkpoint that it leaves for its successor.
 
-A checkpoint says: at this offset of the write pipeline every write up to this version had been matched. Such points lie
-in front of each entry with a new version, and at ticks that name a version; not in the middle of a transaction, whose
-writes share one. A registration taken over from the cell before holds as of that version.
+A checkpoint states: at this offset of the write pipeline, every write up to this version had been matched. Such points lie
+before each entry with a new version, and at ticks with a version. No such point lies within a transaction, whose writes
+share a version. A registration taken over from the cell before holds as of that version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quaestor.ports import EventLayer
 
 
 class CompletePoint(NamedTuple):
-    """A place in the write pipeline at which every write up to a version had been matched.
+    """Place in the write pipeline at which every write up to a version had been matched.
 
     writes: offset of the last entry before it.
     """
@@ -28,10 +28,10 @@ class CompletePoint(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A cell's position at a complete point.
+    """Position of a cell at a complete point.
 
     queries, writes: offsets in the query and the write pipeline.
-    version: belongs to `writes`.
+    version: version of the complete point at `writes`.
     """
 
     queries: str
@@ -39,13 +39,12 @@ class Checkpoint(NamedTuple):
     version: Version
 
     def encode(self, shape: GridShape) -> bytes:
-        """The value kept beside the pipelines."""
+        """Return the value kept beside the pipelines."""
         return bson.encode({"v": 1, "shape": encode_shape(shape)} | self._asdict())
 
     @classmethod
     def decode(cls, value: bytes, shape: GridShape) -> Checkpoint | None:
-        """The checkpoint in a value; None if it is that of a grid of another shape: its registrations lie in other
-        partitions."""
+        """Return the checkpoint in a value; None for a grid of another shape, whose registrations lie in other partitions."""
         fields = bson.decode(value)
         if fields["v"] != 1 or fields["shape"] != encode_shape(shape):
             return None
@@ -53,9 +52,9 @@ class Checkpoint(NamedTuple):
 
 
 class CellPosition(NamedTuple):
-    """A cell's place in its two pipelines.
+    """Place of a cell in its two pipelines.
 
-    queries, writes: everything up to these offsets has been dealt with.
+    queries, writes: all entries up to these offsets have been processed.
     complete: the last complete point at or before `writes`; None: none is known.
     inherited: the cell before may have activated registrations up to this offset of the query pipeline.
     """
@@ -72,11 +71,11 @@ class CellPosition(NamedTuple):
 
 
 BEGINNING: Final = CellPosition(offsets.START, offsets.START)
-"""In front of everything that the pipelines hold."""
+"""Position before every entry of the pipelines."""
 
 
 class CheckpointStore:
-    """The named value in the event layer that holds a cell's checkpoint. Methods raise EventLayerError."""
+    """Named value in the event layer that holds a cell's checkpoint. Methods raise EventLayerError."""
 
     def __init__(self, layer: EventLayer, name: str, shape: GridShape) -> None:
         self._layer = layer
@@ -84,11 +83,11 @@ class CheckpointStore:
         self._shape = shape
 
     def load(self) -> Checkpoint | None:
-        """The checkpoint saved last by this cell of a grid of this shape."""
+        """Return the checkpoint saved last by this cell of a grid of this shape."""
         value = self._layer.get(self._name)
         return None if value is None else Checkpoint.decode(value, self._shape)
 
     def save(self, position: CellPosition) -> None:
-        """Keep the checkpoint of this position, if it has one."""
+        """Save the checkpoint of this position, if it has one."""
         if (checkpoint := position.checkpoint) is not None:
             self._layer.put(self._name, checkpoint.encode(self._shape))

@@ -1,14 +1,14 @@
 """Election of the app process that runs the matching for all, while a deployment on Redis has no grid of its own.
 
-Each process of the deployment stands. The holder of the lease enters a 1 x 1 grid in the state of the deployment, and runs its
-loops in threads on the shared event layer, as an embedded process does on its own. The next holder takes over in the same
-generation, from the same checkpoints, as a restarted grid does. A grid of its own takes over as from any other grid. The elected
-process then finds that the state does not name it any more, and stops its loops.
+Every process of the deployment is a candidate. The leaseholder enters a 1 x 1 grid in the state of the deployment.
+The leaseholder runs the grid's loops in threads on the shared event layer, as an embedded process does on its own. The next leaseholder takes over in the same
+generation, from the same checkpoints, like a restarted grid. A dedicated grid takes over as from any other grid. The elected
+process then finds that the state no longer names it, and stops its loops.
 
-**Two leaders at once.** A process that stood still for longer than its lease may find a successor at work. From the moment at
-which the lease ended, its writes are fenced (`quaestor/event_layer/fenced.py`). A write that was under way is one that a second
-ingest, or a second cell, may always make: cells know images by record and version, and a heartbeat proves what its own cell has
-matched (docs/adr/0021-election.md).
+**Two leaders at once.** A process that stood still for longer than its lease may find a successor at work. Its writes are
+fenced from the end of the lease (`quaestor/event_layer/fenced.py`). A write under way at that moment equals one that a
+second ingest, or a second cell, may always make. Cells recognise images by record and version, and a heartbeat proves only
+its own cell's matching (docs/adr/0021-election.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from quaestor.ports import LeasingLayer
 from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 
 _LEASES_IN_BOUND: Final = 3
-"""A lease that ends, its successor's first look and its start have to fit into the staleness bound."""
+"""Leases in a staleness bound: the end of a lease, its successor's first look and its start must fit into the bound."""
 _LOOKS_IN_LEASE: Final = 5
 _GRID_EVERY_S: Final = 1.0
 _REFUSED_EVERY_S: Final = 5.0
@@ -59,7 +59,10 @@ class Matching(NamedTuple):
 
 
 def matching(layer: LeasingLayer, deployment: str) -> Matching:
-    """The part that runs the matching, as the state names it. Heartbeats tell whether it lives. Raises EventLayerError."""
+    """Return the part that runs the matching, as the state names it; heartbeats show whether it lives.
+
+    Raises EventLayerError.
+    """
     holder = layer.leaseholder(streams.leader(deployment))
     leader = None if holder is None else holder.rpartition(":")[0]
     state = get_state(layer, deployment)
@@ -69,7 +72,7 @@ def matching(layer: LeasingLayer, deployment: str) -> Matching:
 
 
 class Election:
-    """Election, as one process takes part. One thread of its own, and those of the grid while it leads."""
+    """Candidacy of one process. One thread of its own, and those of the grid while the process leads."""
 
     def __init__(
         self,
@@ -82,10 +85,10 @@ class Election:
         clock: Clock,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Make it; `start` begins.
+        """Make the candidacy; `start` begins.
 
-        layer: its own, see RedisEventLayer.
-        grid: makes the grid to run; its writes are to be fenced by the function that it is given.
+        layer: event layer for the election only, see RedisEventLayer.
+        grid: makes the grid to run; the passed function must fence its writes.
         """
         self._layer = layer
         self._grid = grid(self._held)
@@ -112,14 +115,14 @@ class Election:
         self._thread = self._supervisor.thread("election", self._stand)
 
     def stop(self) -> None:
-        """Stand no longer; the grid, if it is run here, ends, and the next process may take over at once."""
+        """Withdraw the candidacy; a grid that runs here ends, and the next process may take over at once."""
         if self._thread is not None:
             self._thread.stop()
         self._grid.stop()
         self._layer.close()
 
     def step(self) -> float:
-        """Do what is due. Returns how long to wait, in s. Raises EventLayerError."""
+        """Do the due work; return the time until the next step, in s. Raises EventLayerError."""
         return self._candidate() if self._run is None else self._leader(self._run)
 
     def _stand(self, stop: threading.Event) -> None:
@@ -165,7 +168,7 @@ class Election:
         return self._look_every_s
 
     def _take_lease(self) -> bool:
-        """Take or prolong the lease. It is counted from before it was asked for: it never lasts longer here than there."""
+        """Take or prolong the lease, counted from before the request: it never lasts longer here than in the event layer."""
         asked_s = time.monotonic()
         held = self._layer.lease(self._name, self._holder, lease_ms=self._lease_ms)
         self._held_until_s = asked_s + self._lease_ms / 1000 if held else 0.0
@@ -175,7 +178,7 @@ class Election:
         return time.monotonic() < self._held_until_s
 
     def _can_follow(self) -> bool:
-        """Whether this process may follow its database: one that may not leaves it to others."""
+        """Whether this process can follow its database; otherwise it leaves the lead to other processes."""
         if not self._followable:
             try:
                 self._grid.check()

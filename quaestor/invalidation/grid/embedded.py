@@ -1,6 +1,6 @@
-"""Grid inside an application's process: one thread of ingest, one matching node, the later stages of subscribed queries.
+"""Grid inside an app process: one thread of ingest, one matching node, the later stages of subscribed queries.
 
-Embedded, on the event layer in the process's memory. Elected, on the one that all processes share (see election.py).
+An embedded grid runs on the event layer in the process's memory, an elected one on the shared layer (see election.py).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ CELL: Final = Cell(query_partition=0, write_partition=0)
 
 _RECONFIGURED_AFTER_S: Final = 5.0
 _IDLE_SHARE: Final = 3 / 8
-"""Of the staleness bound: so long is a heartbeat of ingest while nothing is registered. What it proves is then at most one and a
-half heartbeats old: the first request finds a grid that is fresh."""
+"""Share of the staleness bound: the heartbeat of ingest while nothing is registered. Its proof is then at most one and a half
+heartbeats old, so the first request finds a fresh grid."""
 _LONGEST_IDLE_MS: Final = 750
-"""The longest such heartbeat, however large the bound: the first request after a rest waits for what ingest reports."""
+"""Longest such heartbeat, at any bound: the first request after a rest waits for a report of ingest."""
 
 _Loop = Callable[[EventLayer, threading.Event], None]
 
 LayerSource = Callable[[], EventLayer]
-"""Makes an event layer for one loop, which closes it."""
+"""Makes an event layer for one loop; the loop's owner closes it."""
 
 
 class EmbeddedGrid:
@@ -57,9 +57,9 @@ class EmbeddedGrid:
     ) -> None:
         """Make the grid; `start` begins.
 
-        client_or_url: a client stays its owner's; of a URL, a client is made and closed.
-        layer: shared by all loops, and its owner's; None makes one in memory.
-        each_layer: instead, makes one for each loop: a layer on Redis tells once that data were lost.
+        client_or_url: a client stays its owner's; for a URL, a client is made and closed.
+        layer: event layer of all loops, which stays its owner's; None makes one in memory.
+        each_layer: instead, makes an event layer for each loop: a layer on Redis reports a loss of data only once.
         """
         self._source = client_or_url
         self._owned: pymongo.MongoClient[Any] | None = None
@@ -76,14 +76,14 @@ class EmbeddedGrid:
         self._threads: list[KeptThread] = []
 
     def check(self) -> None:
-        """Find out whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
+        """Check whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
         self._loops.ingest(self.layer, self._client(), self._telemetry, clock=self._clock).check()
 
     def start(self, shape: GridShape = SHAPE, earlier: Sequence[GridShape] = ()) -> None:
-        """Start the threads. Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats.
+        """Start the threads. Returns at once, even if MongoDB does not answer; heartbeats then prove the grid.
 
-        shape: with the generation.
-        earlier: the grids that it takes over from.
+        shape: shape with the generation.
+        earlier: grids that this one takes over from.
         """
         self._loops = replace(self._loops, shape=shape, earlier=tuple(earlier))
         loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
@@ -93,7 +93,7 @@ class EmbeddedGrid:
             self._threads.append(self._supervisor.thread(name, partial(self._keep, name, loop)))
 
     def stop(self) -> None:
-        """Stop the threads; returns when all have ended."""
+        """Stop the threads; return when all have ended."""
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.tell()
@@ -123,7 +123,7 @@ class EmbeddedGrid:
         loop.run(stop)
 
     def _slack(self) -> int:
-        """How many times as long ingest may pause: while its one node guards nothing, nobody relies on freshness."""
+        """Return the factor of ingest's pauses: while its only node guards nothing, no answer relies on freshness."""
         return self._idle_slack if self._node is not None and self._node.guards_nothing else 1
 
     def _run_stage(self, layer: EventLayer, stop: threading.Event) -> None:

@@ -1,9 +1,9 @@
 """Authorization of query events: the apps of every tenant write to a query pipeline, so an entry may claim anything.
 
-An id says whose it is, and that must be who speaks: nobody registers in another's name, on another's account, or cancels what is
-another's. Names become names of pipelines, so they are those that settings allow. A lease keeps an entry in the pipeline of all,
-so it ends one day. (Who can write to the event layer can still lie about who he is: tenants that do not trust each other need
-deployments, and Redis users, of their own.)
+An id names its tenant, which must be the sender's. No tenant can then register in another's name, on another's account, or
+cancel another's registrations. Names become names of pipelines, so only names that settings allow pass. A lease keeps an
+entry in the shared pipeline, so its length is bounded. (A client that can write to the event layer can still lie about its
+tenant. Tenants that do not trust each other need separate deployments and Redis users.)
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Event = TypeVar("Event", bound=Registration | Cancellation | Usage)
 
 
 def authorized(event: Event, deployment: str) -> Event:
-    """The part of an event that its tenant may say. Raises EventLayerError if nothing is left. O(ids)."""
+    """Return the part of an event that its tenant may send. Raises EventLayerError if nothing is left. O(ids)."""
     if isinstance(event, Usage):
         return event
     if not _is_name(event.tenant) or not (event.tenant == deployment or is_tenant(event.tenant)):
-        raise EventLayerError(f"no tenant is called {event.tenant!r:.100}", retryable=False)
+        raise EventLayerError(f"there is no tenant {event.tenant!r:.100}", retryable=False)
     ids = [event.id] if isinstance(event, Registration) else event.registration_ids
     own = tuple(one for one in ids if _is_name(one) and tenant_of(one, deployment) == event.tenant)
     if not own:
-        raise EventLayerError(f"ids like {ids[0]!r:.100} are not of tenant {event.tenant!r}", retryable=False)
+        raise EventLayerError(f"ids like {ids[0]!r:.100} do not belong to tenant {event.tenant!r}", retryable=False)
     if not _is_name(event.query_id):
-        raise EventLayerError(f"no query id is like {event.query_id!r:.100}", retryable=False)
+        raise EventLayerError(f"{event.query_id!r:.100} is no query id", retryable=False)
     return cast(Event, replace(event, registration_ids=own)) if isinstance(event, Cancellation) else event
 
 
 def lease_ms(expires_at_ms: int, *, since_ms: int) -> int:
-    """The end of a lease that was asked for at `since_ms` (ms since the epoch); 0 if it is for longer than anybody may have."""
+    """Return the end of a lease requested at `since_ms` (ms since the epoch); 0 if it exceeds the longest lease."""
     return expires_at_ms if expires_at_ms <= since_ms + LONGEST_LEASE_MS else 0
 
 

@@ -1,10 +1,9 @@
-"""Fair queue of the entries that a cell has read of its query pipeline and not worked off yet.
+"""Fair queue of the entries that a cell has read from its query pipeline and not processed yet.
 
-Tenants take turns, so a flood of one does not delay the others' few by more than the reading of it. A turn that took
-long is paid for by letting others go first, so neither do a few entries that cost much each. Within a tenant, order is
-kept.
+Tenants take turns. A flood of one tenant therefore delays the few entries of another only by the time to read it. A tenant
+pays for a long turn by skipping later ones, so a few costly entries delay others no more. Within a tenant the order is kept.
 
-It reaches so many entries and bytes ahead, no further: who is behind that waits until the flood has moved on.
+The queue reaches a bounded number of entries and bytes ahead. Entries beyond wait until the flood has moved on.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from quaestor.ports import StreamEntry
 
 _OF_NOBODY: Final = ""
 _TURN_S: Final = 0.01
-"""What a turn may cost; for each further time this, everybody else goes first once more."""
+"""Duration of a turn; for each further such duration the tenant skips one turn."""
 _MOST_OWING: Final = 10_000
 _LEASED: Final = ("r", "s")
-"""Registrations and subscriptions: who replaces a cell or a stage needs them (see the codecs)."""
+"""Types of registrations and subscriptions, which the successor of a cell or a stage needs (see the codecs)."""
 
 
 class FairQueue:
     """Entries by tenant. O(1) for each entry. Not thread-safe.
 
     read_to: offset of the last entry that has arrived.
-    worked_off: everything up to this offset has been taken.
+    worked_off: all entries up to this offset have been taken.
     """
 
     def __init__(self, *, most_entries: int = 50_000, most_bytes: int = 64 * 1024 * 1024) -> None:
@@ -51,17 +50,16 @@ class FairQueue:
 
     @property
     def full(self) -> bool:
-        """Whether no more should be read before something is taken."""
+        """Whether reading must pause until an entry is taken."""
         return self._entries >= self._most_entries or self._bytes >= self._most_bytes
 
     @property
     def worked_off(self) -> str:
-        """The offset up to which everything has been taken; a position that may be saved, when what was taken has been dealt
-        with."""
+        """Offset up to which all entries have been taken: a position to save once they have been processed."""
         return self._outstanding[0][0] if self._outstanding else self.read_to
 
     def restart(self, offset: str) -> None:
-        """Forget everything; what follows `offset` will arrive."""
+        """Forget all entries; those behind `offset` will arrive."""
         self.read_to = offset
         self._lanes.clear()
         self._outstanding.clear()
@@ -69,8 +67,10 @@ class FairQueue:
         self._bytes = self._entries = 0
 
     def arrived(self, entries: Sequence[StreamEntry], leases: LeaseHorizon) -> None:
-        """Queue these entries, in the order of the pipeline; in that order their leases are noted, whoever's turn comes
-        first."""
+        """Queue these entries, in the order of the pipeline.
+
+        Their leases are noted in that order too, not in that of the turns.
+        """
         for entry in entries:
             tenant, expires_at_ms = _glance(entry.payload)
             self._lanes.setdefault(tenant, deque()).append(entry)
@@ -84,10 +84,10 @@ class FairQueue:
     def turns(
         self, most: int, *, within_s: float, clock: Callable[[], float] = time.monotonic
     ) -> Iterator[StreamEntry]:
-        """Take some entries, one of each tenant in turn, while there is time. Each is dealt with before the next is asked for.
+        """Take some entries, one of each tenant in turn, while there is time. Process each before the next is requested.
 
-        most: so many at most.
-        within_s: the time that there is.
+        most: largest number of entries.
+        within_s: available time.
         """
         end_s = clock() + within_s
         for _ in range(most):
@@ -103,7 +103,7 @@ class FairQueue:
                 return
 
     def _next(self) -> str | None:
-        """Whose turn it is, who is first from now on; None if nobody waits."""
+        """Return the tenant whose turn it is, now first in order; None if no entry waits."""
         while self._lanes:
             name = next(iter(self._lanes))
             owed_s = self._owed_s.pop(name, 0.0)
@@ -114,7 +114,7 @@ class FairQueue:
         return None
 
     def take(self, most: int) -> list[StreamEntry]:
-        """Take so many entries at most, one of each tenant in turn; the first come first if that is all."""
+        """Take at most this many entries, one of each tenant in turn, the first tenants first."""
         taken: list[StreamEntry] = []
         while self._lanes and len(taken) < most:
             name, lane = self._lanes.popitem(last=False)
@@ -131,7 +131,7 @@ class FairQueue:
 
 
 def _glance(payload: bytes) -> tuple[str, int]:
-    """Whose turn an entry takes, and until when it has to be retained; what no tenant sent has a turn of its own."""
+    """Return the tenant of an entry, and the end of its lease; entries without a tenant share a turn of their own."""
     try:
         fields = RawBSONDocument(payload)
         tenant, leased = fields.get("tenant", _OF_NOBODY), fields["t"] in _LEASED

@@ -1,4 +1,4 @@
-"""Run of a grid in the foreground, on Spark or as local processes, until somebody stops it."""
+"""Run of a grid in the foreground, on Spark or as local processes, until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaestor.settings import Settings
 
 
 def required_urls(settings: Settings) -> tuple[str, str]:
-    """URLs of Redis and of MongoDB, which a grid cannot do without. Raises ConfigurationError that names the missing one."""
+    """Return the URLs of Redis and of MongoDB, which a grid needs. Raises ConfigurationError that names the missing one."""
     if settings.redis_url is None or settings.mongo_url is None:
         missing = "REDIS_URL" if settings.redis_url is None else "MONGO_URL"
         raise ConfigurationError(f"the grid needs {missing}: set it to the server's URL")
@@ -21,9 +21,9 @@ def required_urls(settings: Settings) -> tuple[str, str]:
 def run_grid(grid: RunningGrid, *, on: str, stop: threading.Event, ready_timeout_s: float = 120) -> None:
     """Start the grid, report it on stdout, and stop it when `stop` is set. Leaves no process behind.
 
-    on: what runs the tasks, for people.
+    on: name of the platform of the tasks, for people.
 
-    Raises ConfigurationError or DependencyError if it cannot be started, or ends by itself.
+    Raises ConfigurationError or DependencyError if the grid cannot be started, or ends by itself.
     """
     cells = len(grid.job.cells)
     _say(f"starting {on}")
@@ -42,5 +42,5 @@ def run_grid(grid: RunningGrid, *, on: str, stop: threading.Event, ready_timeout
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # whoever read this may be gone; that is no reason to leave processes behind
+    with suppress(OSError):  # the reader of this output may be gone; that is no reason to leave processes behind
         print(f"quaestor grid: {text}", flush=True)

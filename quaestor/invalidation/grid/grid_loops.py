@@ -1,5 +1,7 @@
-"""Loops of a grid, made from plain data: cells, stages, ingest, journal flushes. Spark's tasks, local processes and app processes
-run them."""
+"""Loops of a grid, made from plain data: cells, stages, ingest, journal flushes.
+
+Spark's tasks, local processes and app processes run them.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,19 @@ from quaestor.realtime.stage import StageLoop
 from quaestor.settings import Settings
 
 FREEZE_EVERY: Final = 20_000
-"""New objects between two collections, where a process does nothing but matching (see gc_freezing.py)."""
+"""New objects between two collections, in a process that only matches (see gc_freezing.py)."""
 MOST_REGISTRATIONS: Final = 20_000_000
-"""Out of reach: the budget of bytes bounds what such a cell holds."""
+"""Limit beyond reach: the budget of bytes bounds the content of such a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridLoops:
-    """Parameters of a grid, and the loops that follow from them. Each loop needs an event layer of its own.
+    """Parameters of a grid, and the loops made from them. Each loop needs an event layer of its own.
 
-    shape: the partitions, and the generation.
-    earlier: the grids that this one takes over from.
-    rules, standing_records: of the stages.
-    journal_flush_ms, control_namespace: of the ingest, see Settings.
+    shape: partitions and generation.
+    earlier: grids that this one takes over from.
+    rules, standing_records: parameters of the stages.
+    journal_flush_ms, control_namespace: parameters of ingest, see Settings.
     """
 
     deployment: str
@@ -55,7 +57,7 @@ class GridLoops:
 
     @classmethod
     def of(cls, settings: Settings, shape: GridShape, *, deployment: str | None = None) -> GridLoops:
-        """The loops of a first generation with these settings.
+        """Return the loops of a first generation with these settings.
 
         deployment: None takes that of the settings.
         """
@@ -81,7 +83,7 @@ class GridLoops:
         clock: Clock = system_clock,
         dedicated: bool = False,
     ) -> CellLoop:
-        """The loop of one cell.
+        """Return the loop of one cell.
 
         dedicated: its process does nothing else.
         """
@@ -119,7 +121,7 @@ class GridLoops:
         *,
         clock: Clock = system_clock,
     ) -> StageLoop:
-        """The loop of the stage of one query partition."""
+        """Return the loop of the stage of one query partition."""
         return StageLoop(
             layer,
             MongoSnapshots(client, max_records=self.standing_records),
@@ -144,7 +146,7 @@ class GridLoops:
         clock: Clock = system_clock,
         slack: Callable[[], int] = lambda: 1,
     ) -> ChangeStreamFollower:
-        """The loop of ingest. Takes over from the earlier grids.
+        """Return the loop of ingest, which takes over from the earlier grids.
 
         slack: see ChangeStreamFollower.
         """
@@ -169,7 +171,7 @@ class GridLoops:
     def journal(
         self, client: pymongo.MongoClient[Any], telemetry: Telemetry, *, clock: Clock = system_clock
     ) -> JournalFlushing | None:
-        """The loop of journal flushes. None if the settings want none."""
+        """Return the loop of journal flushes; None if the settings turn it off."""
         if not self.journal_flush_ms:
             return None
         return JournalFlushing(

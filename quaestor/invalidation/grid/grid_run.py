@@ -1,5 +1,7 @@
-"""Run of a grid, as the deployment's state knows it: entered, fresh, serving, over. Spark's, local processes' and elected grids
-have one each."""
+"""Run of a grid, as the deployment's state records it: entered, fresh, serving, over.
+
+Grids on Spark, of local processes and elected ones have one each.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ _AT_ONCE: Final = 1_000
 
 
 class FreshCells:
-    """Cells of one grid that have proved that ingest feeds them since a moment. Not thread-safe.
+    """Cells of one grid that have proved, since a moment, that ingest feeds them. Not thread-safe.
 
-    fresh: those that have.
+    fresh: the cells with a proof.
     """
 
     def __init__(self, layer: EventLayer, deployment: str, shape: GridShape, *, since_ms: int) -> None:
@@ -39,11 +41,11 @@ class FreshCells:
 
     @property
     def complete(self) -> bool:
-        """Whether all cells have."""
+        """Whether all cells have a proof."""
         return len(self.fresh) == len(self._shape.cells)
 
     def look(self, *, wait_ms: int) -> None:
-        """Read the next heartbeats, waiting so long for them. Raises EventLayerError."""
+        """Read the next heartbeats, with a bounded wait. Raises EventLayerError."""
         for entry in self._layer.read({self._stream: self._after}, count=_AT_ONCE, block_ms=wait_ms):
             self._after = entry.offset
             beat = decode_notification(entry.payload)
@@ -55,7 +57,7 @@ class GridRun:
     """Run of one grid. Methods raise EventLayerError.
 
     own: the run; its generation is known after `enter`.
-    earlier: the grids that it takes over from.
+    earlier: grids that it takes over from.
     serves: it has taken over from all of them.
     """
 
@@ -66,12 +68,11 @@ class GridRun:
         self._deployment = deployment
 
     def enter(self, layer: EventLayer) -> None:
-        """Say that this grid is there: instead of one of the same shape at once, beside one of another until it has taken
-        over."""
+        """Enter this grid in the state: at once in place of a grid of the same shape, else beside the other."""
         self.own, self.earlier = enter(layer, self._deployment, self.own.run, self.own.shape)
 
     def enter_elected(self, layer: LeasingLayer) -> bool:
-        """The same for an elected grid. Returns False if another grid is there."""
+        """Enter an elected grid in the state. Return False if another grid is there."""
         entered = enter_elected(layer, self._deployment, self.own.run, self.own.shape)
         if entered is None:
             return False
@@ -79,25 +80,25 @@ class GridRun:
         return True
 
     def concerned(self, layer: EventLayer) -> bool:
-        """Whether this run is to go on, as far as the state tells."""
+        """Whether this run shall go on, according to the state."""
         state = get_state(layer, self._deployment)
         return state is None or state.concerns(self.own.run) or state.forgets(self.own)
 
     def promote(self, layer: EventLayer) -> None:
-        """Say that every cell is fresh, so every registration has been taken over: the grid before this one may stop."""
+        """Record that every cell is fresh, so every registration has been taken over: the grid before this one may stop."""
         self.serves = True
         state = get_state(layer, self._deployment)
         if state is not None:
             put_state(layer, self._deployment, state.promoted(self.own.run))
 
     def remind(self, layer: EventLayer) -> None:
-        """Say again which run is the current one, unless another has taken over: Redis may come back empty."""
+        """Record this run again, unless another has taken over: Redis may come back empty."""
         state = get_state(layer, self._deployment)
         if state is None or state.forgets(self.own):
             put_state(layer, self._deployment, self._alone())
 
     def end(self, layer: EventLayer) -> None:
-        """Tell the tasks to end."""
+        """Record the end of this run, so that its tasks end."""
         current = get_state(layer, self._deployment) or self._alone()
         if (ended := current.ended(self.own.run)) != current:
             put_state(layer, self._deployment, ended)

@@ -1,4 +1,4 @@
-"""Periodic work of a cell: heartbeats, and once a second what is over is forgotten and figures are told."""
+"""Periodic work of a cell: heartbeats, and once a second expiry, maintenance and figures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from quaestor.ports import EventLayer
 
 _MAINTENANCE_EVERY_S: Final = 1.0
 _IDLE: Final = 4
-"""Heartbeats of a cell that guards nothing are so many times as far apart, unless ingest ticks."""
+"""Factor of the time between heartbeats of a cell that guards nothing, unless ingest ticks."""
 _MOST_NAMED: Final = 5
 
 
 class PeriodicWork:
-    """The work that one cell does because time has gone by. Not thread-safe. Moments are those of time.monotonic().
+    """Work of one cell at due times. Not thread-safe. Moments are those of time.monotonic().
 
     heartbeat_due_s: the next heartbeat, if no tick comes before.
     maintenance_due_s: the next maintenance.
@@ -59,21 +59,21 @@ class PeriodicWork:
 
     @property
     def wait_ms(self) -> int:
-        """The time to wait for entries: until the next heartbeat."""
+        """Time to wait for entries, in ms: until the next heartbeat."""
         return max(1, int((self.heartbeat_due_s - time.monotonic()) * 1000))
 
     def heartbeat_is_due(self, now_s: float, *, ticked: bool) -> bool:
-        """Whether a heartbeat is to be sent now; the next one is then due a whole period later."""
+        """Whether a heartbeat is due now; the next one is then due a whole period later."""
         due = ticked or now_s >= self.heartbeat_due_s
         if due:
-            # A tick brings one anyway: by itself it says no more than that the cell runs.
+            # A tick brings a heartbeat anyway. Without a tick it only shows that the cell runs.
             self.heartbeat_due_s = now_s + self._heartbeat_s * (_IDLE if self._node.guards_nothing else 1)
         return due
 
     def heartbeat(self, matched: Version) -> Heartbeat:
-        """The heartbeat of this moment.
+        """Return the heartbeat of this moment.
 
-        matched: every write up to it has been matched; 0: not known.
+        matched: every write up to this version has been matched; 0: not known.
         """
         return Heartbeat(
             cell=self._node.cell,
@@ -87,10 +87,10 @@ class PeriodicWork:
         )
 
     def maintain_if_due(self, now_s: float, position: CellPosition, *, waiting: bool) -> None:
-        """Do the maintenance once a second, and go on with what the last one has not finished. Raises EventLayerError.
+        """Do the maintenance once a second, and continue an unfinished one. Raises EventLayerError.
 
-        position: how far this cell has got.
-        waiting: query events are.
+        position: this cell's position.
+        waiting: whether query events wait.
         """
         if now_s >= self.maintenance_due_s:
             self.maintenance_due_s = now_s + _MAINTENANCE_EVERY_S
@@ -99,7 +99,7 @@ class PeriodicWork:
             self._retention.bound(worked_off=position.queries, now_ms=self._clock())
 
     def maintain(self, position: CellPosition, *, waiting: bool) -> None:
-        """Forget what is over, maintain the pipelines, tell figures. Raises EventLayerError."""
+        """Forget expired registrations, maintain the pipelines, report figures. Raises EventLayerError."""
         now_ms = self._clock()
         self._outbox.add(self._node.expire(now_ms, leases_ms=self._layer_clock.agreed_ms))
         if failures := self._node.take_failures():

@@ -1,15 +1,16 @@
-"""Maintenance of the pipelines around a cell, once a second: what is too old or too much goes, the rest is measured.
+"""Maintenance of the pipelines around a cell, once a second: old and surplus entries go, the rest is measured.
 
 | pipeline | by time | by size |
 |---|---|---|
 | write | older than the retention, and read by this cell | the oldest go; a cell that misses some invalidates everything |
-| query | no lease lasts so long, and read by this cell | what lives in the oldest part is given up first (query_retention.py) |
+| query | older than every lease, and read by this cell | living entries of the oldest part are given up first
+(query_retention.py) |
 | notification | older than any reader looks back | the oldest go; an app process that misses some drops what it has stored |
 | matched | older than the retention | the oldest go; a stage that misses some reads every result again |
-| results | trimmed by their stage | the oldest go; an app process that misses some asks for whole results |
+| results | trimmed by their stage | the oldest go; an app process that misses some requests whole results |
 
-Every cell that reads or writes a pipeline maintains it, so it is bounded while any of them runs; write pipelines also while
-none does, by ingest.
+Every cell that reads or writes a pipeline maintains it, so it is bounded while any of them runs. Ingest also bounds write
+pipelines while no cell runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.ports import EventLayer, PipelineSize
 
 NOTIFICATION_RETENTION_MS: Final = 180_000
-"""Longer than a starting app process looks back."""
+"""Time for which notifications are kept: longer than the look-back of a starting app process."""
 
 
 class PipelineMaintenance:
@@ -61,14 +62,14 @@ class PipelineMaintenance:
         self._passed_ms = 0
 
     def maintain(self, position: CellPosition, *, waiting: bool, now_ms: int, trim_ms: int) -> list[PipelineStats]:
-        """Trim the pipelines. Returns how large each was.
+        """Trim the pipelines; return the size of each before.
 
-        position: how far this cell has got.
-        waiting: query events are.
-        trim_ms: the moment to count back from where time decides (layer_clock.py).
+        position: this cell's position.
+        waiting: whether query events wait.
+        trim_ms: time to count ages from (layer_clock.py).
 
-        One round trip to each server, however many tenants there are, and more only if something is too large: writes wait
-        for it. Raises EventLayerError; what was not done is done the next time.
+        One round trip to each server, for any number of tenants, and more only if a pipeline is too large: writes wait for
+        it. Raises EventLayerError; the next call then does the rest.
         """
         said = self._outbox.streams
         said_ms = trim_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms)
@@ -80,11 +81,11 @@ class PipelineMaintenance:
         return list(self._stats(sizes, said, position, waiting, now_ms))
 
     def _by_time(self, position: CellPosition, now_ms: int) -> dict[str, int | None]:
-        """At most what this cell has read, and never the entry that it read last: by that it knows that it has missed none."""
+        """Return the times before which to trim: within the entries read, without the last, which proves that none was missed."""
         kept_ms = now_ms - self._retention_ms
         return {
             self._names.writes: min(kept_ms, offsets.appended_at_ms(position.writes)),
-            # The partition's other cells get a retention, and at least a round of this, to read what this one has read.
+            # The partition's other cells have a retention, and at least one round, to read the same entries.
             self._names.queries: min(self._leases.needed_since_ms(now_ms), kept_ms, self._passed_ms),
             self._names.matched: kept_ms,
             self._names.results: None,

@@ -1,6 +1,6 @@
 """Grid of local processes, one for each task: the same cells, stages and ingest as on Spark, without Java.
 
-A task that dies is started again alone, the others do not notice. A task whose parent dies ends by itself (see tasks.py).
+A task that dies is restarted alone; the others are not disturbed. A task whose parent dies ends by itself (see tasks.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DONE: Final = 0
 
 
 class ProcessGrid(RunningGrid):
-    """A grid whose tasks are processes of this machine, children of this one."""
+    """Grid whose tasks are child processes on this machine."""
 
     _threads: list[KeptThread]
 
@@ -49,7 +49,7 @@ class ProcessGrid(RunningGrid):
                 process.join()
 
     def _keep(self, index: int, stop: threading.Event) -> None:
-        """Run one task, again when its process dies, until the run is over."""
+        """Run one task, again whenever its process dies, until the run is over."""
         while not (stop.is_set() or self._stopping.is_set()):
             process = self._spawning.Process(target=_task, args=(self.job, index), name=f"quaestor-task-{index}")
             process.start()
@@ -65,6 +65,6 @@ class ProcessGrid(RunningGrid):
 
 
 def _task(job: GridJob, index: int) -> None:
-    """Run a task in a process of its own. Ctrl-C reaches the whole group; the parent says when to end."""
+    """Run a task in a process of its own. Ctrl-C reaches the whole group, so it is ignored; the parent ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_task(job, index)

@@ -1,5 +1,4 @@
-"""Effects of the entries of a query pipeline on its cell: registrations, cancellations, reports of use, what a stage
-announces, and what a resize brings."""
+"""Effects of query pipeline entries on a cell: registrations, cancellations, usage reports, announcements, resize messages."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _NO_VERSION: Final = 0
 
 
 class QueryEvents:
-    """The consumer of single query events. Not thread-safe. What there is to say goes into the outbox, in order."""
+    """Consumer of single query events. Not thread-safe. Results go into the outbox, in order."""
 
     def __init__(
         self,
@@ -51,9 +50,9 @@ class QueryEvents:
         self._telemetry = telemetry
 
     def take(self, entry: StreamEntry, *, refused: bool = False, inherited: bool = False) -> None:
-        """Do what an entry says.
+        """Process an entry.
 
-        refused: guard nothing for it, because the pipeline is too large (query_retention.py).
+        refused: do not guard it, because the pipeline is too large (query_retention.py).
         inherited: the cell before this one may have activated it.
         """
         if concerns_subscriptions(entry.payload):
@@ -70,7 +69,7 @@ class QueryEvents:
             self._node.used(event, now_ms=self._clock())
         elif event is not None:
             if refused:
-                # Not merely refused: the cell before this one may have activated it.
+                # A refusal alone is not enough: the cell before this one may have activated it.
                 self._outbox.add(
                     self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
                 )
@@ -82,8 +81,7 @@ class QueryEvents:
                     self._outbox.add([self.invalidated(event, MatchType.EVICTED)])
 
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
-        """The registration or cancellation in an entry that the cell before this one has dealt with; None: neither is in
-        it."""
+        """Return the registration or cancellation in an entry that the former cell has processed; None: another event."""
         if concerns_subscriptions(entry.payload):
             self._keep(entry, self._subscriptions.lease_of(entry.payload))
             return None
@@ -94,7 +92,7 @@ class QueryEvents:
         return event
 
     def take_over(self, entry: StreamEntry, registration: Registration) -> None:
-        """Guard what was active in another cell, as of its `since`: it needs no second activation."""
+        """Guard a registration that was active in another cell, as of its `since`, without a second activation."""
         for outcome in self._registered(entry, registration):
             if isinstance(outcome, Refused):
                 self._outbox.add([self.invalidated(registration)])
@@ -102,7 +100,7 @@ class QueryEvents:
                 self._outbox.add([outcome])
 
     def invalidated(self, registration: Registration, match_type: MatchType = MatchType.MATCH) -> Invalidated:
-        """The notification that a registration cannot be guarded any more, whatever was written."""
+        """Return the notification that a registration can no longer be guarded, independent of any write."""
         return Invalidated(
             registration_ids=(registration.id,),
             query_id=registration.query_id,
@@ -114,7 +112,10 @@ class QueryEvents:
         )
 
     def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
-        """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
+        """Return the event in an entry.
+
+        None, with a log line, if it is unreadable: its sender then gets no activation, and does not cache.
+        """
         try:
             return authorized(decode_query_event(entry.payload), self._deployment)
         except EventLayerError as error:
@@ -125,7 +126,7 @@ class QueryEvents:
         try:
             registration = self._succession.take_query_event(entry)
             return None if registration is None else authorized(registration, self._deployment)
-        except EventLayerError as error:  # so was the registration behind it: nobody relies on it
+        except EventLayerError as error:  # the registration behind it was unreadable too: no response relies on it
             self._unreadable(error)
             return None
 
@@ -133,14 +134,14 @@ class QueryEvents:
         self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
 
     def _keep(self, entry: StreamEntry, expires_at_ms: int) -> bool:
-        """The entry is needed until then, if that may be."""
+        """Note that the entry is needed until then; return whether such a lease is allowed."""
         at_ms = offsets.appended_at_ms(entry.offset)
         until_ms = lease_ms(expires_at_ms, since_ms=at_ms)
         self._leases.add(at_ms, until_ms)
         return until_ms > 0
 
     def _fenced(self, registration: Registration) -> Sequence[Activated | Refused | Invalidated]:
-        reason = "the grid is partitioned anew"
+        reason = "the grid is being partitioned anew"
         return [Refused(registration_id=registration.id, cell=self._cell, reason=reason)]
 
     def _registered(
@@ -158,7 +159,7 @@ class QueryEvents:
                 )
             )
             reason = f"matching failed: {error!r}"
-            # A registration that comes again with its contributors was active: an app ignores its refusal.
+            # A registration that is repeated with its contributors was active, and its app ignores a refusal.
             return [
                 Refused(registration_id=registration.id, cell=self._cell, reason=reason),
                 self.invalidated(registration, MatchType.EVICTED),

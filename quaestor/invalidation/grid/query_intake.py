@@ -1,6 +1,6 @@
-"""Intake of query events: those that have arrived and those that are waiting, tenants in turn.
+"""Intake of query events: arrived and waiting ones, tenants in turn.
 
-Nothing overtakes what a resize brings, nor is overtaken by it, and nothing waits while its cell refuses what is waiting.
+Resize messages keep their place among all events. While the cell refuses waiting events, none is queued.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from quaestor.ports import StreamEntry
 
 _EVENTS_AT_ONCE: Final = 200
 _LONGEST_S: Final = 0.1
-"""Dealt with before writes have their turn again, whichever is over first."""
+"""Limits of one step, in events and seconds, before writes have their turn again; the first one reached counts."""
 
 
 class QueryIntake:
-    """The consumer of one query pipeline. Not thread-safe.
+    """Consumer of one query pipeline. Not thread-safe.
 
-    position: everything up to this offset has been dealt with.
-    inherits: registrations may wait that the cell before this one has activated.
+    position: all entries up to this offset have been processed.
+    inherits: registrations that the cell before this one has activated may still wait.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class QueryIntake:
 
     @property
     def waiting(self) -> bool:
-        """Whether events have been read that were not dealt with yet."""
+        """Whether read events still wait."""
         return bool(self._queue)
 
     @property
@@ -53,11 +53,11 @@ class QueryIntake:
 
     @property
     def full(self) -> bool:
-        """Whether no more should be read before some of what waits has been dealt with."""
+        """Whether reading must pause until waiting events have been processed."""
         return self._queue.full
 
     def restart(self, offset: str, *, inherited: str = offsets.START) -> None:
-        """Go on behind this offset; nothing is waiting.
+        """Continue behind this offset, with no event waiting.
 
         inherited: see CellPosition.
         """
@@ -67,7 +67,7 @@ class QueryIntake:
         self.inherits = offset < inherited
 
     def take(self, arrived: Sequence[StreamEntry]) -> None:
-        """Deal with some events, of what has just arrived and of what is waiting."""
+        """Process some of the arrived and the waiting events."""
         queue, refused = self._queue, self._retention.behind
         taken: Iterable[StreamEntry]
         if refused or not self._succession.joined or any(concerns_resizing(entry.payload) for entry in arrived):

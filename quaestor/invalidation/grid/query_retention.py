@@ -1,19 +1,19 @@
-"""Retention of a query pipeline within its bounds: what is registered in its oldest part is given up, then that part is trimmed.
+"""Retention of a query pipeline within its bounds: registrations in its oldest part are given up, then that part is trimmed.
 
-A query pipeline holds what is registered, and whoever replaces a cell needs all of it. Yet most of what it holds is dead (it
-was cancelled, or fired), because what is dead leaves when everything older has left. So when it is too large a cell goes through
-it from the front: what is dead there costs nothing, what still lives is announced as evicted, like what a full node gives up.
-It is uncached, never stale, and whoever asks for it again registers it at the other end (docs/adr/0010-bounded-pipelines.md).
+A query pipeline holds all registrations, and the successor of a cell needs them. Most of its entries are dead (cancelled or
+fired), because a dead entry leaves only when everything older has left. When the pipeline is too large, a cell therefore
+goes through it from the front. Dead entries cost nothing. Living ones are reported as evicted, like those of a full node.
+Their entries become uncached, never stale, and the next miss registers them again at the other end
+(docs/adr/0010-bounded-pipelines.md).
 
-**Why nothing is lost.** A cell trims only what it has worked off. A registration in there that it does not hold was refused,
-cancelled, fired or given up, all of which its app has been told by this cell or the one before it; those that it holds are
-announced, and the announcement is appended before anything is trimmed. So whoever reads on or begins later misses only
-registrations that nobody relies on, wherever the other cells of the query partition have got to. They may miss three other
-things: cancellations (what they cancel lives until its lease is over), what a stage announces (a cell that finds out that it
-has missed entries says that it has begun anew, and all is announced again) and a fence, which is kept as a value beside the
-pipeline.
+**No loss.** A cell trims only entries that it has worked off. A registration there that the cell does not hold was refused,
+cancelled, fired or given up. This cell or its predecessor has reported that to its app. Registrations that the cell holds
+are reported, and the report is appended before anything is trimmed. A later reader of the pipeline therefore misses only
+registrations that no response relies on, at any position of the partition's other cells. A reader may miss three other kinds
+of entries. A cancelled registration then lives until its lease is over. A stage's announcements are repeated when a cell
+reports, after missed entries, that it has begun anew. A fence is kept as a value beside the pipeline.
 
-**When the cell's own place is in the way** (more is registered than it can take in), it is `behind`: then what is waiting is
+**When the cell's own position blocks** (more is registered than it can take in), it is `behind`. Waiting events are then
 refused unread, until the pipeline is small enough.
 """
 
@@ -38,16 +38,16 @@ from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize, StreamEn
 
 _READ_AT_ONCE: Final = 500
 _MOST_AT_ONCE: Final = 1_000
-"""Entries gone through in one call: writes wait for it."""
+"""Entries processed in one call: writes wait for it."""
 
 
 class QueryRetention:
     """One cell's part in bounding the query pipeline that it reads. Not thread-safe.
 
-    behind: the pipeline is too large, and no more can go before the cell has worked off what it has read.
-    unfinished: it is too large, and more can go at the next call.
-    given_up: registrations that were given up, since the cell started.
-    bounds: of the pipeline.
+    behind: the pipeline is too large, and no entry can go before the cell has worked off the entries that it read.
+    unfinished: the pipeline is too large, and the next call can trim more.
+    given_up: number of registrations given up since the cell started.
+    bounds: bounds of the pipeline.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class QueryRetention:
         self._after = offsets.START
 
     def bound(self, *, worked_off: str, now_ms: int, size: PipelineSize | None = None) -> None:
-        """Give up and trim a part of the pipeline, if it is too large. Does nothing if the layer cannot tell.
+        """Give up and trim a part of the pipeline, if it is too large. Does nothing if the layer cannot measure.
 
-        worked_off: everything up to this offset has been dealt with.
-        size: the pipeline's, if it was measured just now.
+        worked_off: all entries up to this offset have been processed.
+        size: size of the pipeline, if it was measured just now.
 
-        O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
+        O(_MOST_AT_ONCE). Raises EventLayerError; then call it again.
         """
         if not isinstance(self._layer, MeasuredPipelines):
             return
@@ -107,12 +107,12 @@ class QueryRetention:
         self.behind = in_the_way and self.bounds.excess(size) > 1
 
     def restart(self) -> None:
-        """Forget how far this has got: the event layer has lost its data."""
+        """Forget the progress: the event layer has lost its data."""
         self.behind = self.unfinished = False
         self._after = offsets.START
 
     def _oldest(self, size: PipelineSize, worked_off: str) -> tuple[list[StreamEntry], bool]:
-        """The next few entries that have to go and may, and whether more might if this cell were further."""
+        """Return the next few entries to trim, and whether this cell's own position prevents more."""
         surplus = size.entries - FURTHER * self.bounds.entries
         surplus_bytes = size.bytes - FURTHER * self.bounds.bytes
         some: list[StreamEntry] = []
@@ -133,7 +133,7 @@ class QueryRetention:
         self._outbox.add(given_up)
         self._outbox.send()
         self._succession.keep_fence()
-        # Of entries that were appended in the same moment as the last of these, some may not have been gone through yet.
+        # Entries appended at the same moment as the last of these may not have been processed yet.
         self._after = entries[-1].offset
         before_ms = offsets.appended_at_ms(self._after)
         self._layer.trim(self._stream, before_ms=before_ms)
@@ -142,8 +142,10 @@ class QueryRetention:
 
 
 def _registered(payload: bytes, deployment: str) -> Iterator[str]:
-    """The id of the registration in it, if it is one, taken over or not. What cannot be read, or is not authorized, no cell has
-    registered, so nobody relies on it."""
+    """Yield the id of the registration in an entry, taken over or not.
+
+    No cell has registered an unreadable or unauthorized entry, so no response relies on it.
+    """
     try:
         match type_of(payload):
             case b"r":

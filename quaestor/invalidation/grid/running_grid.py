@@ -1,7 +1,7 @@
-"""Grid that a process of its own runs in the foreground, whatever runs its tasks: what Spark's and that of local processes share.
+"""Grid that a process runs in the foreground: the common base of the grids on Spark and of local processes.
 
-A deployment runs the newest grid only. Another grid of the same deployment gives way to it; one with other partitions after
-this one has taken over.
+A deployment runs only the newest grid. A grid of the same shape gives way to it at once, a grid with other partitions after the
+takeover.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.settings import Settings
 
 ANOTHER: Final = "another grid was started for this deployment"
-"""Why a grid ends whose tasks have ended by themselves."""
+"""Cause of a grid's end when its tasks have ended by themselves."""
 
 _STOP_S: Final = 10.0
 _LOOK_EVERY_S: Final = 1.0
@@ -37,7 +37,7 @@ _WAIT_MS: Final = 200
 class RunningGrid(ABC):
     """Grid with its tasks, started and stopped together.
 
-    job: what its tasks run.
+    job: plain data of its tasks.
     error: why the grid has ended by itself; None if it has not.
     """
 
@@ -53,8 +53,8 @@ class RunningGrid(ABC):
     ) -> None:
         """Make the grid; `start` begins.
 
-        shape: how it is partitioned; the generation is found at the start.
-        deployment: None takes that of settings, as heartbeat and retention are.
+        shape: partitions; the generation is decided at the start.
+        deployment: None takes that of the settings, like heartbeat and retention.
         """
         loops = GridLoops.of(settings or Settings(), shape, deployment=deployment)
         self._run = GridRun(loops.deployment, shape)
@@ -73,29 +73,29 @@ class RunningGrid(ABC):
 
     @abstractmethod
     def _join(self, timeout_s: float) -> None:
-        """Wait so long for the tasks, which were told to end."""
+        """Wait for the tasks, which have been ordered to end, up to a bound."""
 
     @abstractmethod
     def _release(self) -> None:
-        """End whatever is left of them. May be called twice."""
+        """End the remaining tasks. May be called twice."""
 
     def _lacking(self, within_s: float) -> str | None:
-        """What the tasks lack, of which some do not run after so long; None: nothing."""
+        """Return what the tasks lack if some do not run after this time; None: nothing."""
         return None
 
     def _last_failure(self) -> str | None:
-        """Cause of the latest failure of a task; None: not known."""
+        """Return the cause of the latest failure of a task; None: not known."""
         return None
 
     def _look(self) -> str | None:
-        """Look after the tasks, once a second. Returns why the grid has ended; None: it has not."""
+        """Check the tasks, once a second. Return why the grid has ended; None: it has not."""
         return None
 
     def start(self) -> None:
-        """Start the tasks; returns before the cells run (see wait_ready).
+        """Start the tasks; return before the cells run (see wait_ready).
 
-        Raises ConfigurationError (a MongoDB without change streams, a missing part), EventLayerError (no Redis). A MongoDB that
-        does not answer yet is waited for by ingest.
+        Raises ConfigurationError (a MongoDB without change streams, a missing part), EventLayerError (no Redis). Ingest
+        waits for a MongoDB that does not answer yet.
         """
         self._require_database()
         self._started_ms = system_clock()
@@ -117,7 +117,7 @@ class RunningGrid(ABC):
         Raises DependencyError if that takes longer.
 
         progress: called with the number of cells so far, when it changes.
-        stop: when it is set, waiting is given up, and False returned.
+        stop: once it is set, the wait ends and returns False.
         """
         deadline = time.monotonic() + timeout_s
         with closing(event_layer(self.job.redis_url, self.job.deployment)) as layer:
@@ -138,11 +138,11 @@ class RunningGrid(ABC):
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the grid has ended (`error` says why), waiting for that up to timeout_s."""
+        """Whether the grid has ended (`error` holds the reason); waits for its end up to timeout_s."""
         return self._ended.wait(timeout_s)
 
     def stop(self) -> None:
-        """Stop the tasks, then what runs them; returns when all of it is gone. May be called twice."""
+        """Stop the tasks, then their platform; return when all of it is gone. May be called twice."""
         if not self._stopping.is_set():
             self._stopping.set()
             with (
@@ -176,7 +176,7 @@ class RunningGrid(ABC):
                 self._telemetry.failure("mongodb", "grid.database_away", error)
 
     def _watch(self, stop: threading.Event) -> None:
-        """Remind Redis of this run, and look after the tasks."""
+        """Record this run in Redis again if needed, and check the tasks."""
         with closing(event_layer(self.job.redis_url, self.job.deployment)) as layer:
             while not stop.wait(_LOOK_EVERY_S):
                 with suppress(EventLayerError):

@@ -1,6 +1,6 @@
-"""Subscriptions' part in a cell: what the stage announces goes into the node, what the node finds goes to the stage.
+"""Subscriptions' part in a cell: announcements of the stage go into the node, and its results go to the stage.
 
-Payloads are collected, and appended when the cell's loop says so, in order, before its position counts as reached.
+Payloads are collected. The cell's loop appends them, in order, before its position counts as reached.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 
 
 class SubscriptionEvents:
-    """The messages between one cell and the stage of its query partition. Not thread-safe."""
+    """Messages between one cell and the stage of its query partition. Not thread-safe."""
 
     def __init__(self, node: MatchingNode, layer: EventLayer, stream: str, *, telemetry: EventLog) -> None:
-        """Begin with nothing to say.
+        """Begin with nothing to send.
 
-        stream: the pipeline that the stage reads.
+        stream: pipeline that the stage reads.
         """
         self._node = node
         self._cell = node.cell
@@ -48,22 +48,22 @@ class SubscriptionEvents:
         self._ticked: AfterImage | None = None
 
     def started(self) -> None:
-        """Say that the cell begins, or begins anew: its node knows nothing of what was announced."""
+        """Report that the cell begins, or begins anew: its node knows no announcement."""
         self._say(CellStarted(cell=self._cell))
 
     def send(self) -> None:
-        """Append what there is to say. Raises EventLayerError; what was not appended is appended by the next call."""
+        """Append the collected messages. Raises EventLayerError; the next call appends the rest."""
         if self._pending:
             self._layer.append(self._stream, self._pending)
             self._pending.clear()
 
     def lease_of(self, payload: bytes) -> int:
-        """End of the lease of this entry of the query pipeline, which a starting stage has to find; 0: it has none."""
+        """Return the end of the lease of this query pipeline entry, which a starting stage must find; 0: it has none."""
         event = self._understood(payload)
         return event.expires_at_ms if isinstance(event, Subscription) else 0
 
     def take_query_event(self, payload: bytes) -> int:
-        """Do what the stage says in this entry of the query pipeline. Returns the same as `lease_of`."""
+        """Process this entry of the query pipeline from the stage. Return the same as `lease_of`."""
         event = self._understood(payload)
         match event:
             case Announcement():
@@ -80,9 +80,9 @@ class SubscriptionEvents:
         return 0
 
     def processed(self, image: AfterImage, payload: bytes | None) -> None:
-        """Say what the node has found for subscriptions in this write, or that it was a tick.
+        """Report the subscribed queries that this write concerns, or a tick.
 
-        payload: as it lies on the write pipeline, if it does.
+        payload: the image as it lies in the write pipeline, if it does.
         """
         standing = self._node.subscriptions
         if image.kind is WriteKind.TICK:

@@ -1,7 +1,7 @@
 """Tasks of a grid: each runs one cell, one stage, or ingest, until its run is over. Spark's workers and local processes run them.
 
-Each task makes its own clients; a `GridJob`, plain data, says everything else. The grid's value in the event layer names the
-current run, and the one that takes over from it. A task of another run ends. A task whose run is marked stopped ends too.
+Each task makes its own clients; a `GridJob`, plain data, holds everything else. The grid's value in the event layer names the
+current run, and the run that takes over from it. A task of another run ends. A task whose run is marked stopped ends too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """A grid as plain data: everything a task needs to know.
+    """Grid as plain data: all parameters of its tasks.
 
     run: unique for each start of a grid.
     """
@@ -61,12 +61,12 @@ class GridJob:
         return Run(run=self.run, shape=self.shape)
 
     def entered(self, own: Run, earlier: Sequence[GridShape]) -> GridJob:
-        """The job with what the grid's state says of it."""
+        """Return the job with the run and the predecessors that the grid's state holds."""
         return replace(self, loops=replace(self.loops, shape=own.shape, earlier=tuple(earlier)))
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells, one task each, in this order; then come the stages, one for each query partition, then ingest."""
+        """The cells, one task each, in this order. The stages follow, one for each query partition, then ingest."""
         return self.shape.cells
 
     @property
@@ -76,12 +76,12 @@ class GridJob:
 
 
 def tasks_of(shape: GridShape) -> int:
-    """Number of tasks: one for each cell, one for the later stages of each query partition, one for ingest."""
+    """Return the number of tasks: one for each cell, one for the later stages of each query partition, one for ingest."""
     return shape.query_partitions * shape.write_partitions + shape.query_partitions + 1
 
 
 def run_task(job: GridJob, index: int) -> None:
-    """Run task `index` of the job until its run is over. Raises what ended it otherwise; its owner then starts it again."""
+    """Run task `index` of the job until its run is over. Raises any other cause of its end; its owner then restarts it."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     telemetry, stop = Telemetry(), threading.Event()
     cell = job.cells[index] if index < len(job.cells) else None
@@ -97,7 +97,7 @@ def run_task(job: GridJob, index: int) -> None:
                     _stage(job, index - len(job.cells), layer, telemetry, stop)
                 else:
                     _ingest(job, layer, supervisor, telemetry, stop)
-        except ConfigurationError as error:  # may be mended while we run
+        except ConfigurationError as error:  # may be mended while the task runs
             telemetry.failure("grid", "grid.misconfigured", error, task=index)
             stop.wait(_RECONFIGURED_AFTER_S)
         except Exception as error:
@@ -114,7 +114,7 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
 def _ingest(
     job: GridJob, layer: EventLayer, supervisor: Supervisor, telemetry: Telemetry, stop: threading.Event
 ) -> None:
-    freeze_loaded()  # a full collection walks all that is loaded, tens of milliseconds in which no write goes on
+    freeze_loaded()  # a full collection walks all loaded objects: tens of milliseconds in which no write goes on
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client, _flushing(job, client, supervisor, telemetry):
         job.loops.ingest(layer, client, telemetry).run(stop)
 
@@ -123,7 +123,7 @@ def _ingest(
 def _flushing(
     job: GridJob, client: pymongo.MongoClient[Any], supervisor: Supervisor, telemetry: Telemetry
 ) -> Iterator[None]:
-    """Journal flushes in a thread of their own, if the settings want them; ended before the client is closed."""
+    """Run journal flushes in a thread of their own, if the settings ask for them; end them before the client is closed."""
     flushing = job.loops.journal(client, telemetry)
     if flushing is None:
         yield
@@ -136,9 +136,10 @@ def _flushing(
 
 
 def _watch(job: GridJob, cell: Cell | None, stop: threading.Event, parent: int) -> None:
-    """Says which process runs the cell, and notices the end of the run, or of the parent (then nobody is left to stop us).
+    """Announce the process of the cell, and watch for the end of the run or of the parent.
 
-    Has an event layer of its own: whether the data were lost is told to the first who asks, and that must be the task.
+    The watch uses an event layer of its own. A layer reports a loss of data only to its first caller, and that must be the
+    task.
     """
     with closing(event_layer(job.redis_url, job.deployment)) as layer:
         process = None if cell is None else Announcement(layer, job.deployment, cell, job.shape, run=job.run)

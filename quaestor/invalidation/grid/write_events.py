@@ -1,7 +1,8 @@
-"""Effects of the entries of a write pipeline on its cell: each is matched, and what it invalidates is said.
+"""Effects of write pipeline entries on a cell: each entry is matched, and its invalidations are sent.
 
-A write that cannot be matched is taken for a change of its whole collection, one that cannot be read for a gap: too much is
-invalidated then, never too little. An early write is only a hint, for it comes again: what cannot be read or matched is left out.
+A write that cannot be matched counts as a change of its whole collection, an unreadable one as a gap. The cell then
+invalidates too much, never too little. An early write is only a hint, because the write comes again: an early write that cannot
+be read or matched is left out.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _NO_VERSION: Final = 0
 
 
 class WriteEvents:
-    """The consumer of one write pipeline. Not thread-safe. What there is to say goes into the outbox, in order.
+    """Consumer of one write pipeline. Not thread-safe. Results go into the outbox, in order.
 
-    position: offset of the last entry that was dealt with.
-    early_position: the same in the pipeline of early writes.
+    position: offset of the last processed entry.
+    early_position: the same offset in the pipeline of early writes.
     complete: the last complete point up to there, None if none is known.
     """
 
@@ -55,12 +56,12 @@ class WriteEvents:
         self._telemetry = telemetry
 
     def restart(self, position: CellPosition) -> None:
-        """Go on from here."""
+        """Continue from here."""
         self.position, self.complete = position.writes, position.complete
         self.early_position = offsets.START
 
     def take(self, entry: StreamEntry) -> bool:
-        """Match one entry. Returns whether it was a tick."""
+        """Match one entry; return whether it was a tick."""
         known = self._node.watermark
         try:
             image = decode_image(entry.payload)
@@ -81,7 +82,7 @@ class WriteEvents:
         return ticked
 
     def take_early(self, entries: Iterable[StreamEntry]) -> None:
-        """Match writes that overtake others, and nothing more: position, freshness and what is retained stay as they are."""
+        """Match early writes. Position, freshness and retained writes stay as they are."""
         for entry in entries:
             try:
                 self._outbox.add(self._node.overtake(decode_image(entry.payload), now_ms=self._clock()))
@@ -90,7 +91,7 @@ class WriteEvents:
             self.early_position = entry.offset
 
     def invalidate_all(self) -> None:
-        """Say that everything may have changed: entries were lost. What comes next is a new beginning."""
+        """Report that everything may have changed, because entries were lost. The next entry is a new beginning."""
         gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=_NO_VERSION)
         for notification in self._node.process(gap, now_ms=self._clock()):
             self._outbox.add([replace(notification, written_at_ms=self._clock())])
@@ -106,7 +107,7 @@ class WriteEvents:
             return invalidated
         except Exception as error:  # one bad record must not stop the node
             self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._node.cell))
-            # Its record may be what cannot be read, so nothing of that is taken over.
+            # Its record may be unreadable, so none of it is taken over.
             instead = AfterImage(
                 namespace=image.namespace, kind=WriteKind.COLLECTION, version=image.version, wall_ms=image.wall_ms
             )

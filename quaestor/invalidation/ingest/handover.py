@@ -1,6 +1,6 @@
 """Handover from earlier generations of the grid: the part of ingest.
 
-When a grid gets new partitions, ingest of the new generation begins where the earlier generations' cells stopped. It then
+When a grid gets new partitions, ingest of the new generation begins where the earlier generations' cells stopped. Ingest then
 has their registrations taken over. The grid implements the handover, in its package `resizing`.
 """
 

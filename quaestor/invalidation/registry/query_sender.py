@@ -1,8 +1,8 @@
 """Sender of an app process's events to the query pipelines: one thread, and one round trip for all waiting events.
 
 Events without a waiting caller (cancellations: cells only forget a little sooner) are collected for a moment, or go with the
-next event. Otherwise every invalidation would wake this thread and all cells of the query partition once more, while cells
-and effects have the next write to handle.
+next event. Otherwise every invalidation would wake this thread and all cells of the query partition once more, while the
+next write is to be handled.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Handover between generations of the grid: the version from which on the new one matches, and what it takes over.
+"""Handover between generations of the grid: the version at which the new one begins to match, and the takeover.
 
-It is ingest's part in a resize (see `quaestor/invalidation/ingest/handover.py`).
+The handover is ingest's part in a resize (see `quaestor/invalidation/ingest/handover.py`).
 
-Every step may be repeated: ingest can die in between and begins anew where it was. Two values are kept: `as_of`, before
+Every step may be repeated: ingest can die in between, and then continues at the same step. Two values are kept: `as_of`, before
 anything is read, and `done`, when every registration before the fences lies in the new query pipelines.
 
-**Why nothing is lost.** A cell saves a checkpoint after it has sent what it found; so what all old cells have a checkpoint for
-has been told, before any heartbeat of a new cell. Everything later is read again from the database's own log and matched
-by the new cells. If that log, or a checkpoint, is gone, ingest begins with a gap, and what was taken over is invalidated.
+**No loss.** A cell saves a checkpoint after it has sent its results. Everything up to the checkpoints of all old cells has
+therefore been reported before any heartbeat of a new cell. Everything later is read again from the database's own log, and
+the new cells match it. If that log or a checkpoint is gone, ingest begins with a gap, and all registrations taken over are
+invalidated.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _TIDY_AFTER_MS: Final = 120_000
 
 
 class GridHandover:
-    """The handover to one generation, for its ingest. Not thread-safe.
+    """Handover to one generation, for its ingest. Not thread-safe.
 
     done: nothing is left to take over.
-    as_of: every write up to it has been dealt with by the earlier generations; 0: not known.
+    as_of: the earlier generations have processed every write up to this version; 0: not known.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class GridHandover:
         clock: Clock,
         telemetry: EventLog,
     ) -> None:
-        """Make the handover; `begin` looks how far it has got.
+        """Make the handover; `begin` reads its progress.
 
-        layer: that of ingest.
-        shape: of the generation that takes over.
-        earlier: the generations that may still guard anything.
+        layer: event layer of ingest.
+        shape: shape of the generation that takes over.
+        earlier: generations that may still guard registrations.
         """
         self.done = not shape.generation
         self.as_of: Version = NOT_KNOWN
@@ -77,7 +78,7 @@ class GridHandover:
         self._tidy_after_ms: int | None = None
 
     def begin(self) -> bool:
-        """Whether `as_of` is decided, or nothing has to be done. Until all cells of this generation run: False, ask again."""
+        """Decide `as_of`; return True if it is decided or unnecessary, False until all cells of this generation run."""
         if self.done:
             return True
         value = self._layer.get(self._name)
@@ -92,9 +93,9 @@ class GridHandover:
         return True
 
     def followed(self) -> Followed:
-        """The database that the earlier generations' ingest was following.
+        """Return the database that the earlier generations' ingest followed.
 
-        Ask for it before the primary is asked who it is: what happens in between is then seen by who asks.
+        Call it before the primary is probed, so that a change in between shows.
         """
         values = [
             self._layer.get(streams.resume_position(self._deployment, shape.generation)) for shape in self._earlier
@@ -109,7 +110,10 @@ class GridHandover:
         )
 
     def complete(self) -> None:
-        """Take the registrations over. O(entries of the earlier query pipelines). Raises EventLayerError; call it again."""
+        """Take the registrations over. O(entries of the earlier query pipelines).
+
+        Raises EventLayerError; then call it again.
+        """
         carried = 0
         for shape in self._earlier:
             for partition in range(shape.query_partitions):
@@ -122,14 +126,14 @@ class GridHandover:
         self._telemetry.event("resize.taken_over", generation=self._shape.generation, entries=carried, as_of=self.as_of)
 
     def lost(self) -> None:
-        """Do everything again: the event layer has lost its data, and the fences with them.
+        """Prepare to repeat everything: the event layer has lost its data, and the fences with them.
 
-        Older cells may have activated registrations since. What was taken over before is dead.
+        Older cells may have activated registrations since. Registrations taken over before are dead.
         """
         self.done, self.as_of, self._tidy_after_ms = not self._shape.generation, NOT_KNOWN, None
 
     def tidy(self) -> None:
-        """Empty the earlier generations' pipelines once nobody needs them: when this grid serves, and a while later."""
+        """Empty the earlier generations' pipelines once no part needs them: a while after this grid serves."""
         if self._tidy_after_ms is None or self._clock() < self._tidy_after_ms:
             return
         self._tidy_after_ms = self._clock() + _TIDY_AFTER_MS
@@ -145,11 +149,11 @@ class GridHandover:
         return self._layer.get(streams.presence(self._deployment, cell, self._shape.generation)) is not None
 
     def _decide(self) -> Version:
-        """The oldest version that a cell has a checkpoint for; unknown if one has none."""
+        """Return the oldest version with a checkpoint in every cell; unknown if one has none."""
         oldest: Version | None = None
         for shape in self._earlier:
             if shape.generation and not self._finished(shape):
-                continue  # none of its cells ever said that it was fresh
+                continue  # none of its cells ever reported that it was fresh
             for cell in shape.cells:
                 value = self._layer.get(streams.checkpoint(self._deployment, cell, shape.generation))
                 saved = None if value is None else Checkpoint.decode(value, shape)
@@ -164,7 +168,10 @@ class GridHandover:
         return value is not None and bool(bson.decode(value)["done"])
 
     def _carry(self, stream: str) -> int:
-        """Copy one pipeline up to the first fence that concerns it. Order is kept, so cancellations find what they cancel."""
+        """Copy one pipeline up to the first fence that concerns it.
+
+        Order is kept, so cancellations follow their registrations.
+        """
         after, carried, now_ms = offsets.START, 0, self._clock()
         while entries := self._layer.read({stream: after}, count=_AT_ONCE, block_ms=0):
             batches: dict[int, list[bytes]] = {}
@@ -193,7 +200,7 @@ class GridHandover:
         return isinstance(event, Fence) and event.generation >= self._shape.generation
 
     def _copied(self, payload: bytes, now_ms: int) -> tuple[int, bytes] | None:
-        """Query partition and payload in this generation; None for what is over, or repeated by who sent it."""
+        """Return query partition and payload in this generation; None for an expired entry, or one that its sender repeats."""
         if concerns_subscriptions(payload):
             return None
         try:
@@ -209,7 +216,7 @@ class GridHandover:
                 return self._partition(raw["qid"]), payload
             if raw["t"] == "r" and raw["exp"] > now_ms:
                 return self._partition(raw["qid"]), encode_taken_over(payload, self.as_of)
-        except Exception as error:  # its cells could not read it either, so nobody relies on it
+        except Exception as error:  # the cells could not read it either, so no response relies on it
             self._telemetry.failure("event-layer", "resize.entry_unreadable", error)
         return None
 

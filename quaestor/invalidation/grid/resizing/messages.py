@@ -3,7 +3,7 @@
 | pipeline | type | fields |
 |---|---|---|
 | query, old generation | `f` fence | g: the generation that takes over |
-| query, new generation | `t` taken over | r: the registration's payload, as: it holds as of this version |
+| query, new generation | `t` taken over | r: the registration's payload, as: the version as of which it holds |
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from quaestor.model import Registration, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The end of a query pipeline: cells of an older generation activate no registration behind it.
+    """End of a query pipeline: cells of an older generation activate no registration behind it.
 
-    generation: the one that takes over.
+    generation: generation that takes over.
     """
 
     generation: int
@@ -29,33 +29,33 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """A registration that cells of an older generation may have activated. Its `since` is already that of the take-over."""
+    """Registration that cells of an older generation may have activated. Its `since` is already that of the takeover."""
 
     registration: Registration
 
 
 def concerns_resizing(payload: bytes) -> bool:
-    """Whether an entry of the query pipeline is one of ours, without decoding it."""
+    """Whether an entry of the query pipeline is a resize message, without decoding it."""
     letter = type_of(payload)
     return letter is not None and letter in b"ft"
 
 
 def encode_fence(fence: Fence) -> bytes:
-    """The payload of a fence, for an old query pipeline."""
+    """Return the payload of a fence, for an old query pipeline."""
     return bson.encode({"v": FORMAT, "t": "f", "g": fence.generation})
 
 
 def encode_taken_over(payload: bytes, as_of: Version) -> bytes:
-    """The payload of a registration that is taken over, for a new query pipeline.
+    """Return the payload of a registration taken over, for a new query pipeline.
 
-    payload: of the registration, not looked at.
-    as_of: it holds as of this version.
+    payload: payload of the registration, unread.
+    as_of: version as of which it holds.
     """
     return bson.encode({"v": FORMAT, "t": "t", "as": as_of, "r": payload})
 
 
 def decode(payload: bytes) -> Fence | TakenOver:
-    """The message in a payload. Raises EventLayerError if it is neither."""
+    """Return the message in a payload. Raises EventLayerError if it is neither."""
     return decode_payload(payload, _message)
 
 
@@ -64,5 +64,5 @@ def _message(fields: Fields) -> Fence | TakenOver:
         return Fence(generation=int(fields["g"]))
     registration = decode_query_event(fields["r"])
     if not isinstance(registration, Registration):
-        raise EventLayerError("what was taken over is no registration", retryable=False)
+        raise EventLayerError("the entry taken over is no registration", retryable=False)
     return TakenOver(registration=replace(registration, since=max(registration.since, int(fields["as"]))))

@@ -1,7 +1,7 @@
-"""State of the grid, as its value in the event layer: which run serves, and which one is about to take over from it.
+"""State of the grid, as its value in the event layer: the run that serves, and the run that is about to take over.
 
-Tasks of any other run end. The first grid of a deployment has generation 0; one that is started with other partitions, or
-after a take-over that was not finished, has the next one, and takes over from all that may still guard anything.
+Tasks of any other run end. The first grid of a deployment has generation 0. A grid with other partitions, or after an
+unfinished takeover, has the next generation, and takes over from all grids that may still guard registrations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaestor.ports import EventLayer, LeasingLayer
 class Run:
     """One start of a grid.
 
-    run: unique; empty for one that is over.
+    run: unique name; empty for a run that is over.
     elected: an app process runs it, because there is no other grid.
     """
 
@@ -33,12 +33,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridState:
-    """The runs of a deployment, as far as they matter now.
+    """Current runs of a deployment.
 
-    serving: the one that apps rely on.
-    successor: the one that is about to take over.
-    earlier: generations between these two whose take-over was begun and never finished.
-    stopped: the serving one was told to end.
+    serving: run that apps rely on.
+    successor: run that is about to take over.
+    earlier: generations between these two whose takeover began and never finished.
+    stopped: the serving run was ordered to end.
     """
 
     serving: Run
@@ -48,38 +48,37 @@ class GridState:
 
     @property
     def newest(self) -> int:
-        """The latest generation that this knows of."""
+        """The latest known generation."""
         shapes = [self.serving.shape, *self.earlier]
         if self.successor is not None:
             shapes.append(self.successor.shape)
         return max(shape.generation for shape in shapes)
 
     def concerns(self, run: str) -> bool:
-        """Whether this run is to go on."""
+        """Whether this run shall go on."""
         if self.successor is not None and self.successor.run == run:
             return True
         return self.serving.run == run and not self.stopped
 
     @property
     def unattended(self) -> bool:
-        """Whether app processes may elect one among them to run the grid: no other grid serves, or is about to."""
+        """Whether app processes may elect one of them to run the grid: no other grid serves, or is about to."""
         if self.serving.elected:
             return True
         ended = self.stopped or not self.serving.run
         return ended and (self.successor is None or self.successor.elected or not self.successor.run)
 
     def forgets(self, own: Run) -> bool:
-        """Whether this says nothing of a run that is later than all it knows of.
+        """Whether this state lacks a run that is later than all its generations.
 
-        It was then written by somebody who could not know of it, and that run says so again. One that was ended or overtaken is
-        known of.
+        Its writer could then not know of the run, and the run records itself again. Ended and overtaken runs are known.
         """
         return not self.concerns(own.run) and self.newest < own.shape.generation
 
     def started(
         self, run: str, shape: GridShape, *, elected: bool = False
     ) -> tuple[GridState, Run, tuple[GridShape, ...]]:
-        """The state after a grid with these partitions was started; its run, with its generation; whom it takes over from."""
+        """Return the state after the start of a grid with these partitions; its run with its generation; its predecessors."""
         same = (shape.query_partitions, shape.write_partitions) == (
             self.serving.shape.query_partitions,
             self.serving.shape.write_partitions,
@@ -93,7 +92,7 @@ class GridState:
         return replace(self, successor=successor, earlier=earlier), successor, (self.serving.shape, *earlier)
 
     def elected_anew(self, run: str) -> tuple[GridState, Run, tuple[GridShape, ...]] | None:
-        """The state after this run has replaced an elected one, in its generation. None if there was none."""
+        """Return the state after this run replaced an elected one, in its generation; None if there was none."""
         if self.successor is not None and self.successor.elected:
             own = replace(self.successor, run=run)
             return replace(self, successor=own), own, (self.serving.shape, *self.earlier)
@@ -103,27 +102,27 @@ class GridState:
         return None
 
     def overtaken_by(self, other: Run) -> GridState:
-        """The state if this run, of which it does not know, was started as the successor."""
+        """Return the state after the start of an unknown run as the successor."""
         unfinished = () if self.successor is None else (self.successor.shape,)
         return replace(self, successor=other, earlier=(*self.earlier, *unfinished))
 
     def promoted(self, run: str) -> GridState:
-        """The state after this run has taken over; unchanged if it is not the successor."""
+        """Return the state after this run has taken over; unchanged if it is not the successor."""
         if self.successor is None or self.successor.run != run:
             return self
         return GridState(serving=self.successor)
 
     def ended(self, run: str) -> GridState:
-        """The state after this run was told to stop. A successor leaves its generation behind as unfinished."""
+        """Return the state after this run was ordered to stop. A successor leaves its generation behind as unfinished."""
         if self.successor is not None and self.successor.run == run:
             return replace(self, successor=replace(self.successor, run=""))
         return replace(self, stopped=True) if self.serving.run == run else self
 
 
 def alone(own: Run, earlier: Sequence[GridShape] = ()) -> GridState:
-    """The state if nobody else said anything.
+    """Return the state that knows only this run.
 
-    earlier: whom this run has not taken over from yet; their own runs are over.
+    earlier: shapes that this run has not taken over from yet; their own runs are over.
     """
     if not earlier:
         return GridState(serving=own)
@@ -131,11 +130,10 @@ def alone(own: Run, earlier: Sequence[GridShape] = ()) -> GridState:
 
 
 def enter(layer: EventLayer, deployment: str, run: str, shape: GridShape) -> tuple[Run, tuple[GridShape, ...]]:
-    """Say that a grid with these partitions is there. Returns its run, with its generation, and whom it takes over from.
+    """Enter a grid with these partitions; return its run, with its generation, and the shapes that it takes over from.
 
-    Several may do so at once, and none of them need see what the others write: a generation is that of the first who claims it,
-    and whoever comes later takes over from him too. Which of them goes on is settled by the state that is written last.
-    Raises EventLayerError.
+    Several grids may enter at once, without seeing each other's writes. A generation belongs to its first claimant, and
+    later claimants take over from that one too. The state written last decides which of them goes on. Raises EventLayerError.
     """
     state, own, earlier = _entered(layer, deployment, Run(run=run, shape=shape), get_state(layer, deployment))
     put_state(layer, deployment, state)
@@ -145,9 +143,9 @@ def enter(layer: EventLayer, deployment: str, run: str, shape: GridShape) -> tup
 def enter_elected(
     layer: LeasingLayer, deployment: str, run: str, shape: GridShape
 ) -> tuple[Run, tuple[GridShape, ...]] | None:
-    """The same for an elected grid, which replaces the elected one before it, and no other.
+    """Enter an elected grid, which replaces only the elected one before it.
 
-    None if another grid is there, or was started in the same moment. Raises EventLayerError.
+    None if another grid is there, or was started at the same moment. Raises EventLayerError.
     """
     name = streams.grid(deployment)
     before = layer.get(name)
@@ -179,7 +177,10 @@ def _entered(
 
 
 def _claimed(layer: EventLayer, deployment: str, own: Run) -> Run:
-    """Who has this run's generation: that run, or who was first. The order of a pipeline is the same for all."""
+    """Return the owner of this run's generation: the run itself, or the first claimant.
+
+    A pipeline's order is the same for all.
+    """
     name = streams.claims(deployment, own.shape.generation)
     layer.append(name, [bson.encode({"v": 1, **_fields(own)})])
     holder = _holder(layer, deployment, own.shape.generation)
@@ -198,7 +199,7 @@ def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
 
 
 def get_state(layer: EventLayer, deployment: str) -> GridState | None:
-    """The state written last; None if no grid was ever started. Raises EventLayerError."""
+    """Return the state written last; None if no grid was ever started. Raises EventLayerError."""
     value = layer.get(streams.grid(deployment))
     return None if value is None else _decoded(value)
 

@@ -1,7 +1,7 @@
 """Succession of a cell to those of earlier generations, and of later ones to it: a cell's part in a resize.
 
-It says that it runs, and is silent about its freshness until it has read what it takes over. As one of an older generation, it
-activates nothing behind the fence.
+A new cell reports its presence, and proves no freshness until it has read the registrations to take over. An old cell activates
+nothing behind the fence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FOR_EVER: Final = 1 << 62
 
 
 class Succession:
-    """One cell's place between the generations. Not thread-safe.
+    """Place of one cell between the generations. Not thread-safe.
 
     joined: every registration that this generation takes over has been read.
     fenced: a later generation takes over.
@@ -42,41 +42,41 @@ class Succession:
         self._all_written = False
 
     def resumed(self) -> None:
-        """Note that the cell before this one had joined: it has saved a checkpoint."""
+        """Note that the cell before this one had joined, because it has saved a checkpoint."""
         self.joined = True
 
     def lost(self) -> None:
         """Begin anew, because the event layer has lost its data.
 
-        Nobody knows that this cell runs, and what older cells have activated since is to be taken over once more.
+        This cell's presence is lost too. Registrations that older cells have activated since must be taken over again.
         """
         self.joined = self._present = not self._generation
         self.fenced = self._all_written = False
         self._fence_kept = False
 
     def take_query_event(self, entry: StreamEntry) -> Registration | None:
-        """The registration to be taken over, if this entry is one; a fence is noted. Raises EventLayerError."""
+        """Return the registration to take over, if this entry holds one; note a fence. Raises EventLayerError."""
         event = decode(entry.payload)
         if isinstance(event, TakenOver):
             return event.registration
         if isinstance(event, Fence) and event.generation > self._generation:
             self.fenced = True
-            # The fence is retained, so that whoever replaces this cell finds it.
+            # The fence is retained for the successor of this cell.
             self._leases.add(offsets.appended_at_ms(entry.offset), _FOR_EVER)
         return None
 
     def keep_fence(self) -> None:
-        """Keep the fence as a value before it is trimmed, for whoever has not read it yet. Raises EventLayerError."""
+        """Keep the fence as a value before it is trimmed, for cells that have not read it yet. Raises EventLayerError."""
         if self.fenced and not self._fence_kept:
             self._layer.put(self._fence, b"1")
             self._fence_kept = True
 
     def look_for_fence(self) -> None:
-        """Look whether a fence was trimmed: what is missing in the query pipeline may be one. Raises EventLayerError."""
+        """Check for a trimmed fence: a missing entry of the query pipeline may be one. Raises EventLayerError."""
         self.fenced = self.fenced or self._layer.get(self._fence) is not None
 
     def before_read(self) -> None:
-        """Say that this cell runs, and look whether everything has been handed over. Raises EventLayerError."""
+        """Report this cell's presence, and check whether everything has been handed over. Raises EventLayerError."""
         if not self._present:
             self._layer.put(self._presence, b"1")
             self._present = True
@@ -85,5 +85,5 @@ class Succession:
             self._all_written = value is not None and bool(bson.decode(value)["done"])
 
     def after_read(self, query_events: int) -> None:
-        """Note that the read since `before_read` brought so many entries of the query pipeline."""
+        """Note the number of query pipeline entries that the read since `before_read` brought."""
         self.joined = self.joined or (self._all_written and not query_events)

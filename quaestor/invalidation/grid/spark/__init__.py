@@ -1,4 +1,4 @@
-"""The grid on Spark: the thin shell around cells and ingest."""
+"""Grid on Spark: the thin shell around cells and ingest."""
 
 from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.invalidation.grid.spark.grid import SparkGrid

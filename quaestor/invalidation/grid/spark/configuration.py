@@ -1,4 +1,4 @@
-"""Spark settings that suit long-running tasks, and what is asked of a cluster manager for them."""
+"""Spark settings for long-running tasks, and the resources that they request from a cluster manager."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LOOPBACK: Final = "127.0.0.1"
 _JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVMs only start and watch Python processes: half the processor time for their start, fewer threads afterwards."""
 _FOR_EVER: Final = str(2**31 - 1)
-"""Spark counts a task's failures as long as its job lives, and gives the whole job up at the limit: all other tasks with it."""
+"""Spark counts a task's failures while its job lives. At the limit it gives up the whole job, with all other tasks."""
 _EXECUTOR_MEMORY: Final = "512m"
-"""Of the JVM, near the least that Spark takes. What cells hold is in their Python processes, outside of it."""
+"""Memory of the JVM, near the least that Spark accepts. The content of cells lies in their Python processes, outside of it."""
 _TASK_OVERHEAD_BYTES: Final = 192 * 1024 * 1024
-"""A Python process of the grid that holds nothing yet, and its part of the daemon and of the JVM's own overhead."""
+"""Memory of an empty Python process of the grid, with its part of the daemon and of the JVM's own overhead."""
 
 _IMPORT_ROOT: Final = str(Path(__file__).parents[4])
 """Folder that holds the package `quaestor`: executors on this machine import the same code."""
@@ -32,13 +32,13 @@ _OURS: Final = frozenset(
         "spark.dynamicAllocation.enabled",
     }
 )  # fmt: skip
-"""What the grid relies on."""
+"""Settings whose values the grid relies on."""
 
 
 def spark_settings(given: Sequence[str]) -> dict[str, str]:
-    """Settings from `key=value` pairs, as spark-submit takes them.
+    """Return settings from `key=value` pairs, as spark-submit takes them.
 
-    Raises ConfigurationError for what is none, or not to be changed.
+    Raises ConfigurationError for an invalid setting, and for one that the grid relies on.
     """
     settings: dict[str, str] = {}
     for pair in given:
@@ -52,17 +52,17 @@ def spark_settings(given: Sequence[str]) -> dict[str, str]:
 
 
 def on_this_machine(master: str) -> bool:
-    """Whether all of Spark runs on this machine, so that nothing of it needs to be reached from elsewhere."""
+    """Whether all of Spark runs on this machine, so that no other machine needs to reach it."""
     return master.startswith("local") or re.match(r"spark://(127\.|localhost[:,])", master) is not None
 
 
 def brings_its_own_python(master: str) -> bool:
-    """Whether the executors, on other machines, have a Python that was named to us: see docs/cluster.md."""
+    """Whether executors on other machines have their own Python, named by PYSPARK_PYTHON: see docs/cluster.md."""
     return master.startswith(CLUSTER_MANAGERS) and bool(os.environ.get("PYSPARK_PYTHON"))
 
 
 def configuration(master: str) -> dict[str, str]:
-    """Spark settings: tasks that run for ever, are restarted one by one, and never twice at a time."""
+    """Return Spark settings for tasks that run for ever, restart one by one, and never run twice at a time."""
     settings = {
         "spark.master": master,
         "spark.app.name": "quaestor-grid",
@@ -82,7 +82,7 @@ def configuration(master: str) -> dict[str, str]:
         "spark.locality.wait": "0s",
         "spark.scheduler.revive.interval": "100ms",
         "spark.executorEnv.PYTHONUNBUFFERED": "1",
-        "spark.executor.logs.rolling.strategy": "size",  # of local-cluster; a standalone worker has its own
+        "spark.executor.logs.rolling.strategy": "size",  # for local-cluster; a standalone worker has its own
         "spark.executor.logs.rolling.maxSize": str(16 * 1024 * 1024),
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
     }
@@ -94,11 +94,10 @@ def configuration(master: str) -> dict[str, str]:
 
 
 def requested(master: str, tasks: int, given: Mapping[str, str], *, task_bytes: int = 0) -> dict[str, str]:
-    """Settings that ask a cluster manager for a slot for each task, and not for the whole cluster.
+    """Return settings that request a slot for each task from a cluster manager, and not the whole cluster.
 
-    task_bytes: what a task may hold in its Python process.
-    given: settings that are chosen already; they win. Raises ConfigurationError if they ask for less than the tasks
-        need.
+    task_bytes: memory that a task may hold in its Python process.
+    given: settings already chosen, which win. Raises ConfigurationError if they request less than the tasks need.
     """
     if not master.startswith(CLUSTER_MANAGERS):
         return {}

@@ -1,7 +1,7 @@
 """Spark's Python daemon, with the grid's code loaded before it forks workers.
 
-A worker that replaces a killed one has nothing to import then: it matches again within a fraction of the time, and the
-workers of an executor share the memory of the code. Importing starts no thread, so forking is safe.
+The replacement of a killed worker then has nothing to import: it matches again within a fraction of the time. The workers of an
+executor share the memory of the code. The import starts no thread, so forking is safe.
 """
 
 from __future__ import annotations

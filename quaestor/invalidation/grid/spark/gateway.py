@@ -1,4 +1,4 @@
-"""Gateway to Spark: a JVM with a SparkContext of this process's own."""
+"""Gateway to Spark: a JVM with a SparkContext for this process only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def spark_context(settings: Mapping[str, str], *, home: Path, cleanup: ExitStack
     """Start a SparkContext on a JVM of its own. Closing `cleanup` ends both.
 
     home: from `spark_home()`, whose `environment` applies.
-    remedy: what to do if this process runs Spark already.
+    remedy: advice for a process that runs Spark already.
 
-    Raises ConfigurationError if it does, DependencyError if Spark does not start.
+    Raises ConfigurationError for such a process, DependencyError if Spark does not start.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

@@ -2,11 +2,11 @@
 
 There is one task for each cell, one for the later stages of each query partition, one for ingest.
 
-No barrier: a task that fails is started again alone, the others do not notice. (The papers ran Storm bolts; see
+There is no barrier: a failed task is restarted alone, and the others are not disturbed. (The papers ran Storm bolts; see
 InvaliDB, PVLDB 2020, section 5.3.) The jobs run in threads of the driver until stop().
 
-Who dies with whom: Python driver -> its JVM (its standard input ends) -> executors (they lose their driver) -> their
-Python workers (likewise). Nothing outlives a killed driver by more than a moment.
+The death of a process ends those behind it. Python driver -> its JVM (its standard input ends) -> executors (they lose their
+driver) -> their Python workers (likewise). All of them end within a moment after a killed driver.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from quaestor.settings import Settings
 
 
 class SparkGrid(RunningGrid):
-    """A grid on a Spark of its own, started and stopped with it.
+    """Grid on a Spark of its own, started and stopped with it.
 
     One at a time in a process.
 
-    master: Spark's.
+    master: the Spark master.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SparkGrid(RunningGrid):
         master: None runs two executors on this machine.
         conf: further Spark settings.
 
-        Raises ConfigurationError, with the remedy, if there are too few slots or the master is none we know.
+        Raises ConfigurationError, with the remedy, if there are too few slots or the master is unknown.
         """
         super().__init__(
             shape,
@@ -114,7 +114,7 @@ class SparkGrid(RunningGrid):
         return None if self._slots is None else self._slots.look(time.monotonic())
 
     def _spark(self, home: Path, cleanup: ExitStack) -> Any:
-        """A SparkContext on a JVM of its own. Closing `cleanup` ends both."""
+        """Start a SparkContext on a JVM of its own. Closing `cleanup` ends both."""
         settings = configuration(self.master) | SCHEDULING | self._conf
         with environment(home, self.master), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about pandas, which the grid does not use

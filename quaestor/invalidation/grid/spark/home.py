@@ -21,18 +21,20 @@ JAVA_VERSIONS: Final = (17, 21)
 
 
 def require_java() -> str:
-    """The Java that Spark will use. Raises ConfigurationError with the remedy if there is none, or one it cannot use."""
+    """Return the Java that Spark will use. Raises ConfigurationError with the remedy if it is missing or unsuitable."""
     remedy = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
     home = os.environ.get("JAVA_HOME")
     binary = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
     if binary is None:
         raise ConfigurationError(
-            f"no Java found{f' in JAVA_HOME={home}' if home else ''}, Spark needs 17 or 21: {remedy}"
+            f"no Java found{f' in JAVA_HOME={home}' if home else ''}, but Spark needs 17 or 21: {remedy}"
         )
     told = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) not in JAVA_VERSIONS:
-        raise ConfigurationError(f"{binary} is Java {version[1] if version else '?'}, Spark needs 17 or 21: {remedy}")
+        raise ConfigurationError(
+            f"{binary} is Java {version[1] if version else '?'}, but Spark needs 17 or 21: {remedy}"
+        )
     return binary
 
 
@@ -49,12 +51,12 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 @contextmanager
 def spark_home() -> Iterator[Path]:
-    """Make a folder that looks like Spark's installation and is ours to write in; removed with all logs at the end.
+    """Make a writable folder that looks like Spark's installation; it is removed with all logs at the end.
 
-    If this process is killed, the next one that is made removes it.
+    If this process is killed, the next process that makes such a folder removes it.
 
-    Spark's own workers write below SPARK_HOME, which for the pip package is the Python environment, perhaps read-only.
-    Raises ConfigurationError if pyspark is not installed.
+    Spark's own workers write below SPARK_HOME. For the pip package that is the Python environment, perhaps read-only. Raises
+    ConfigurationError if pyspark is not installed.
     """
     try:
         import pyspark
@@ -73,7 +75,7 @@ def spark_home() -> Iterator[Path]:
 
 @contextmanager
 def environment(home: Path, master: str) -> Iterator[None]:
-    """Set this process's environment as Spark's launcher and executors are to inherit it; as it was, afterwards."""
+    """Set this process's environment for Spark's launcher and executors, which inherit it; restore it afterwards."""
     wanted = {
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(home / "conf"),

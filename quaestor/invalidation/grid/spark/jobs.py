@@ -1,4 +1,4 @@
-"""Spark jobs of the grid: ingest's, that of the cells, and that of the stages, each in a pool of its own (see pools.py)."""
+"""Spark jobs of the grid: one for ingest, one for the cells, one for the stages, each in a pool of its own (see pools.py)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RETAINED: Final = 1_000
 
 
 def tasks_by_job(job: GridJob) -> dict[str, Sequence[int]]:
-    """Numbers of the tasks that each job runs, in ORDER."""
+    """Return the numbers of the tasks that each job runs, in ORDER."""
     cells, ingest = len(job.cells), job.tasks - 1
     return {INGEST: [ingest], CELLS: range(cells), STAGES: range(cells, ingest)}
 
 
 def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event, telemetry: EventLog) -> str | None:
-    """Run this job's tasks in the calling thread, again if Spark gives it up. Returns why it ended; None: `stopping`."""
+    """Run this job's tasks in the calling thread, again if Spark gives it up. Return why it ended; None: `stopping`."""
     context.setJobGroup(name, name)
     context.setLocalProperty("spark.scheduler.pool", name)
     indexes = tasks_by_job(job)[name]
@@ -44,14 +44,14 @@ def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event,
 
 
 def waiting(context: Any, name: str) -> int:
-    """Number of tasks of this job that have no slot. Raises whatever Py4J raises when there is no JVM."""
+    """Return the number of tasks of this job without a slot. Raises the exceptions of Py4J when there is no JVM."""
     tracker = context.statusTracker()
     stages = [stage for number in _stages(context, name) if (stage := tracker.getStageInfo(number)) is not None]
     return sum(stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks for stage in stages)
 
 
 def give_up_slots(context: Any, name: str, count: int) -> int:
-    """End the last running tasks of this job, `count` at most; Spark starts them again when it has slots. Returns how many."""
+    """End the last running tasks of this job, `count` at most; Spark restarts them when it has slots. Return their number."""
     running = {task.index(): task.taskId() for task in _attempts(context, name) if task.status() == "RUNNING"}
     for index in sorted(running)[-count:]:
         context._jsc.sc().killTaskAttempt(running[index], True, "what comes first needs its slot")
@@ -59,7 +59,7 @@ def give_up_slots(context: Any, name: str, count: int) -> int:
 
 
 def last_failure(context: Any) -> str | None:
-    """Cause of the latest failure of a task, in one line; None if none did, or nobody is left to ask."""
+    """Return the cause of the latest failure of a task, in one line; None if no task failed, or without a JVM."""
     told: dict[int, str] = {}
     try:
         for name in ORDER:
@@ -80,7 +80,7 @@ def _stages(context: Any, name: str) -> Iterator[int]:
 
 
 def _attempts(context: Any, name: str) -> Iterator[Any]:
-    """What Spark knows of the attempts of this job's tasks, the newest ones."""
+    """Yield the newest attempts of this job's tasks that Spark remembers."""
     store = context._jsc.sc().statusStore()
     for stage in _stages(context, name):
         attempts = store.taskList(stage, 0, _RETAINED)
@@ -101,11 +101,11 @@ def _is_dead(context: Any) -> bool:
 
 
 def _brief(error: Exception) -> str:
-    """The first line that is not Java's stack."""
+    """Return the first line, without Java's stack."""
     return str(error).strip().split("\n", 1)[0][:300]
 
 
 def cause(told: str) -> str:
-    """Cause in a failed task's report: without the stack of the JVM, and of Python's the last line."""
+    """Return the cause in a failed task's report: the last line of Python's traceback, without the stack of the JVM."""
     said = re.split(r"\n[ \t]*+(?:at |PYTHONPATH was:)", told, maxsplit=1)[0].strip()
     return said.rpartition("\n")[2].strip()[:300]

@@ -1,7 +1,7 @@
-"""Scheduling pools of the grid's jobs: they decide who goes first when there are fewer slots than tasks.
+"""Scheduling pools of the grid's jobs: their order when there are fewer slots than tasks.
 
-First comes ingest, without which no cell is fed, then come the cells, without which a stage has nothing to do. Each has
-a job, and its job a pool of Spark's fair scheduler, which gives a free slot to the first that waits for one.
+First comes ingest, without which no cell is fed. The cells follow, without which a stage has nothing to do. Each kind has a
+job, and its job a pool of Spark's fair scheduler. The scheduler gives a free slot to the first pool that waits for one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ INGEST: Final = "1 ingest"
 CELLS: Final = "2 cells"
 STAGES: Final = "3 stages"
 ORDER: Final = (INGEST, CELLS, STAGES)
-"""Spark takes those in need of their minimum first, the one with the least of its minimum before, by name if they are alike."""
+"""Order of the pools. Spark prefers pools below their minimum share; then the smallest part of the minimum; then the name."""
 ALLOCATIONS: Final = f"""\
 <?xml version="1.0"?>
 <allocations>

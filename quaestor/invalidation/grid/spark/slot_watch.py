@@ -12,11 +12,11 @@ from quaestor.invalidation.grid.tasks import GridJob
 from quaestor.observability.event_log import EventLog
 
 _WAITS_S: Final = 20.0
-"""Longer than it takes to replace an executor that died, if there is room for it."""
+"""Wait before slots are reassigned: longer than the replacement of a dead executor takes, if there is room for it."""
 
 
 class SlotWatch:
-    """The watch over one grid's slots: it says when some are missing, and gives those there are to whom they serve most."""
+    """Watch over one grid's slots: reports missing ones, and gives the present ones to the tasks that need them first."""
 
     def __init__(self, context: Any, job: GridJob, telemetry: EventLog) -> None:
         self._context = context
@@ -27,31 +27,31 @@ class SlotWatch:
         self._lacking_since_s = 0.0
 
     def look(self, now_s: float) -> str | None:
-        """Look once. Returns why the grid cannot go on, if it cannot.
+        """Check the slots once. Return why the grid cannot go on, if so.
 
         now_s: monotonic.
         """
         granted = granted_slots(self._context)
         news = self._shortage.seen(granted, now_s=now_s)
         if news == "short":
-            lack = f"{granted} of {self._job.tasks} slots: what the waiting cells should guard is not served from cache"
+            lack = f"{granted} of {self._job.tasks} slots: queries of the waiting cells are not served from cache"
             self._telemetry.failure("grid", "spark.slots_missing", lack)
         elif news == "enough":
             self._telemetry.event("spark.slots_back", slots=granted)
         elif news == "none":
             return (
                 f"Spark has had no executor for {self._shortage.given_up_after_s:.0f} s: its workers are gone, or its master "
-                "was restarted and does not know this application any more; start the grid again"
+                "was restarted and has forgotten this application; start the grid again"
             )
         if 0 < granted < self._job.tasks:
-            with suppress(Exception):  # no JVM to ask: the jobs end, and say so
+            with suppress(Exception):  # no JVM to ask: the jobs end, and report it
                 self._reassign(now_s)
         else:
             self._lacking = None
         return None
 
     def _reassign(self, now_s: float) -> None:
-        """If what is left is taken by tasks that are of no use without those that wait, some of them have to wait instead."""
+        """Preempt lower-priority tasks when a task they depend on has no slot."""
         lacking = next((name for name in ORDER[:-1] if waiting(self._context, name)), None)
         if lacking is None or lacking != self._lacking:
             self._lacking, self._lacking_since_s = lacking, now_s

@@ -1,4 +1,4 @@
-"""Slots for the tasks of the grid: how many can run at once, by the master's name, or as a cluster has granted them."""
+"""Slots for the tasks of the grid: the number that can run at once, by the master's name or a cluster's grant."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
 
 
 def default_master(shape: GridShape) -> str:
-    """Spark master for two executor processes on this machine, with a slot for every task."""
+    """Return the Spark master for two executor processes on this machine, with a slot for every task."""
     return f"local-cluster[2,{math.ceil(tasks_of(shape) / 2)},1024]"
 
 
 def require_slots(master: str, shape: GridShape) -> None:
     """Refuse a master on which not all tasks of the grid can run at once. Raises ConfigurationError with the remedy.
 
-    A cluster manager's slots are only known when it has granted them: those masters pass (see `granted_slots`).
+    A cluster manager's slots are known only after its grant, so those masters pass (see `granted_slots`).
     """
     tasks = tasks_of(shape)
     if master.startswith(CLUSTER_MANAGERS):
@@ -35,15 +35,17 @@ def require_slots(master: str, shape: GridShape) -> None:
             raise ConfigurationError(f"master {master!r} never restarts a task: write local[{slots},1000000]")
     else:
         raise ConfigurationError(
-            f"master {master!r} is none that the grid runs on: use {default_master(shape)}, local[{tasks},1000000] "
+            f"master {master!r} is unknown to the grid: use {default_master(shape)}, local[{tasks},1000000] "
             "(slots, attempts), spark://host:port, yarn or k8s://..."
         )
     if slots < tasks:
-        raise ConfigurationError(f"master {master!r} has {slots} slots, {_needs(shape)}: use {default_master(shape)}")
+        raise ConfigurationError(
+            f"master {master!r} has {slots} slots, but {_needs(shape)}: use {default_master(shape)}"
+        )
 
 
 def granted_slots(context: Any) -> int:
-    """Number of tasks that the executors there are now can run at once; 0 if Spark has ended. One call to the JVM."""
+    """Return the number of tasks that the present executors can run at once; 0 if Spark has ended. One call to the JVM."""
     try:
         spark = context._jsc.sc()
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
@@ -52,9 +54,9 @@ def granted_slots(context: Any) -> int:
 
 
 def too_few(master: str, shape: GridShape, *, granted: int, within_s: float) -> str:
-    """Message that a cluster grants too few slots: one sentence, with the remedy."""
+    """Return the message that a cluster grants too few slots: one sentence, with the remedy."""
     return (
-        f"{master} granted {granted} slots within {within_s:.0f} s, {_needs(shape)}: add workers with free cores and "
+        f"{master} granted {granted} slots within {within_s:.0f} s, but {_needs(shape)}: add workers with free cores and "
         "512 MB of free memory, end other applications that hold them, or start a smaller grid"
     )
 
@@ -66,25 +68,24 @@ def _needs(shape: GridShape) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Shortage:
-    """A shortage of slots, as they come and go; told of them once in a while by whoever watches.
+    """Shortage of slots over time, from regular observations.
 
-    needed: slots.
-    told_after_s: for how long they are missing before it is worth a word (an executor that is replaced comes back
-        sooner).
-    given_up_after_s: for how long there is not a single one, after there was.
-    told: the shortage has been reported.
+    needed: number of slots needed.
+    reported_after_s: duration of a shortage before its report (a replaced executor comes back sooner).
+    given_up_after_s: duration without any slot, after there was one, before the grid gives up.
+    reported: the shortage has been reported.
     """
 
     needed: int
-    told_after_s: float = 20.0
+    reported_after_s: float = 20.0
     given_up_after_s: float = 60.0
-    told: bool = False
+    reported: bool = False
     _short_since_s: float | None = None
     _none_since_s: float | None = None
     _any: bool = False
 
     def seen(self, granted: int, *, now_s: float) -> str | None:
-        """The news: `short` or `enough` when that has changed, `none` when there is no hope left; else None.
+        """Return the news: `short` or `enough` when that has changed, `none` when the grid should give up; else None.
 
         now_s: monotonic.
         """
@@ -94,12 +95,12 @@ class Shortage:
         if self._none_since_s is not None and now_s - self._none_since_s >= self.given_up_after_s:
             return "none"
         if self._short_since_s is None:
-            news = "enough" if self.told else None
-            self.told = False
+            news = "enough" if self.reported else None
+            self.reported = False
             return news
-        if self.told or now_s - self._short_since_s < self.told_after_s:
+        if self.reported or now_s - self._short_since_s < self.reported_after_s:
             return None
-        self.told = True
+        self.reported = True
         return "short"
 
 

@@ -1,6 +1,6 @@
-"""Temporary folders that outlived their process: told from those in use by a lock that the kernel drops with its holder.
+"""Temporary folders that outlived their process. A lock, which the kernel drops with its holder, marks folders in use.
 
-Unlike a process id, a lock cannot be mistaken after a restart of the machine, in another container, or when ids are used again.
+Unlike a process id, a lock is never mistaken after a restart of the machine, in another container, or after a reuse of ids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 _OWNER: Final = "owner"
 _MOST_ENTRIES: Final = 100_000
-"""Of the temporary folder, which others fill too."""
+"""Largest number of entries searched in the temporary folder, which other programs fill too."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def own_folder(prefix: str) -> Iterator[Path]:
         lock = os.open(folder / "new", os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (folder / "new").rename(folder / _OWNER)  # whoever sees it sees it locked
+            (folder / "new").rename(folder / _OWNER)  # no process ever sees it unlocked
             yield folder
         finally:
             os.close(lock)
@@ -39,9 +39,9 @@ def own_folder(prefix: str) -> Iterator[Path]:
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders there that `own_folder` made for processes of this user which are gone.
+    """Remove the folders there that `own_folder` made for ended processes of this user.
 
-    Others may write to `parent` too: nothing is followed, and only folders that nobody else can write to are touched.
+    Others may write to `parent` too. No link is followed, and only folders that no other user can write to are touched.
     """
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in islice(entries, _MOST_ENTRIES):
