@@ -1,8 +1,9 @@
 """Bounds of a pipeline's size, beside its age. A pipeline that is too large loses its oldest entries, read or not.
 
-Readers that miss some find out (`streams.missed`) and take everything for changed; so that looking for it costs nothing
-while they keep up, what is younger than YOUNGEST_TRIMMED_MS is never trimmed by size, and a reader asks when its place is older
-than half of that. The query pipeline holds what is registered, so there is more to it: see invalidation/grid/query_retention.py.
+Readers that miss entries detect it (`streams.missed`) and take everything for changed. The check shall cost nothing while
+readers keep up. Entries younger than YOUNGEST_TRIMMED_MS are therefore never trimmed by size, and a reader checks only when
+its position is older than half of that. The query pipeline holds the registrations and has further rules: see
+invalidation/grid/query_retention.py.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from quaestor.settings import Settings
 
 YOUNGEST_TRIMMED_MS: Final = 2_000
 FURTHER: Final = 0.8
-"""Trimmed to this part of the bound, so that it does not begin anew with the next entry."""
+"""Part of the bound that trimming leaves, so that the next entry does not start it anew."""
 
 
 def doubtful_after_ms(retention_ms: int) -> int:
-    """A reader whose place is older than this must ask whether it has missed anything."""
+    """Return the age of a position, in ms, from which its reader must check for missed entries."""
     return min(retention_ms, YOUNGEST_TRIMMED_MS) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineBounds:
-    """The largest size of one pipeline.
+    """Largest size of one pipeline.
 
-    entries, bytes: roughly; a burst within YOUNGEST_TRIMMED_MS may exceed them."""
+    entries, bytes: approximate bounds; a burst within YOUNGEST_TRIMMED_MS may exceed them."""
 
     entries: int = 2_000_000
     bytes: int = 512 * 1024 * 1024
@@ -44,16 +45,16 @@ class PipelineBounds:
             raise ConfigurationError(f"the bounds of pipelines must be positive, not {self.entries} and {self.bytes}")
 
     def excess(self, size: PipelineSize) -> float:
-        """The pipeline's size as a multiple of what it may be; above 1 it is too large."""
+        """Return the pipeline's size as a multiple of its bound; above 1 it is too large."""
         return max(size.entries / self.entries, size.bytes / self.bytes)
 
     def enforce(self, layer: EventLayer, sizes: Mapping[str, PipelineSize]) -> None:
-        """Trim those of these pipelines that are too large.
+        """Trim the pipelines among these that are too large.
 
-        sizes: what `measured` has just said. Raises EventLayerError.
+        sizes: result of `measured`, just taken. Raises EventLayerError.
 
-        By time, as if entries had come evenly; what that leaves is trimmed by the next call. The time is the layer's own: how
-        young an entry is does not depend on whose clock is wrong.
+        Trims by time, as if entries had come evenly; the next call trims the rest. The time is the layer's own, so the age
+        of an entry does not depend on a wrong clock elsewhere.
         """
         for stream, size in sizes.items():
             excess = self.excess(size)
@@ -65,7 +66,7 @@ class PipelineBounds:
 
 
 def measured(layer: EventLayer, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
-    """Trim each of these pipelines by time, unless None. Returns how large each is then; nothing if the layer cannot tell.
+    """Trim each of these pipelines by time, unless None; return their sizes, or nothing if the layer cannot measure.
 
     One round trip to each server that has some of them. Raises EventLayerError; some may have been trimmed then.
     """

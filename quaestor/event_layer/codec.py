@@ -1,4 +1,4 @@
-"""The wire format of all pipelines: BSON. Each payload is one document that begins with `{"v": 1, "t": <type>}`.
+"""Wire format of all pipelines: BSON. Each payload is one document that begins with `{"v": 1, "t": <type>}`.
 
 | type | fields |
 |---|---|
@@ -7,12 +7,12 @@
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
-| `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact; src: name or clock, then cell says nothing |
-| `+` renewed | id, ren: true; cell and rate say nothing: for earlier releases an activation that nobody waits for |
-| `h` heartbeat | cell, shape, now, fresh, ver, regs, writes; done: every write up to it is matched |
+| `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact; src: name or clock, then cell is void |
+| `+` renewed | id, ren: true; cell and rate are void: earlier releases take it for an activation without a waiting caller |
+| `h` heartbeat | cell, shape, now, fresh, ver, regs, writes; done: version up to which every write is matched |
 
-The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
-namespace never does. Fields that are None or empty are left out. Another "v" is refused.
+The images lie inside as opaque bytes, decoded at their first use: a node without a query on a namespace never decodes them.
+Fields that are None or empty are left out. Another "v" is refused.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ BSON_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     uuid_representation=UuidRepresentation.UNSPECIFIED,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
-"""How everybody decodes documents, so that equal records are equal values everywhere and encoding again loses nothing.
+"""Options with which every part decodes documents: equal records are equal values everywhere, and encoding again loses nothing.
 
-UUIDs stay Binary with their subtype, dates are naive UTC datetimes or DatetimeMS where Python has no such year, int64
-stays Int64. A native uuid.UUID cannot be encoded with these: only the client it came from knows its layout.
+UUIDs stay Binary with their subtype. Dates are naive UTC datetimes, or DatetimeMS where Python has no such year. int64 stays
+Int64. A native uuid.UUID cannot be encoded with these options: only its client knows its layout.
 """
 
 Fields = Mapping[str, Any]
 T = TypeVar("T")
 _TYPE_AT: Final = slice(11, 19)
-"""Where the type stands in a payload, with the head of its field."""
+"""Position of the type in a payload, with the head of its field."""
 _HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 AFTER_EXACT: Final = 1
 BEFORE_KNOWN: Final = 2
@@ -74,7 +74,7 @@ _KINDS: Final = {kind.value: kind for kind in WriteKind}
 
 
 class LazyImage(AfterImage):
-    """An AfterImage whose documents are decoded when they are first looked at."""
+    """AfterImage whose documents are decoded at their first use."""
 
     __slots__ = ("_after", "_before")
 
@@ -132,9 +132,9 @@ def _image_fields(image: AfterImage) -> tuple[Any, ...]:
 
 
 def encode_image(image: AfterImage) -> bytes:
-    """The payload of an image. O(size of the documents); a RawBSONDocument is copied, not walked.
+    """Return the payload of an image. O(size of the documents); a RawBSONDocument is copied, not walked.
 
-    Raises EventLayerError if it is not BSON.
+    Raises EventLayerError if the image is not BSON.
     """
     fields: dict[str, Any] = {
         "v": FORMAT, "t": "i", "k": image.kind.value, "ns": image.namespace, "ver": image.version, "w": image.wall_ms,
@@ -159,7 +159,7 @@ def _document_bytes(document: Document) -> bytes:
 
 
 def decode_image(payload: bytes) -> AfterImage:
-    """The image in a payload. The cost does not depend on the documents' size: they are decoded on first access.
+    """Return the image in a payload. The cost is independent of the documents' size: they are decoded on first access.
 
     Raises EventLayerError.
     """
@@ -167,7 +167,7 @@ def decode_image(payload: bytes) -> AfterImage:
 
 
 def _image(fields: Fields) -> AfterImage:
-    """Every write to the database comes by here, in every cell: the fields are set without the dataclass' own constructor."""
+    """Return an image. Every cell decodes every write here, so the fields are set without the dataclass' constructor."""
     flags = fields["f"]
     changed = fields.get("p")
     image: LazyImage = _NEW_IMAGE(LazyImage)
@@ -185,9 +185,9 @@ def _image(fields: Fields) -> AfterImage:
 
 
 def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
-    """The payload of an event on a query pipeline.
+    """Return the payload of an event on a query pipeline.
 
-    Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client.
+    Raises UnsupportedQueryError if a filter holds a value without a BSON form independent of the client.
     """
     if isinstance(message, Cancellation):
         fields: dict[str, Any] = {
@@ -218,11 +218,11 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
-        raise UnsupportedQueryError(f"a value in it has no unambiguous BSON form: {error}") from error
+        raise UnsupportedQueryError(f"a value in the query has no unambiguous BSON form: {error}") from error
 
 
 def decode_query_event(payload: bytes) -> Registration | Cancellation | Usage:
-    """The event that a payload from a query pipeline holds. Raises EventLayerError if it is none of these."""
+    """Return the event in a payload from a query pipeline. Raises EventLayerError if there is none."""
     return decode_payload(payload, _query_event, types="rcu")
 
 
@@ -267,7 +267,7 @@ def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:
 
 
 def encode_notification(notification: Notification) -> bytes:
-    """The payload of a notification."""
+    """Return the payload of a notification."""
     cell = _cell_of(notification)
     fields: dict[str, Any] = {"v": FORMAT, "t": "", "cell": [cell.query_partition, cell.write_partition]}
     match notification:
@@ -301,7 +301,7 @@ def encode_notification(notification: Notification) -> bytes:
 
 
 def _cell_of(notification: Notification) -> Cell:
-    """The cell that says it. Earlier releases read one in every notification, so what is no cell's names the first."""
+    """Return the cell of a notification. Earlier releases read a cell in each, so notifications without one name the first."""
     if isinstance(notification, Renewed):
         return _FIRST_CELL
     if not isinstance(notification, Invalidated):
@@ -310,7 +310,7 @@ def _cell_of(notification: Notification) -> Cell:
 
 
 def decode_notification(payload: bytes) -> Notification:
-    """The notification that a payload holds. Raises EventLayerError if it is none."""
+    """Return the notification in a payload. Raises EventLayerError if there is none."""
     return decode_payload(payload, _notification, types="+-!h")
 
 
@@ -349,23 +349,23 @@ def _notification(fields: Fields) -> Notification:
 
 
 def type_of(payload: bytes) -> bytes | None:
-    """The type of a payload, one letter, without decoding it; None if it does not begin as payloads do."""
+    """Return the type of a payload, one letter, without decoding it; None if it does not begin like a payload."""
     head = payload[_TYPE_AT]
     return head[7:8] if head[:7] == _HEAD else None
 
 
 def decode_payload(payload: bytes, build: Callable[[Fields], T], *, types: str | None = None) -> T:
-    """The message that `build` makes of a payload's fields.
+    """Return the message that `build` makes of a payload's fields.
 
-    types: the only ones that are let through to it.
+    types: the only types that are passed to it.
 
-    Raises EventLayerError if the payload is of another format, is of another type or cannot be read.
+    Raises EventLayerError if the payload has another format or type, or is unreadable.
     """
     try:
         fields = bson.decode(payload, BSON_OPTIONS)
         if fields.get("v") != FORMAT:
             raise EventLayerError(
-                f"a payload has format {fields.get('v')!r}, this process understands {FORMAT}; "
+                f"a payload has format {fields.get('v')!r}, but this process reads format {FORMAT}; "
                 "run the same release everywhere in a deployment",
                 retryable=False,
             )
@@ -379,5 +379,5 @@ def decode_payload(payload: bytes, build: Callable[[Fields], T], *, types: str |
 
 
 def plain(value: Any) -> Any:
-    """A value out of a lazily decoded document as everybody else decodes it."""
+    """Return a value of a lazily decoded document as every other part decodes it."""
     return bson.decode(value.raw, BSON_OPTIONS) if isinstance(value, RawBSONDocument) else value

@@ -1,4 +1,4 @@
-"""The choice of an event layer by the redis_url."""
+"""Choice of an event layer by the redis_url."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quaestor.redis.address import is_cluster
 
 
 def event_layer(url: str, deployment: str, *, beside: Sequence[str] = ()) -> RedisPipelines:
-    """The event layer on one server or on a cluster, as the URL says (quaestor/redis/address.py). Connects on first use.
+    """Return the event layer on one server or on a cluster, by the URL (quaestor/redis/address.py). Connects on first use.
 
-    beside: keys of others whose loss is the event layer's loss. On one server it is anyway.
+    beside: further keys whose loss is the event layer's loss. On one server that is always so.
 
-    Raises ConfigurationError if it is the URL of neither.
+    Raises ConfigurationError for any other URL.
     """
     if is_cluster(url):
         return ClusterEventLayer(url, deployment, beside=beside)

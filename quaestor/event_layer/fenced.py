@@ -1,7 +1,7 @@
-"""Event layer of somebody who writes only as long as a lease lasts.
+"""Event layer for a process that writes only while its lease lasts.
 
-A process that stood still for longer than its lease goes on where it was, as if nothing had happened. Its next write is refused
-here, without asking the server: by then another process may hold the lease.
+A process that stood still for longer than its lease continues as if nothing had happened. Its next write is refused here,
+without a request to the server, because another process may hold the lease by then.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from quaestor.ports import PipelineSize, StreamEntry
 
 
 class FencedLayer:
-    """Event layer that passes reads on always, and writes while `held` says so. See ports.EventLayer.
+    """Event layer that always passes on reads, and writes only while `held` returns True. See ports.EventLayer.
 
-    A write that is refused raises EventLayerError. One that was let through just before the lease ended may still arrive.
+    A refused write raises EventLayerError. A write passed on just before the end of the lease may still arrive.
     """
 
     immediate = False
@@ -24,8 +24,8 @@ class FencedLayer:
     def __init__(self, layer: RedisPipelines, held: Callable[[], bool]) -> None:
         """Make the layer.
 
-        layer: what is fenced; closed along with it.
-        held: whether the lease lasts. Called before each write, in whatever thread.
+        layer: the fenced layer; closed along with it.
+        held: whether the lease lasts. Called before each write, in the writer's thread.
         """
         self._layer = layer
         self._held = held
@@ -69,4 +69,4 @@ class FencedLayer:
 
     def _require(self, name: str) -> None:
         if not self._held():
-            raise EventLayerError(f"{name} is not written: the lease of this process is over, another one may lead")
+            raise EventLayerError(f"{name} is not written: the lease of this process is over, another process may lead")

@@ -1,6 +1,6 @@
-"""Images for the write pipelines put together from BSON values as they are, without decoding any of them.
+"""Images for the write pipelines, assembled from BSON values without decoding any of them.
 
-The format is codec.py's, field by field in its order; integers may be wider than they have to be.
+The format is that of codec.py, field by field in its order; integers may be wider than necessary.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def image_bytes(
     before: bytes | None,
     changed: Sequence[str] | None,
 ) -> bytes:
-    """The payload that `encode_image` makes of the same image; see AfterImage.
+    """Return the payload that `encode_image` makes of the same image; see AfterImage.
 
-    version: int64, little-endian, which is what a BSON timestamp is.
+    version: int64, little-endian, the form of a BSON timestamp.
     wall: int64, as in a BSON date.
     key_type: the type byte of the BSON value `key`.
     exact, known: after_exact and before_known.
@@ -58,6 +58,6 @@ def image_bytes(
 
 @lru_cache(maxsize=4_096)
 def _head(kind: WriteKind, namespace: str) -> bytes:
-    """One write after the other concerns the same few collections."""
+    """Return the first fields of a payload. Cached, because successive writes concern the same few collections."""
     fields = {"v": FORMAT, "t": "i", "k": kind.value, "ns": namespace}
     return bson.encode(fields, codec_options=BSON_OPTIONS)[_LENGTH:-1] + b"\x12ver\0"

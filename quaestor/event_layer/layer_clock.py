@@ -1,7 +1,8 @@
-"""The event layer's clock, as far as the entries that one reads tell it, beside one's own.
+"""Clock of the event layer, as far as read entries show it, beside the reader's own clock.
 
-Apps lease, and others read, by clocks that one does not see. Who forgets or trims does so when both his own clock and the event
-layer's say so, who doubts whether something is missing does so when either says so: too late and too often, if a clock is wrong.
+Apps lease, and others read, by clocks that a reader does not see. A part forgets or trims only when its own clock and the event
+layer's agree that it is time. A part checks for missed entries when either clock shows that it is time. With a wrong clock,
+forgetting comes too late and checks too often.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from quaestor.ports import StreamEntry
 
 
 class LayerClock:
-    """The event layer's clock as one reader knows it. Not thread-safe. Every call is O(1)."""
+    """Event layer's clock in the view of one reader. Not thread-safe. Every call is O(1)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -22,7 +23,7 @@ class LayerClock:
         self._slow_ms = 0
 
     def read(self, entries: Sequence[StreamEntry]) -> None:
-        """Take note of entries that have just been read; the last of them was appended before now."""
+        """Take note of entries read just now; the last of them was appended before now."""
         if entries:
             fast_ms = self._clock() - offsets.appended_at_ms(entries[-1].offset)
             self._fast_ms = max(0, fast_ms)
@@ -30,10 +31,10 @@ class LayerClock:
 
     @property
     def agreed_ms(self) -> int:
-        """A moment that has come by both clocks; 0 before anything was read."""
+        """Time that has come by both clocks; 0 before anything was read."""
         return 0 if self._fast_ms is None else self._clock() - self._fast_ms
 
     @property
     def latest_ms(self) -> int:
-        """Now, by the one that is ahead."""
+        """Present time by the clock that is ahead."""
         return self._clock() + self._slow_ms

@@ -1,4 +1,4 @@
-"""The event layer in this process: what embedded mode runs on."""
+"""Event layer in this process, for embedded mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Stream:
 
 
 class _Bell:
-    """What one reader waits for; a bare lock, because every hop between threads is paid for by every cache miss."""
+    """Wait of one reader; a bare lock, because every cache miss pays for each hop between threads."""
 
     __slots__ = ("_lock",)
 
@@ -44,11 +44,10 @@ class _Bell:
 
 
 class MemoryEventLayer:
-    """The event layer in the memory of one process; see ports.EventLayer.
+    """Event layer in the memory of one process; see ports.EventLayer.
 
-    Nothing is lost while it is open; nothing outlives that.
-
-    append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
+    Nothing is lost while it is open, and nothing outlives it. append and read cost O(entries), trim O(entries kept). An
+    append wakes only the readers of its stream.
     """
 
     immediate = True
@@ -139,7 +138,7 @@ class MemoryEventLayer:
         return {stream: self.measure(stream) for stream in before_ms}
 
     def measure(self, stream: str) -> PipelineSize:
-        """The size of a pipeline: of the payloads alone."""
+        """Return the size of a pipeline's payloads."""
         with self._lock:
             self._require_open()
             entries = self._streams.get(stream)
@@ -186,14 +185,14 @@ class MemoryEventLayer:
             return True
 
     def wake(self) -> None:
-        """Wake blocked readers, who find nothing: somebody wants them to end."""
+        """Wake blocked readers, who find nothing, so that they can end."""
         with self._lock:
             bells = [bell for waiting in self._bells.values() for bell in waiting]
         for bell in bells:
             bell.ring()
 
     def close(self) -> None:
-        """Wakes blocked readers; every later call raises EventLayerError."""
+        """Wake blocked readers; every later call raises EventLayerError."""
         with self._lock:
             self._closed = True
         self.wake()

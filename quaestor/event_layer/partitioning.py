@@ -1,8 +1,8 @@
-"""The cell of the grid that a record and a query belong to. Everybody who routes uses these functions, and only these.
+"""Cell of the grid that a record and a query belong to. Every part that routes uses exactly these functions.
 
-Write partition: hash of the record's `_id`, the one attribute that inserts, updates and deletes all carry. Query
-partition: hash of the normalised query, so that equal queries meet in one column whoever registers them. (InvaliDB,
-PVLDB 2020, section 5.1.) Events without a record (collection events, gaps, ticks) go to every write partition.
+The write partition is a hash of the record's `_id`, the only attribute that inserts, updates and deletes all carry. The query
+partition is a hash of the normalised query, so that equal queries meet in one column, whichever process registers them.
+Events without a record (collection events, gaps, ticks) go to every write partition. Source: InvaliDB, PVLDB 2020, section 5.1.
 
 The hashes are xxh3 and xxh128: stable across processes, machines and versions, unlike Python's own.
 """
@@ -24,12 +24,12 @@ _SHORT: Final = 1024
 
 
 def record_key(key: Any) -> bytes:
-    """A record's `_id` as bytes: equal for the same `_id` in whatever process it was decoded.
+    """Return a record's `_id` as bytes: equal for the same `_id`, in any process that decoded it.
 
     `uuid.UUID` counts as standard binary (subtype 4). Raises bson.errors.InvalidDocument if it is not a BSON value.
 
-    The bytes are those of `{"": key}` in BSON. They are asked for with every member of every cached result, so the usual
-    kinds of `_id` are written here, at a quarter of what the encoder takes.
+    The bytes are those of `{"": key}` in BSON. Every member of every cached result needs them, so the usual kinds of `_id`
+    are written here, in a quarter of the encoder's time.
     """
     kind = key.__class__
     if kind is ObjectId:
@@ -44,30 +44,30 @@ def record_key(key: Any) -> bytes:
 
 
 def record_hash(key: bytes, seed: int = 0) -> int:
-    """64 bits for the record with this `record_key`, different for each seed."""
+    """Return 64 bits for the record with this `record_key`, different for each seed."""
     return xxh3_64_intdigest(key, seed)
 
 
 def write_partition(key: Any, partitions: int) -> int:
-    """The write partition, 0..partitions-1, of the record whose `_id` is `key`."""
+    """Return the write partition, 0..partitions-1, of the record whose `_id` is `key`."""
     return 0 if partitions == 1 else partition_of(record_key(key), partitions)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The write partition of the record with this `record_key`."""
+    """Return the write partition of the record with this `record_key`."""
     return record_hash(key) % partitions
 
 
 def query_hash(query_id: str) -> int:
-    """64 bits of the query with this id (xxh128, as 32 hexadecimal digits), that tell its partition however many there are."""
+    """Return 64 bits of a query id (xxh128, as 32 hexadecimal digits) that give its partition for any number of them."""
     return xxh3_64_intdigest(query_id.encode())
 
 
 def partition_of_hash(hashed: int, partitions: int) -> int:
-    """The query partition, 0..partitions-1, of the query with this `query_hash`."""
+    """Return the query partition, 0..partitions-1, of the query with this `query_hash`."""
     return hashed % partitions
 
 
 def query_partition(query_id: str, partitions: int) -> int:
-    """The query partition, 0..partitions-1, of the query with this id."""
+    """Return the query partition, 0..partitions-1, of the query with this id."""
     return 0 if partitions == 1 else partition_of_hash(query_hash(query_id), partitions)

@@ -1,4 +1,4 @@
-"""A query as the fields of a payload. Fields that are None or empty are left out, except the filter."""
+"""Fields of a query in a payload. Fields that are None or empty are left out, except the filter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def query_fields(query: Query) -> dict[str, Any]:
 
 
 def query_of(fields: Mapping[str, Any]) -> Query:
-    """The query that these fields hold. Raises KeyError, TypeError or ValueError if they are not the fields of a query."""
+    """Return the query in these fields. Raises KeyError, TypeError or ValueError if they are not the fields of a query."""
     return Query(
         namespace=fields["ns"],
         operation=Operation(fields["op"]),

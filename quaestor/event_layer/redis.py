@@ -1,17 +1,20 @@
-"""The event layer on Redis or Valkey (6.2 or later): one stream a pipeline, shared by every process of a deployment.
+"""Event layer on Redis or Valkey (6.2 or later): one stream a pipeline, shared by every process of a deployment.
 
-Connections are used directly, one request of several commands per call: that is one round trip and a third of the
-time that the client's own pipeline object takes.
+Connections are used directly, with one request of several commands per call. A call is then one round trip, and takes a
+third of the time of the client's own pipeline object.
 
-**Noticing that data are gone.** Whoever reads on after an offset trusts that nothing before it was lost. Three checks:
+**Detection of lost data.** A reader that continues behind an offset trusts that nothing before it was lost. Three checks:
 
-- A key names the data epoch (`streams.epoch`). Every call reads it along, behind its own commands; every offset carries it. It
-  is gone after a flush or a restart without persistence, and then every offset of the epoch before is refused for ever, also
-  one that was kept in a checkpoint and is presented by another process.
-- A server that lost only its last moments (a crash between two fsyncs, a fail-over to a replica that lagged) still has
-  the key. So each new connection, before it is used for anything, looks up the newest entry that this object has
-  appended or read in each stream; if one is missing that nobody can have trimmed, the epoch is ended by renewing the key.
-- A server that evicts keys without a time-to-live when memory runs out is refused, and so is a node of a cluster: see cluster.py.
+- A key names the data epoch (`streams.epoch`). Every call reads it along, behind its own commands; every offset carries it.
+The key
+  is gone after a flush or a restart without persistence. Every offset of the former epoch is then refused for ever, even an
+  offset from a checkpoint that another process presents.
+- A server that lost only its last moments (a crash between two fsyncs, a fail-over to a replica that lagged) still has the
+key. Each
+  new connection therefore starts with a check: for each stream, it looks up the newest entry that this object has appended
+  or read. If an entry is missing that cannot have been trimmed, a new key ends the epoch.
+- A server that evicts keys without a time-to-live when memory runs out is refused. A node of a cluster is refused too: see
+cluster.py.
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ from quaestor.redis import clients
 
 
 class RedisEventLayer(RedisPipelines):
-    """The event layer on one server (or a Sentinel-managed primary behind one address), not Redis Cluster.
+    """Event layer on one server (or a Sentinel-managed primary behind one address), not on a Redis Cluster.
 
     `event_layer()` chooses.
 
     Each call takes a connection of its own; idle ones are kept.
 
-    That the data were lost is told to every reader that goes on from an old offset, but to writers once: to the first
-    call of this object that finds out. A writer that must know (ingest) has an object of its own.
+    A loss of data is reported to every reader that continues from an old offset. Writers get one report: the first call of
+    this object that detects the loss. A writer that must know of it (ingest) has an object of its own.
     """
 
     def __init__(self, url: str, deployment: str) -> None:
@@ -80,7 +83,7 @@ class RedisEventLayer(RedisPipelines):
         return found
 
     def close(self) -> None:
-        """Ends idle connections; every later call raises EventLayerError."""
+        """End idle connections; every later call raises EventLayerError."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -118,7 +121,7 @@ class RedisEventLayer(RedisPipelines):
 
     def request(self, name: str, *commands: Command) -> list[Any]:
         with self._connection() as connection:
-            # The epoch last: it speaks for what the commands found, and a read that waits is woken once.
+            # The epoch comes last: it vouches for the results of the commands, and wakes a waiting read only once.
             *replies, epoch = exchange(connection, (*commands, ("GET", self._epoch_key)))
             if epoch is None or epoch.decode() != self._epoch:
                 raise self._adopt(self._establish_epoch(connection), "its epoch is gone or another one")
@@ -141,7 +144,7 @@ class RedisEventLayer(RedisPipelines):
             usable = True
             raise
         except (redis.RedisError, OSError) as error:
-            self._drop_idle()  # they lead to the same server
+            self._drop_idle()  # the idle connections lead to the same server
             raise EventLayerError(f"Redis did not answer: {error}") from error
         finally:
             with self._lock:
@@ -158,7 +161,7 @@ class RedisEventLayer(RedisPipelines):
             connection.disconnect()
 
     def _verify(self, connection: Connection) -> None:
-        """Before a new connection is used: is everything still there that this object has seen?"""
+        """Check, before a new connection is used, that everything this object has seen still exists."""
         new = self._epoch is None
         if new:
             memory, cluster = exchange(connection, (("INFO", "memory"), ("INFO", "cluster")))

@@ -1,4 +1,4 @@
-"""Pipelines as Redis streams: what is the same on one server and on a cluster."""
+"""Pipelines as Redis streams: the common part of one server and a cluster."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ local value = redis.call('GET', KEYS[1])
 if ARGV[1] == '1' then
   if value ~= ARGV[2] then return 0 end
 elseif value then return 0 end
+-- the value is as expected
 for number, name in ipairs(KEYS) do redis.call('SET', name, ARGV[2 + number]) end
 return 1
 """
 
 
 class RedisPipelines(ABC):
-    """Pipelines and values as Redis keeps them; see ports.EventLayer.
+    """Pipelines and values in Redis; see ports.EventLayer.
 
-    RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said that data were lost. Safe
-    to use from several threads. Calls are not repeated on failure; the caller decides. A failed append may have been
-    performed. Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's clock to agree with the
-    server's.
+    RedisEventLayer and ClusterEventLayer define how a request reaches its server, and when a loss of data is reported. Safe
+    to use from several threads. A failed call is not repeated; the caller decides. A failed append may have been performed.
+    Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's clock to agree with the server's.
     """
 
     immediate = False
@@ -51,35 +51,35 @@ class RedisPipelines(ABC):
 
     @abstractmethod
     def request(self, name: str, *commands: Command) -> list[Any]:
-        """Replies to commands all of whose keys lie where `name` does, from one round trip.
+        """Return the replies to commands whose keys all lie where `name` does, from one round trip.
 
         Raises EventLayerError if any failed, EventLayerResetError if the data were lost before.
         """
 
     @abstractmethod
     def epoch(self) -> str:
-        """The current data epoch. Raises EventLayerError if it has to be asked for in vain."""
+        """Return the current data epoch. Raises EventLayerError if it must be read and cannot be."""
 
     @abstractmethod
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]: ...
 
     @abstractmethod
     def reopen(self) -> None:
-        """Let it be used again after close()."""
+        """Allow use again after close()."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
     def _together(self, names: Iterable[str]) -> list[list[str]]:
-        """These names, in groups that one request may name."""
+        """Return these names in groups for one request each."""
 
     @abstractmethod
     def _note(self, stream: str, position: Position) -> None:
-        """This entry was there."""
+        """Note that this entry exists."""
 
     def entry_id(self, offset: str) -> str:
-        """The offset as Redis writes it. Raises EventLayerResetError if it is of another epoch."""
+        """Return the offset in Redis' form. Raises EventLayerResetError if it is of another epoch."""
         epoch = _offsets.epoch_of(offset)
         if epoch is not None and epoch != self.epoch():
             raise EventLayerResetError(
@@ -155,11 +155,11 @@ class RedisPipelines(ABC):
         return bool(swapped)
 
     def _beside(self, name: str) -> Sequence[str]:
-        """Names of what a put writes along with a value."""
+        """Return the names of values that a put writes along with a value."""
         return ()
 
     def _told(self, name: str) -> Sequence[bytes]:
-        """What it writes there."""
+        """Return the values that a put writes under these names."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Requests to a Redis or Valkey server, and what its answers mean for a pipeline."""
+"""Requests to a Redis or Valkey server, and the meaning of its answers for a pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.event_layer import offsets
 
 FIELD: Final = b"p"
-"""Of an entry: its payload."""
+"""Field of an entry: its payload."""
 ANSWER_TIMEOUT_S: Final = 5.0
 LONGEST_BLOCK_MS: Final = 2_000
 """A blocked read must end well before the answer counts as overdue."""
@@ -19,13 +19,16 @@ OPTIONS: Final[dict[str, Any]] = {
     "protocol": 2, "decode_responses": False, "socket_timeout": ANSWER_TIMEOUT_S, "socket_connect_timeout": 2.0,
     "socket_keepalive": True, "health_check_interval": 0, "max_connections": 2**31,
 }  # fmt: skip
-"""How event layers connect. max_connections: the driver counts every attempt, also those that failed, and refuses one more."""
+"""Options of connections.
+
+max_connections: the driver counts every attempt, even failed ones, and refuses the next at the limit.
+"""
 
 Connection = Any
 """redis.connection.ConnectionInterface; most of its methods carry no types."""
 Command = tuple[Any, ...]
 Position = tuple[int, int]
-"""Of an entry: milliseconds and sequence."""
+"""Position of an entry: milliseconds and sequence."""
 
 
 def exchange(connection: Connection, commands: Sequence[Command]) -> list[Any]:
@@ -35,7 +38,7 @@ def exchange(connection: Connection, commands: Sequence[Command]) -> list[Any]:
 
 
 def reply(connection: Connection) -> Any:
-    """The next reply; a refusal is returned."""
+    """Return the next reply; a refusal is returned."""
     try:
         return connection.read_response()
     except redis.ResponseError as refusal:
@@ -43,7 +46,7 @@ def reply(connection: Connection) -> Any:
 
 
 def require(replies: list[Any]) -> list[Any]:
-    """The replies. Raises EventLayerError if one is a refusal."""
+    """Return the replies. Raises EventLayerError if one is a refusal."""
     for one in replies:
         if isinstance(one, Exception):
             raise EventLayerError(f"Redis refused a request: {one}") from one
@@ -61,7 +64,7 @@ def offset(entry_id: bytes, epoch: str) -> str:
 
 
 def presence_of(stream: str, seen: Position) -> tuple[Command, ...]:
-    """The commands whose replies `is_lost` judges."""
+    """Return the commands whose replies `is_lost` judges."""
     entry_id = f"{seen[0]}-{seen[1]}"
     return (
         ("XRANGE", stream, entry_id, entry_id),
@@ -84,14 +87,14 @@ def is_lost(replies: Sequence[Any], seen: Position) -> bool:
 
 
 def facts_of(info: Any) -> dict[str, str]:
-    """The facts that INFO tells; empty if it was refused: some hosted servers hide it."""
+    """Return the facts of an INFO reply; empty if it was refused: some hosted servers hide it."""
     if isinstance(info, Exception):
         return {}
     return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
 
 
 def require_no_eviction(memory: Any) -> None:
-    """Refuse a server that may evict what lies in it: raises ConfigurationError.
+    """Refuse a server that may evict the pipelines: raises ConfigurationError.
 
     memory: the reply to INFO memory.
     """
@@ -110,5 +113,5 @@ def require_one_server(cluster: Any) -> None:
     """
     if facts_of(cluster).get("cluster_enabled") == "1":
         raise ConfigurationError(
-            "this Redis is a node of a Redis Cluster; say so in redis_url: redis+cluster://host:port (or rediss+cluster://)"
+            "this Redis is a node of a Redis Cluster; set redis_url to redis+cluster://host:port (or rediss+cluster://)"
         )

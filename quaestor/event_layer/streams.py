@@ -1,7 +1,7 @@
-"""Names of the pipelines and of the small values kept beside them.
+"""Names of the pipelines and of the small values beside them.
 
-`{}` is a Redis hash tag: what belongs to one partition has one slot. `<d>` is the deployment. The generation counts how often
-the grid was partitioned anew (see invalidation/grid/resizing); the names of the first, 0, do not say it.
+`{}` is a Redis hash tag: all names of one partition have one slot. `<d>` is the deployment. The generation counts the
+re-partitionings of the grid (see invalidation/grid/resizing); the names of generation 0 leave it out.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def queries(deployment: str, query_partition: int, generation: int = 0) -> str:
 
 
 def matched(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """The pipeline of writes that the cells of one query partition found for its standing queries; read by its later stage."""
+    """Pipeline of writes that the cells of a query partition matched for its standing queries; read by its later stage."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:matched"
 
 
 def results(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """The pipeline of changes to the results of one query partition's standing queries.
+    """Pipeline of changes to the results of one query partition's standing queries.
 
     Read by the app processes that follow any.
     """
@@ -51,7 +51,7 @@ def results(deployment: str, query_partition: int, generation: int = 0) -> str:
 
 
 def notifications(deployment: str, tenant: str | None = None) -> str:
-    """The pipeline of all cells' notifications to one tenant (None: the one named like the deployment).
+    """Pipeline of all cells' notifications to one tenant (None: the one named like the deployment).
 
     Each of its app processes reads all of it.
     """
@@ -64,27 +64,27 @@ def heartbeats(deployment: str) -> str:
 
 
 def resume_position(deployment: str, generation: int = 0) -> str:
-    """Value: where ingest has got to in the change stream."""
+    """Value: position of ingest in the change stream."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}ingest:position"
 
 
 def handover(deployment: str, generation: int) -> str:
-    """Value: how far this generation has taken over from those before it (see invalidation/grid/resizing)."""
+    """Value: progress of this generation's takeover from those before it (see invalidation/grid/resizing)."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}handover"
 
 
 def fence(deployment: str, query_partition: int, generation: int) -> str:
-    """Value: there once a fence had to be trimmed from this query pipeline, whose cells activate nothing any more."""
+    """Value: present once a fence was trimmed from this query pipeline, whose cells then activate nothing any more."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:fence"
 
 
 def presence(deployment: str, cell: Cell, generation: int) -> str:
-    """Value: there once this cell of a new generation is running."""
+    """Value: present once this cell of a new generation runs."""
     return f"{_cell(deployment, cell, generation)}:present"
 
 
 def checkpoint(deployment: str, cell: Cell, generation: int = 0) -> str:
-    """Value: where a cell has got to in its two pipelines."""
+    """Value: position of a cell in its two pipelines."""
     return f"{_cell(deployment, cell, generation)}:checkpoint"
 
 
@@ -94,32 +94,32 @@ def process(deployment: str, cell: Cell, generation: int = 0) -> str:
 
 
 def stats(deployment: str, cell: Cell, generation: int = 0) -> str:
-    """Value: what a cell says of itself, for people (see invalidation/grid/cell_stats.py)."""
+    """Value: figures of a cell, for operators (see invalidation/grid/cell_stats.py)."""
     return f"{_cell(deployment, cell, generation)}:stats"
 
 
 def grid(deployment: str) -> str:
-    """Value: the grid that was started last: its shape, and whether it was told to stop."""
+    """Value: the grid that was started last: its shape, and whether it was ordered to stop."""
     return f"quaestor:{{{deployment}:n}}:grid"
 
 
 def leader(deployment: str) -> str:
-    """Lease: the app process that runs the grid, while there is no other (see invalidation/grid/election.py)."""
+    """Lease: the app process that runs the grid, while there is no other grid (see invalidation/grid/election.py)."""
     return f"quaestor:{{{deployment}:n}}:leader"
 
 
 def claims(deployment: str, generation: int) -> str:
-    """Grids that were about to begin this generation; it is that of the first."""
+    """Pipeline of the grids that claim this generation; the first claimant owns it."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}claims"
 
 
 def stage_epoch(deployment: str, query_partition: int) -> str:
-    """Value: when the stage of a query partition began last, by its own clock, and later than every stage before it."""
+    """Value: start of a query partition's latest stage, by its own clock, and later than every stage before it."""
     return f"quaestor:{{{deployment}:q{query_partition}}}:stage:epoch"
 
 
 def stage_stats(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """Value: what the stage of a query partition says of itself, for people (see realtime/stats.py)."""
+    """Value: figures of the stage of a query partition, for operators (see realtime/stats.py)."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:stage:stats"
 
 
@@ -129,36 +129,36 @@ def attended(deployment: str, tenant: str | None = None) -> str:
 
 
 def awaited(deployment: str) -> str:
-    """Value: until when app processes wait for their own writes (see invalidation/ingest/prompt_ticks.py)."""
+    """Value: time until which app processes wait for their own writes (see invalidation/ingest/prompt_ticks.py)."""
     return f"quaestor:{{{deployment}:n}}:awaited"
 
 
 def epoch(deployment: str) -> str:
-    """The value that names the server's data epoch; gone or changed if the data are."""
+    """Value that names the server's data epoch; it is gone or changed when the data are lost."""
     return f"quaestor:{{{deployment}:n}}:epoch"
 
 
 def parts(deployment: str) -> str:
-    """A set, on a cluster: the hash tags of all pipelines and values that were used in this data epoch (see data_epoch.py)."""
+    """Set, on a cluster: the hash tags of all pipelines and values used in this data epoch (see data_epoch.py)."""
     return f"quaestor:{{{deployment}:n}}:parts"
 
 
 def tag_of(name: str) -> str:
-    """The hash tag of a name, which decides where in a cluster it lies."""
+    """Return the hash tag of a name, which decides its place in a cluster."""
     opened = name.find("{") + 1
     closed = name.find("}", opened)
     return name[opened:closed] if 0 < opened < closed else name
 
 
 def epoch_beside(tag: str) -> str:
-    """The value that names the data epoch of what has this tag."""
+    """Value that names the data epoch of a part with this tag."""
     return f"quaestor:{{{tag}}}:epoch"
 
 
 def missed(offset: str, first_offset: str | None) -> bool:
-    """Whether a reader at `offset` may have missed entries, given EventLayer.first_offset as of after its last read.
+    """Whether a reader at `offset` may have missed entries, given EventLayer.first_offset after its last read.
 
-    Trimming takes entries from the front, so as long as the entry last read is still there, so is all that follows.
-    An offset that is no entry (a moment, or the beginning) asks for whatever is retained and misses nothing.
+    Trimming takes entries from the front. While the entry last read still exists, so do all that follow. An offset that is
+    no entry (a time, or the beginning) requests all retained entries, and misses nothing.
     """
     return first_offset is not None and offsets.is_entry(offset) and first_offset > offset

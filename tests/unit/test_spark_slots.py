@@ -64,7 +64,7 @@ def test_a_cluster_on_loopback_is_talked_to_on_loopback_only() -> None:
 
 def test_the_refusal_says_what_was_granted_what_is_needed_and_what_to_do() -> None:
     told = too_few("spark://h:1", GridShape(query_partitions=2, write_partitions=3), granted=4, within_s=120)
-    assert "spark://h:1 granted 4 slots within 120 s, 6 cells, 2 stages and ingest need 9: add workers" in told
+    assert "spark://h:1 granted 4 slots within 120 s, but 6 cells, 2 stages and ingest need 9: add workers" in told
 
 
 def test_a_shortage_is_told_once_after_a_while_and_so_is_its_end() -> None:

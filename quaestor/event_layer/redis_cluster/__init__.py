@@ -1,1 +1,1 @@
-"""The event layer on a Redis Cluster: pipelines that lie on several servers, and their losses."""
+"""Event layer on a Redis Cluster: pipelines on several servers, and their losses."""

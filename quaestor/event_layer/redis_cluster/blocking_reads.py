@@ -1,8 +1,8 @@
-"""Blocking reads of several pipelines of a cluster: for each an XREAD on a connection of its own, all of them watched.
+"""Blocking reads of several pipelines of a cluster: each an XREAD on a connection of its own, all of them watched.
 
-What was asked stays asked when the reader goes off with what another pipeline had for him, and is taken up by his next read,
-so a reader that comes back soon costs a request only for the pipelines that had something. A reply that nobody waits for any
-more is thrown away: nothing is lost by that, since reading removes nothing.
+A request stays open when its reader leaves with the entries of another pipeline. The reader's next read takes it up. A
+reader that comes back soon therefore costs a request only for the pipelines that had entries. A reply without a waiting
+reader is discarded. Nothing is lost by that, because reading removes nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _BLOCK_MS: Final = 1_000
 _MOST_KEPT: Final = 256
 _ON_ITS_WAY_S: Final = 0.1
 _POLL_S: Final = 0.02
-"""While a slot moves from one server to another its pipelines are asked so often instead."""
+"""Period of polling, in place of blocking, while a slot moves from one server to another."""
 _TRIES: Final = 8
 _CHANGED_ROLE: Final = "UNBLOCKED"
-"""What a server answers to those who wait when it is a primary no longer."""
+"""Answer of a server to blocked readers when it stops being a primary."""
 
 Answer = list[tuple[bytes, list[tuple[bytes, list[bytes]]]]]
-"""Of XREAD: entries by stream."""
+"""Answer of XREAD: entries by stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,19 @@ class Group:
     after: Mapping[str, str]
 
     def command(self, count: int, *block: Any) -> Command:
-        """The XREAD of these pipelines.
+        """Return the XREAD of these pipelines.
 
-        count: entries of each at most.
-        block: nothing, or BLOCK and for how many milliseconds.
+        count: largest number of entries of each.
+        block: nothing, or BLOCK and the milliseconds.
         """
         return ("XREAD", "COUNT", count, *block, "STREAMS", *self.after, *self.after.values())
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that was not answered when somebody looked.
+    """Request without an answer so far.
 
-    link: None: the slot is moving, nobody can wait there.
+    link: None: the slot is moving, so blocking is impossible there.
     """
 
     group: Group
@@ -66,7 +66,7 @@ class _Asked:
 
 
 class BlockingReads:
-    """The blocking reads of one event layer object that are not answered yet. Safe to use from several threads."""
+    """Open blocking reads of one event layer object. Safe to use from several threads."""
 
     def __init__(self, servers: ClusterConnections, epoch: DataEpoch) -> None:
         self._servers = servers
@@ -76,7 +76,7 @@ class BlockingReads:
         self._closed = False
 
     def wait(self, groups: Sequence[Group], *, count: int, wait_s: float) -> dict[int, Answer]:
-        """The answers of the first groups to have anything, by their places in `groups`; empty if none has within wait_s."""
+        """Return the answers of the first groups with entries, by their places in `groups`; empty if none has within wait_s."""
         deadline_s = time.monotonic() + wait_s
         asked: list[_Asked] = []
         answers: dict[int, Answer] = {}
@@ -124,10 +124,10 @@ class BlockingReads:
                 link.connection.disconnect()
                 raise
             return _Asked(group, count, epoch, link)
-        raise EventLayerError(f"the servers of the Redis Cluster do not agree who has slot {part.slot}")
+        raise EventLayerError(f"the servers of the Redis Cluster disagree about the owner of slot {part.slot}")
 
     def _answer(self, one: _Asked) -> Answer | None:
-        """None: not yet. Empty: there was nothing for as long as it waited. The request is done unless it is None."""
+        """Return the answer to a request. None: none yet, the request stays open. Empty: no entries during its wait."""
         if one.link is None:
             part = one.group.part
             (named, told), history = self._servers.ask(part.slot, (("GET", part.key), one.group.command(one.count)))
@@ -184,7 +184,7 @@ class BlockingReads:
         return None
 
     def _recover(self, one: _Asked) -> None:
-        """The reader has gone on without it, so there is something to answer: the answer is there, or will be in a moment."""
+        """Discard the answer of a request that its reader has overtaken. The answer is there, or will be in a moment."""
         link = one.link
         if link is None:
             return
@@ -216,19 +216,19 @@ class BlockingReads:
             one.link = None
 
     def close(self) -> None:
-        """End all requests: nobody is answered any more."""
+        """End all requests: none is answered any more."""
         with self._lock:
             self._closed = True
         self._keep(())
 
     def reopen(self) -> None:
-        """Let it be used again after close()."""
+        """Allow use again after close()."""
         with self._lock:
             self._closed = False
 
 
 def _ready(link: Link) -> bool:
-    """Whether there is something to read, be it that the connection has ended."""
+    """Whether there is data to read, or the end of the connection."""
     try:
         return bool(link.connection.can_read(0))
     except (redis.RedisError, OSError):

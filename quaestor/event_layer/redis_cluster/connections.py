@@ -1,8 +1,8 @@
-"""Connections to the servers of a Redis Cluster, and how a request finds the one that has its keys.
+"""Connections to the servers of a Redis Cluster, and the routing of a request to the server that has its keys.
 
-The driver knows the topology: which server has which slot, and where to ask for it anew. Connections are used directly, as on one
-server. A request goes to whom the driver's map names; MOVED corrects the map; ASK and TRYAGAIN (a slot on its way from
-one server to another) make its commands go one by one, each to where its key is.
+The driver knows the topology: the server of each slot, and where to refresh that. Connections are used directly, as on one
+server. A request goes to the server in the driver's map. MOVED corrects the map. ASK and TRYAGAIN (a slot is moving to
+another server) make its commands go one by one, each to the server of its key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quaestor.redis import clients
 from quaestor.redis.address import ClusterAddress
 
 _REDIRECTS: Final = 8
-"""A request that was sent on more often than this has lost its way."""
+"""Redirects after which a request is given up."""
 _PAUSE_S: Final = 0.02
 _REFRESH_EVERY_S: Final = 0.1
 
@@ -33,10 +33,9 @@ Node = tuple[str, int]
 
 @dataclass(slots=True)
 class Link:
-    """A connection to one server.
+    """Connection to one server.
 
-    history: names this server's data as of now: it is another one after a restart, and when another server took its
-        place.
+    history: identity of this server's data as of now; changes with a restart, and when another server takes over.
     """
 
     node: Node
@@ -45,7 +44,7 @@ class Link:
 
 
 class ClusterConnections:
-    """The connections of one event layer object to all servers of a cluster. Safe to use from several threads.
+    """Connections of one event layer object to all servers of a cluster. Safe to use from several threads.
 
     Raises EventLayerError when a server or the whole cluster does not answer.
     """
@@ -62,8 +61,10 @@ class ClusterConnections:
         self._closed = False
 
     def ask(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
-        """Replies to commands all of whose keys have this slot, and the history of the server that gave them. Refusals are
-        returned in their place. A command that was carried out is not sent again."""
+        """Return the replies to commands whose keys all have this slot, and the history of the server.
+
+        Refusals are returned in their place. A command that was carried out is never sent again.
+        """
         with self.link(slot) as link:
             replies = exchange(link.connection, commands)
         if not any(map(_sends_on, replies)):
@@ -78,8 +79,10 @@ class ClusterConnections:
         return replies, uuid.uuid4().hex
 
     def redirected(self, replies: Sequence[Any]) -> bool:
-        """Whether any says that another server has the slot; the map is corrected then. Raises EventLayerError if the cluster
-        is down."""
+        """Whether a reply names another server for the slot; the map is then corrected.
+
+        Raises EventLayerError if the cluster is down.
+        """
         for one in replies:
             if isinstance(one, ClusterDownError):
                 self._refresh()
@@ -111,7 +114,7 @@ class ClusterConnections:
 
     @contextmanager
     def link(self, slot: int, node: Node | None = None) -> Iterator[Link]:
-        """A connection to the server that has this slot, or to another one that was named; kept for the next one who asks."""
+        """Lend a connection to the server of this slot, or to a named server; it is kept for later calls."""
         link = self.take(slot, node)
         try:
             yield link
@@ -123,7 +126,7 @@ class ClusterConnections:
         self.give_back(link)
 
     def take(self, slot: int, node: Node | None = None) -> Link:
-        """Take such a connection out, to be given back, or said to have failed."""
+        """Take such a connection, to be given back or reported as failed."""
         node = node or self.node_of(slot)
         with self._lock:
             if self._closed:
@@ -148,7 +151,7 @@ class ClusterConnections:
         return link
 
     def give_back(self, link: Link) -> None:
-        """Keep a connection for the next one who asks."""
+        """Keep a connection for later calls."""
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(link.node, []).append(link)
@@ -156,23 +159,23 @@ class ClusterConnections:
         link.connection.disconnect()
 
     def failed(self, link: Link, error: Exception) -> EventLayerError:
-        """Give up the connections to a server that does not answer; somebody else may have its slots by now."""
+        """Give up the connections to a server that does not answer; another server may have its slots by now."""
         link.connection.disconnect()
         self.forget(link.node)
         self._refresh()
         return EventLayerError(f"Redis at {link.node[0]}:{link.node[1]} did not answer: {error}")
 
     def forget(self, node: Node) -> None:
-        """Ends the idle connections that lead there."""
+        """End the idle connections to this server."""
         with self._lock:
             idle = self._idle.pop(node, [])
         for one in idle:
             one.connection.disconnect()
 
     def survey(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
-        """Ask the server that the map names for this slot, which may have others, in one request that is not sent on.
+        """Send one request to the server that the map names for this slot, without following redirects.
 
-        Returns the replies, and the server's history as of now. Connections on which another one was noted are ended.
+        Returns the replies, and the server's history as of now. Connections with another history are ended.
         """
         with self.link(slot) as link:
             told = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
@@ -182,7 +185,7 @@ class ClusterConnections:
         return told[2:], link.history
 
     def node_of(self, slot: int) -> Node:
-        """The server that has this slot, by the map."""
+        """Return the server of this slot, by the map."""
         nodes = self._map().nodes_manager.slots_cache.get(slot)
         if not nodes:
             self._refresh()
@@ -200,7 +203,7 @@ class ClusterConnections:
             topology.close()
 
     def reopen(self) -> None:
-        """Let it be used again after close()."""
+        """Allow use again after close()."""
         with self._lock:
             self._closed = False
 
@@ -218,12 +221,12 @@ class ClusterConnections:
             return self._topology
 
     def _moved(self, told: MovedError) -> None:
-        if told.host:  # else the server does not know its own address
+        if told.host:  # without a host the server does not know its own address
             self._map().nodes_manager.move_slot(told)
         self._refresh()
 
     def _refresh(self) -> None:
-        """Ask who has which slot, unless somebody asked a moment ago."""
+        """Refresh the map of slots, unless it was refreshed a moment ago."""
         with self._lock:
             topology, now_s = self._topology, time.monotonic()
             if topology is None or self._closed or now_s - self._refreshed_s < _REFRESH_EVERY_S:
@@ -245,12 +248,12 @@ class ClusterConnections:
 
 
 def _sends_on(reply: Any) -> bool:
-    """Whether it says that somebody else is to be asked, or the same one later; nothing was done then."""
+    """Whether a reply redirects the request to another server, or to a later moment; the command was then not carried out."""
     return isinstance(reply, AskError | TryAgainError | ClusterDownError)
 
 
 def _units(commands: Sequence[Command]) -> Iterator[list[Command]]:
-    """A transaction is one piece, every other command is one of its own."""
+    """Yield the commands in units: a transaction is one unit, and so is every other command."""
     unit: list[Command] = []
     for command in commands:
         unit.append(command)
@@ -260,6 +263,9 @@ def _units(commands: Sequence[Command]) -> Iterator[list[Command]]:
 
 
 def _history(server: Any, replication: Any) -> str:
-    """Where INFO is refused nobody can tell: then each connection is a history of its own."""
+    """Return the identity of a server's data.
+
+    Where INFO is refused it is unknown, so each connection gets an identity of its own.
+    """
     run, stream = facts_of(server).get("run_id"), facts_of(replication).get("master_replid")
     return f"{run}:{stream}" if run and stream else uuid.uuid4().hex

@@ -1,19 +1,20 @@
-"""The data epoch of a deployment whose pipelines lie on several servers: it is over for all if one of them loses anything.
+"""Data epoch of a deployment whose pipelines lie on several servers: a loss on any server ends it for all.
 
-A *part* is what has one hash tag. Each has a key that names the epoch of its data; it is read along with every request
-to the part. The part `{<deployment>:n}`, which everybody uses, holds the *current* epoch, and which parts were used in it. So:
+A *part* is all data with one hash tag. Each part has a key that names the epoch of its data; every request to the part reads it
+along. The part `{<deployment>:n}`, which every process uses, holds the *current* epoch, and the set of parts used in it. Hence:
 
-- a part without its key that was used in this epoch has lost its data: the epoch is ended, by naming another one as the current;
-- a part without its key that was not used in this epoch is new;
-- a part that names an earlier epoch is taken into the current one; one that names a later epoch shows that `{<deployment>:n}`
-  itself went back to an earlier state: then an epoch after both begins. Epochs are numbered for that.
+- A part without its key that was used in this epoch has lost its data. A new current epoch ends the old one.
+- A part without its key that was not used in this epoch is new.
+- A part that names an earlier epoch is taken into the current one. A part that names a later epoch shows that
+`{<deployment>:n}`
+  itself went back to an earlier state. Then an epoch after both begins; epochs are numbered for that.
 
-A server that lost only its last moments still has the key. So each object remembers the newest entry that it has seen in each
-stream, also those that others report (seen_positions.py), and looks whether they are there whenever a part is answered
-for by another server, or by one with another past, than before.
+A server that lost only its last moments still has the key. Each object therefore remembers the newest entry that it has seen
+in each stream, including entries that others report (seen_positions.py). The object looks for these entries whenever
+another server answers for a part, or the same server with another history.
 
-Each object does that every LOOK_S, whatever it is asked for, and asks for the current epoch then; so within that time everybody
-knows that an epoch is over.
+Each object does that every LOOK_S, whatever its requests are, and reads the current epoch then. Within that time every object
+therefore knows that an epoch is over.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from quaestor.event_layer.redis_requests import Command, Position, is_lost, pres
 LOOK_S: Final = 0.5
 _ATTEMPTS: Final = 4
 _PRESENCE: Final = 4
-"""Replies to presence_of."""
+"""Number of replies to presence_of."""
 _RENEW: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2])
@@ -47,13 +48,13 @@ return redis.call('GET', KEYS[1])
 
 @dataclass(slots=True)
 class Part:
-    """The pipelines and values that have one hash tag, and so lie on one server.
+    """Pipelines and values with one hash tag, which therefore lie on one server.
 
-    tag, slot: its hash tag, and the slot that follows from it.
-    key: of the value that names its epoch.
-    seen: the newest entry of each stream that was there.
-    reported: those that others say were there.
-    history: of the server for which `seen` was found true; None: of none yet.
+    tag, slot: the hash tag, and its slot.
+    key: key of the value that names its epoch.
+    seen: the newest entry of each stream that this object has seen.
+    reported: the newest entries that others have seen.
+    history: history of the server for which `seen` was verified; None: not verified yet.
     """
 
     tag: str
@@ -65,10 +66,10 @@ class Part:
 
 
 class DataEpoch:
-    """The data epoch as one event layer object knows it, and what that object has seen in it. Safe to use from several threads.
+    """Data epoch in the view of one event layer object, and the entries that the object has seen in it. Thread-safe.
 
-    name: None until it is asked for the first time.
-    reads: counts what was read; more than before, there is something new to report to others.
+    name: None until the first request for it.
+    reads: number of noted reads; a larger number means new positions to report to others.
     """
 
     def __init__(self, servers: ClusterConnections, deployment: str) -> None:
@@ -87,7 +88,7 @@ class DataEpoch:
     # Parts
 
     def part_of(self, name: str) -> Part:
-        """The part in which this stream or value lies. O(1)."""
+        """Return the part of this stream or value. O(1)."""
         part = self._names.get(name)
         if part is None:
             tag = streams.tag_of(name)
@@ -98,9 +99,9 @@ class DataEpoch:
         return part
 
     def note(self, stream: str, position: Position, *, read_in: str | None = None) -> None:
-        """Remember that this entry was there.
+        """Remember that this entry exists.
 
-        read_in: the epoch in which it was read, if it was.
+        read_in: epoch in which it was read; None: it was appended.
         """
         part = self.part_of(stream)
         with self._lock:
@@ -113,13 +114,13 @@ class DataEpoch:
                 self.reads += 1
 
     def read_elsewhere(self, stream: str) -> dict[str, Position]:
-        """The newest entry that was read in each pipeline of other parts than this one's: what is appended may rest on them."""
+        """Return the newest entry read in each pipeline of other parts: the appended entry may rest on them."""
         part = self.part_of(stream)
         with self._lock:
             return {name: position for name, position in self._read.items() if self._names[name] is not part}
 
     def note_reported(self, seen: Mapping[str, Position]) -> None:
-        """Remember what somebody else has seen; the next look finds out whether it is there."""
+        """Remember entries that another object has seen; the next look checks that they exist."""
         for stream, position in seen.items():
             if stream.startswith(f"quaestor:{{{self._deployment}:"):
                 part = self.part_of(stream)
@@ -128,21 +129,21 @@ class DataEpoch:
                         part.reported[stream] = position
 
     def seen(self) -> dict[str, Position]:
-        """The newest entries that were noted, by stream."""
+        """Return the newest noted entries, by stream."""
         with self._lock:
             return {stream: position for part in self._parts.values() for stream, position in part.seen.items()}
 
     # Requests
 
     def current(self) -> str:
-        """The epoch that offsets carry. Asks for it the first time."""
+        """Return the epoch that offsets carry. Reads it the first time."""
         if self.name is None:
             self.settle(self._main)
         assert self.name is not None
         return self.name
 
     def prepare(self, part: Part) -> None:
-        """Get ready for a request to this part. Raises EventLayerResetError if data were lost."""
+        """Prepare a request to this part. Raises EventLayerResetError if data were lost."""
         if time.monotonic() >= self._look_due_s:
             self.look()
         if part.history is None:
@@ -151,29 +152,30 @@ class DataEpoch:
     def confirm(self, part: Part, named: Any, history: str) -> None:
         """Judge the reply to a request.
 
-        named: the epoch that the part named along with it.
-        history: of the server that gave it.
+        named: epoch that the part named along with it.
+        history: history of the server that replied.
         """
         if isinstance(named, Exception):
             raise EventLayerError(f"Redis refused a request: {named}") from named
         if named is None or named.decode() != self.name:
             self.settle(part)
-            raise EventLayerError(
-                f"what lies at {part.tag} has just been taken into another epoch of the data; try again"
-            )
+            raise EventLayerError(f"the data of {part.tag} have just been taken into another epoch; try again")
         self.answered(part, history)
 
     def answered(self, part: Part, history: str) -> None:
-        """Take an answer of a server with this history, so that something of it may be noted.
+        """Accept an answer of a server with this history, before entries of it are noted.
 
-        If it is not the one that was looked at last, or is not any more, what was seen is looked for. Raises
-        EventLayerResetError if it is not there.
+        If the history differs from the last verified one, the seen entries are looked up. Raises EventLayerResetError if one
+        is missing.
         """
         if history != part.history and self.settle(part) != history:
-            part.history = None  # also for what will be noted of this answer
+            part.history = None  # also for entries noted from this answer
 
     def require(self, seen: Mapping[str, Position]) -> None:
-        """Look for what a value rests on, which is handed out only if that is there. Raises EventLayerResetError if it is not."""
+        """Check that the entries behind a value exist, before the value is returned.
+
+        Raises EventLayerResetError if one is missing.
+        """
         self.note_reported(seen)
         for part in {id(part): part for part in map(self.part_of, seen)}.values():
             if part.reported:
@@ -181,9 +183,9 @@ class DataEpoch:
                 self._verify(part)
 
     def look(self) -> None:
-        """Look whether everything that this object has seen is there yet: one request a server.
+        """Check that every entry seen by this object still exists: one request a server.
 
-        Raises EventLayerResetError if it is not, EventLayerError if a server that has some of it does not answer.
+        Raises EventLayerResetError if one is missing, EventLayerError if a server with some of them does not answer.
         """
         self._look_due_s = time.monotonic() + LOOK_S
         try:
@@ -223,7 +225,7 @@ class DataEpoch:
     # Epochs
 
     def settle(self, part: Part) -> str:
-        """Find out which epoch the part belongs to, and whether all that was seen in it is there; returns its server's history.
+        """Determine the epoch of the part, and check that its seen entries exist; return its server's history.
 
         Raises EventLayerResetError if data were lost, here or elsewhere.
         """
@@ -231,7 +233,7 @@ class DataEpoch:
             epoch, used = self._current_epoch(part)
             (named,), history = self._ask(part, ("GET", part.key))
             if named is None and used:
-                raise self._over(f"{part.tag} was there, and is gone")
+                raise self._over(f"the data of {part.tag} are gone")
             if named is None:
                 self._ask(part, ("SET", part.key, epoch, "NX"))
                 self._use(part)
@@ -242,23 +244,25 @@ class DataEpoch:
                 part.history = history
                 return history
             elif _number(named.decode()) >= _number(epoch):
-                self._current_epoch(part)  # another one may have begun just now
-                raise self._over(f"{part.tag} has gone on to an epoch that nobody else knows", beyond=named.decode())
+                self._current_epoch(part)  # another epoch may have begun just now
+                raise self._over(f"{part.tag} names an epoch that no other part knows", beyond=named.decode())
             else:
                 self._ask(part, ("SET", part.key, epoch, "XX"))
-        raise EventLayerError(f"what lies at {part.tag} changes hands; try again")
+        raise EventLayerError(f"the data of {part.tag} change servers; try again")
 
     def _ask(self, part: Part, *commands: Command) -> tuple[list[Any], str]:
         replies, history = self._servers.ask(part.slot, commands)
         return require(replies), history
 
     def _use(self, part: Part) -> None:
-        """From now on its absence is a loss. Nobody appends before that is written down."""
+        """Record the part as used: from now on its absence is a loss. No append comes before this record."""
         self._ask(self._main, ("SADD", self._parts_key, part.tag))
 
     def _current_epoch(self, part: Part) -> tuple[str, bool]:
-        """What {<deployment>:n} says: the epoch, and whether the part was used in it. Raises EventLayerResetError if it is not
-        the one that this object knows."""
+        """Return the epoch that {<deployment>:n} names, and whether the part was used in it.
+
+        Raises EventLayerResetError if this object knows another epoch.
+        """
         key = self._main.key
         (_, named, used), _ = self._ask(
             self._main, ("SET", key, _name(1), "NX"), ("GET", key), ("SISMEMBER", self._parts_key, part.tag)
@@ -296,7 +300,7 @@ class DataEpoch:
         return self._adopt(self._renewed(self.name, beyond=beyond or self.name), why)
 
     def _renewed(self, epoch: str, *, beyond: str) -> str:
-        """The epoch after this one: another one's if somebody was faster."""
+        """Return the epoch after this one, possibly begun by another object meanwhile."""
         for _ in range(_ATTEMPTS):
             following = _name(max(_number(epoch), _number(beyond)) + 1)
             (named,), _ = self._ask(self._main, ("EVAL", _RENEW, 2, self._main.key, self._parts_key, epoch, following))
@@ -331,5 +335,5 @@ def _number(epoch: str) -> int:
 
 
 def _no_such_key(reply: Any) -> bool:
-    """XINFO refuses a stream that does not exist: then it is lost."""
+    """Whether XINFO refused a stream because it does not exist: then it is lost."""
     return isinstance(reply, Exception) and "no such key" in str(reply)

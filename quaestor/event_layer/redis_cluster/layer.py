@@ -1,13 +1,13 @@
-"""The event layer on a Redis Cluster or Valkey Cluster.
+"""Event layer on a Redis Cluster or Valkey Cluster.
 
-Whatever belongs to one partition has one hash tag, so it lies on one server (streams.py). Three things are different from one
-server: requests find their server (connections.py), data may be lost on one of them alone (data_epoch.py, seen_positions.py),
-and pipelines of several servers are read in several requests (blocking_reads.py).
+All data of one partition have one hash tag, so they lie on one server (streams.py). Three things differ from one server.
+Requests find their server (connections.py). Data may be lost on one of the servers alone (data_epoch.py, seen_positions.py).
+Pipelines of several servers are read in several requests (blocking_reads.py).
 
-**Order between pipelines.** One server answers a read of several streams for one moment. Here `read` keeps what its readers need
-of that: an entry is returned only together with whatever had been appended to the streams named *before* its own, when it was
-appended itself. It costs nothing when the first stream has something, and a request to the streams in front when another one
-has.
+**Order between pipelines.** One server answers a read of several streams for one moment. On a cluster `read` keeps the part
+of that order that its readers need. An entry is returned only together with all entries of the streams named *before* its
+own that had been appended before it. That is free when the first stream has entries. Otherwise it costs a request to the
+streams in front.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from quaestor.ports import StreamEntry
 from quaestor.redis.address import cluster_address
 
 _SEEN: Final = b"s"
-"""Field of an entry: the positions that whoever appended it had read, see seen_positions.py."""
+"""Field of an entry: the positions that its writer had read, see seen_positions.py."""
 
 
 class ClusterEventLayer(RedisPipelines):
-    """The event layer of a deployment on a cluster.
+    """Event layer of a deployment on a cluster.
 
-    The loss of anything on any server is a loss for all: see data_epoch.py; it is told as on one server. A deployment waits
-    while a server that has something of what it uses is away, until a replica has taken over or it is back.
+    A loss on any server is a loss for all: see data_epoch.py. Losses are reported as on one server. If a server with data of
+    the deployment is away, the deployment waits until a replica has taken over or the server is back.
     """
 
     def __init__(self, url: str, deployment: str, *, beside: Sequence[str] = ()) -> None:
         """Connects on first use.
 
-        beside: keys of others that are looked after too: if what has their hash tags is lost, so are this layer's
-            data.
+        beside: further keys to watch: if the data with their hash tags are lost, so are this layer's data.
 
-        Raises ConfigurationError if it is not the URL of a cluster.
+        Raises ConfigurationError if the URL is not that of a cluster.
         """
         super().__init__(deployment)
         self._servers = ClusterConnections(cluster_address(url))
@@ -56,7 +55,7 @@ class ClusterEventLayer(RedisPipelines):
     # Pipelines
 
     def _add(self, stream: str, adds: Sequence[Command]) -> None:
-        """What was read since it was last sent goes with the first entry."""
+        """Append entries; the first one carries the positions read since they were last sent."""
         reads = self._epoch.reads
         if reads and self._reads_sent.get(stream) != reads and (told := self._epoch.read_elsewhere(stream)):
             adds = [(*adds[0], _SEEN, seen_positions.encode(self.epoch(), told)), *adds[1:]]
@@ -85,14 +84,14 @@ class ClusterEventLayer(RedisPipelines):
             below = max(woken, default=0)
             for answer in woken.values():
                 self._take(answer, epoch, found)
-        for group in reversed(groups[:below]):  # what one has was there before the next one is asked
+        for group in reversed(groups[:below]):  # the entries of one group existed before the next group is read
             self._sweep(group, epoch, found, count)
         if epoch != self._epoch.name:
             raise EventLayerResetError(f"the data of deployment {self._deployment!r} were lost while they were read")
         return [entry for name in ids for entry in found.get(name, ())]
 
     def _sweep(self, group: Group, epoch: str, found: dict[str, list[StreamEntry]], count: int) -> None:
-        """What it has after what was found, without waiting."""
+        """Read the entries of a group behind those found, without waiting."""
         after = {
             name: self.entry_id(found[name][-1].offset) if name in found else at
             for name, at in group.after.items()
@@ -163,7 +162,7 @@ class ClusterEventLayer(RedisPipelines):
         self._epoch.note(stream, position)
 
     def close(self) -> None:
-        """Ends idle connections; every later call raises EventLayerError."""
+        """End idle connections; every later call raises EventLayerError."""
         self._closed = True
         self._blocking_reads.close()
         self._servers.close()
@@ -176,5 +175,5 @@ class ClusterEventLayer(RedisPipelines):
 
 
 def _beside(name: str) -> str:
-    """The name of the value that holds what the writer of this one had seen."""
+    """Return the name of the value that holds the positions seen by the writer of this one."""
     return f"{name}:seen"

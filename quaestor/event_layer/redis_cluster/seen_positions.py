@@ -1,10 +1,10 @@
-"""Seen positions, kept beside a value or an entry: what its writer had read.
+"""Seen positions, kept beside a value or an entry: the entries that its writer had read.
 
 As BSON: `{"life": <data epoch>, "seen": {<stream>: [<ms>, <sequence>]}}`.
 
-On one server what was written later is lost first. Servers of a cluster lose their last moments each for itself, so what is still
-there may rest on what is not: a resume position on writes that it says are appended, an activation on a registration.
-Whoever takes the one looks whether the other is there.
+On one server the latest writes are lost first. Each server of a cluster loses its own last moments, so a surviving value
+may rest on lost entries. Examples: a resume position on the writes that it reports as appended, an activation on a
+registration. A reader of the value therefore checks that these entries exist.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bson.errors import BSONError
 from quaestor.event_layer.redis_requests import Position
 
 _YOUNGER_THAN_MS: Final = 600_000
-"""What is older a replica has, or it is no candidate (`cluster-replica-validity-factor`)."""
+"""Age of entries that every replica has, or it is no candidate (`cluster-replica-validity-factor`)."""
 _MOST: Final = 1_000
 _LARGEST_BYTES: Final = 256 * 1024
 
 
 def encode(epoch: str, seen: Mapping[str, Position]) -> bytes:
-    """The field that holds the youngest positions. O(n).
+    """Return the field that holds the youngest positions. O(n).
 
     epoch: the data epoch in which they were seen.
     """
@@ -37,7 +37,10 @@ def encode(epoch: str, seen: Mapping[str, Position]) -> bytes:
 
 
 def decode(data: bytes, epoch: str | None) -> dict[str, Position]:
-    """The positions in such a field. Empty if it is of another epoch, of which nothing can be asked any more, or is none."""
+    """Return the positions in such a field.
+
+    Empty for a field of another epoch, whose entries are gone, and for any other data.
+    """
     if len(data) > _LARGEST_BYTES:
         return {}
     try:

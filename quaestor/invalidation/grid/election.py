@@ -1,9 +1,9 @@
 """Election of the app process that runs the matching for all, while a deployment on Redis has no grid of its own.
 
-Every process of the deployment is a candidate. The leaseholder enters a 1 x 1 grid in the state of the deployment.
-The leaseholder runs the grid's loops in threads on the shared event layer, as an embedded process does on its own. The next leaseholder takes over in the same
-generation, from the same checkpoints, like a restarted grid. A dedicated grid takes over as from any other grid. The elected
-process then finds that the state no longer names it, and stops its loops.
+Every process of the deployment is a candidate. The leaseholder enters a 1 x 1 grid in the state of the deployment. The
+leaseholder runs the grid's loops in threads on the shared event layer, as an embedded process does on its own. The next
+leaseholder takes over in the same generation, from the same checkpoints, like a restarted grid. A dedicated grid takes over
+as from any other grid. The elected process then finds that the state no longer names it, and stops its loops.
 
 **Two leaders at once.** A process that stood still for longer than its lease may find a successor at work. Its writes are
 fenced from the end of the lease (`quaestor/event_layer/fenced.py`). A write under way at that moment equals one that a
