@@ -1,4 +1,4 @@
-"""Incrementally maintained query results: kept up to date by the writes, step by step, instead of being read again."""
+"""Incrementally maintained query results: the writes keep them up to date, step by step, without a new read."""
 
 from quaestor.incremental.events import ResultEvent, replay
 from quaestor.incremental.maintenance import PriorState

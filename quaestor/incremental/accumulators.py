@@ -1,8 +1,9 @@
-"""Accumulators of `$group` as multisets: what a record contributed can be taken away again when it changes or goes.
+"""Accumulators of `$group` as multisets: a record's contribution can be removed again when the record changes or goes.
 
-Manual: Accumulators ($group). `$min` and `$max` keep every value, ordered, so that they survive the removal of the
-extreme; of equal values of different numeric types any one may be shown. `$first`, `$last` and `$push` keep every value
-by the place of its record in the `$sort` before.
+Manual: Accumulators ($group). `$min` and `$max` keep every value, ordered, so that they survive the removal of the extreme.
+    Among equal
+values of different numeric types, any one may be shown. `$first`, `$last` and `$push` keep every value by the place of its
+record in the `$sort` before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from quaestor.query.bson_order import MISSING, Key, order_key
 from quaestor.query.expressions.kinds import is_nullish
 
 Order = Any
-"""The place of a record among those of its group; comparable and unique. None where there is no order."""
+"""Place of a record among those of its group; comparable and unique. None without an order."""
 
 _NOTHING: Final = object()
 
@@ -27,13 +28,13 @@ class Accumulator(Protocol):
     """Accumulated field of one group. O(log n) for each value, O(1) or O(size of the result) for the result."""
 
     def add(self, value: Any, order: Order, times: int) -> None:
-        """Put in a value (MISSING included) so many times; a negative number takes it out.
+        """Add a value (MISSING included) a number of times; a negative number removes it.
 
-        Raises UncertainMatchError if what is to be taken out is known not to be in.
+        Raises UncertainMatchError if the value to remove is certainly absent.
         """
 
     def result(self) -> Any:
-        """The value of the field as it is now."""
+        """Return the present value of the field."""
 
 
 class Sum:
@@ -46,16 +47,19 @@ class Sum:
         self._result = result
 
     def add(self, value: Any, order: Order, times: int) -> None:
-        """Put in a value so many times; see `Accumulator`."""
+        """Add a value a number of times; see `Accumulator`."""
         self._total.add(value, times)
 
     def result(self) -> Any:
-        """The value of the field as it is now."""
+        """Return the present value of the field."""
         return self._result(self._total)
 
 
 class Extreme:
-    """Accumulator of `$min` (place 0) and `$max` (place -1). Null and missing do not count; of nothing the result is null."""
+    """Accumulator of `$min` (place 0) and `$max` (place -1).
+
+    Null and missing do not count; without values the result is null.
+    """
 
     __slots__ = ("_place", "_values")
 
@@ -64,17 +68,17 @@ class Extreme:
         self._values: SortedDict[Key, tuple[int, Any]] = SortedDict()
 
     def add(self, value: Any, order: Order, times: int) -> None:
-        """Put in a value so many times; see `Accumulator`."""
+        """Add a value a number of times; see `Accumulator`."""
         if not is_nullish(value):
             _count_value(self._values, value, times)
 
     def result(self) -> Any:
-        """The value of the field as it is now."""
+        """Return the present value of the field."""
         return self._values.peekitem(self._place)[1][1] if self._values else None
 
 
 class Distinct:
-    """Accumulator of `$addToSet`: every value once, in no particular order (as the database gives none)."""
+    """Accumulator of `$addToSet`: every value once, in no particular order, as in the database."""
 
     __slots__ = ("_values",)
 
@@ -82,12 +86,12 @@ class Distinct:
         self._values: dict[Key, tuple[int, Any]] = {}
 
     def add(self, value: Any, order: Order, times: int) -> None:
-        """Put in a value so many times; see `Accumulator`."""
+        """Add a value a number of times; see `Accumulator`."""
         if value is not MISSING:
             _count_value(self._values, value, times)
 
     def result(self) -> Any:
-        """The value of the field as it is now."""
+        """Return the present value of the field."""
         return [value for _, value in self._values.values()]
 
 
@@ -101,14 +105,14 @@ class Ordered:
         self._result = result
 
     def add(self, value: Any, order: Order, times: int) -> None:
-        """Put in a value so many times; see `Accumulator`."""
+        """Add a value a number of times; see `Accumulator`."""
         if times > 0:
             self._values[order] = value
         elif self._values.pop(order, _NOTHING) is _NOTHING:
-            raise UncertainMatchError(f"{value!r} is to be taken out of a group that it is not in: a write was missed")
+            raise UncertainMatchError(f"{value!r} cannot leave a group that does not hold it: a write was missed")
 
     def result(self) -> Any:
-        """The value of the field as it is now."""
+        """Return the present value of the field."""
         return self._result(self._values)
 
 
@@ -116,7 +120,7 @@ def _count_value(values: dict[Key, tuple[int, Any]], value: Any, times: int) -> 
     key = order_key(value)
     count, first = values.get(key, (0, value))
     if count + times < 0:
-        raise UncertainMatchError(f"{value!r} is to be taken out of a group that it is not in: a write was missed")
+        raise UncertainMatchError(f"{value!r} cannot leave a group that does not hold it: a write was missed")
     if count + times:
         values[key] = (count + times, first)
     else:
@@ -143,11 +147,11 @@ UNORDERED: Final[Mapping[str, Callable[[], Accumulator]]] = {
     "$max": lambda: Extreme(-1),
     "$addToSet": Distinct,
 }
-"""New accumulators by name; any order of the values will do."""
+"""Makers of accumulators by name, for values in any order."""
 
 ORDERED: Final[Mapping[str, Callable[[], Accumulator]]] = {
     "$first": lambda: Ordered(_end(0)),
     "$last": lambda: Ordered(_end(-1)),
     "$push": lambda: Ordered(_all),
 }
-"""Those that need to know the order of the records."""
+"""Makers of accumulators that need the order of the records."""

@@ -1,9 +1,9 @@
 """Aggregation stage: `$group` by key, and with it count, distinct and `$sortByCount`.
 
-Each row contributes its group and one value for each accumulator. When the row changes, the old contribution is taken
-away and the new one put in; at most two groups change. Where the old contribution comes from: if the input says what the
-row was before, it is computed from that and nothing is remembered for the row; else it was remembered.
-(Wingerath's thesis, section 3.3.2, designs this stage; the prototype did not have it.)
+Each row contributes its group and one value for each accumulator. When the row changes, its old contribution is removed and
+the new one added; at most two groups change. If the input holds the row before, the old contribution is computed from that,
+and nothing is remembered for the row. Otherwise the old contribution was remembered. Source: Wingerath's thesis, section
+3.3.2, designs this stage; the prototype did not have it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Evaluate = Callable[[Row], Any]
 class Grouping:
     """Compiled `$group` stage.
 
-    group_id: a row's group; missing counts as null.
-    fields: name, value of a row, and how to make its accumulator.
-    order: a row's place for $first, $last and $push.
-    always: without any row there is a group all the same (count).
+    group_id: returns a row's group; missing counts as null.
+    fields: name, value of a row, and maker of the accumulator.
+    order: returns a row's place for $first, $last and $push.
+    always: there is a group even without any row (count).
     """
 
     group_id: Evaluate
@@ -42,9 +42,10 @@ def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Groupi
     """Compile the argument of `$group`.
 
     stage: the argument.
-    order: of the `$sort` directly before it, or None.
+    order: order of the `$sort` directly before it, or None.
 
-    Raises MalformedQueryError for what mongod refuses, UnsupportedQueryError for an accumulator that is not maintained.
+    Raises MalformedQueryError for an argument that mongod refuses, UnsupportedQueryError for an accumulator that is not
+    maintained.
     """
     if not isinstance(stage, Mapping) or "_id" not in stage:
         raise MalformedQueryError(f"a group specification must be a document with an _id, not {stage!r}")
@@ -70,7 +71,7 @@ def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Groupi
         if make is None and accumulator in ORDERED:
             if order is None:
                 raise UnsupportedQueryError(
-                    f"{accumulator} without a $sort directly before its $group: any order will do"
+                    f"{accumulator} without a $sort directly before its $group: the database may choose any order"
                 )
             make, ordered = ORDERED[accumulator], True
         if make is None:
@@ -92,8 +93,8 @@ class _Contribution(NamedTuple):
 class _Group:
     """One group.
 
-    rows: how many contribute to it.
-    shown: the group as it was last told to the next stage; None: not at all.
+    rows: number of contributing rows.
+    shown: the group as last passed to the next stage; None: not passed.
     """
 
     id: Any
@@ -127,13 +128,13 @@ class GroupStage:
         return key in self._remembered
 
     def preload(self, group_id: Any, values: Sequence[Any], rows: int) -> None:
-        """Begin with so many rows that contribute the same, without saying which rows they are."""
+        """Begin with a number of rows that contribute the same, without their identities."""
         group_id = None if group_id is MISSING else group_id
         self._apply(_Contribution(order_key(group_id), group_id, tuple(values), None), rows)
         self._untold[order_key(group_id)] = None
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes of the groups that these changes of rows make."""
+        """Return the changes of the groups that result from these changes of rows."""
         touched, self._untold = self._untold, {}
         for change in changes:
             new = None if change.after is None else self._contribution(change, change.after)
@@ -174,12 +175,12 @@ class GroupStage:
         group = self._group(contribution.group, contribution.id)
         group.rows += times
         if group.rows < 0:
-            raise UncertainMatchError(f"a row is to leave the group {group.id!r}, which is empty: a write was missed")
+            raise UncertainMatchError(f"a row cannot leave the empty group {group.id!r}: a write was missed")
         for accumulator, value in zip(group.accumulators, contribution.values, strict=True):
             accumulator.add(value, contribution.order, times)
 
     def _told(self, key: Hashable) -> Change | None:
-        """The change of this group that the next stage has to know of."""
+        """Return the change of this group for the next stage, or None."""
         group = self._groups[key]
         before, after = group.shown, None
         if group.rows or self._grouping.always:

@@ -1,7 +1,7 @@
 """Changes of rows, which flow between the stages of a maintained result, and the stages themselves.
 
-A *row* is a record, or what a stage makes of one: a joined record, an unwound element, a group. It keeps its key through
-every stage, so that a later change finds what an earlier one left behind.
+A *row* is a record, or the product of a stage: a joined record, an unwound element, a group. A row keeps its key through
+every stage, so that a later change finds the traces of an earlier one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quaestor.query.encoding import OPTIONS
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[Row], Row | None]
-"""What becomes of a row; None if it is filtered out. Pure; raises QueryError where the database would fail the query."""
+"""Function that turns a row into another; None if it is filtered out. Pure; raises QueryError where the database would fail."""
 
 
 class Unknown:
-    """Type of `UNKNOWN`, which stands for a row that was not told."""
+    """Type of `UNKNOWN`, the placeholder for an unknown row."""
 
     __slots__ = ()
 
@@ -33,11 +33,10 @@ UNKNOWN: Final = Unknown()
 class Change(NamedTuple):
     """Change of one row: before and after a write.
 
-    key: the row's identity, as an order key, so that ids which are equal to the database are equal here.
-    id: the same for people and clients: the record's `_id`, the group's, or a tuple.
-    before: the row as this stage last saw it; None if it was not there; UNKNOWN if the stage has to remember by
-        itself.
-    after: the row as it is now; None if it is not there.
+    key: the row's identity, as an order key, so that ids equal to the database are equal here.
+    id: identity for people and clients: the `_id` of the record or group, or a tuple.
+    before: the row as this stage last saw it; None if it was absent; UNKNOWN if the stage must remember it itself.
+    after: the row now; None if it is absent.
     """
 
     key: Hashable
@@ -50,14 +49,17 @@ class Stage(Protocol):
     """Step of a maintained result. Synchronous, not thread-safe."""
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes of the output that these changes of the input make, in order."""
+        """Return the changes of the output that result from these changes of the input, in order."""
 
     def holds(self, key: Hashable) -> bool | None:
-        """Whether the row with this key is remembered, so that its end would change something. None: never any is."""
+        """Whether the row with this key is remembered, so that its end would change the result.
+
+        None: rows are never remembered.
+        """
 
 
 class RowStage:
-    """Stage of `$match`, `$project` and their kin, which look at every row by itself. Remembers nothing."""
+    """Stage of `$match`, `$project` and similar stages, which process every row by itself. Remembers nothing."""
 
     __slots__ = ("_function",)
 
@@ -65,11 +67,11 @@ class RowStage:
         self._function = function
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes that are left of these."""
+        """Return these changes after the function, without the rows that it filters out."""
         return [moved for change in changes if (moved := self._moved(change)) is not None]
 
     def holds(self, key: Hashable) -> None:
-        """Always None: nothing is remembered."""
+        """Return None: nothing is remembered."""
 
     def _moved(self, change: Change) -> Change | None:
         before, after = change.before, change.after
@@ -81,7 +83,7 @@ class RowStage:
 
 
 def composed(functions: Iterable[RowFunction]) -> RowFunction:
-    """Row function that applies these one after the other, until one filters the row out."""
+    """Return a row function that applies these one after the other, until one filters the row out."""
     steps = tuple(functions)
 
     def through(row: Row) -> Row | None:
@@ -96,5 +98,5 @@ def composed(functions: Iterable[RowFunction]) -> RowFunction:
 
 
 def same_row(a: Any, b: Any) -> bool:
-    """Whether a reader could not tell the two apart: equal as BSON, numeric types and order of fields included."""
+    """Whether a reader could not distinguish the two: equal as BSON, with numeric types and order of fields."""
     return a is b or bson.encode({"": a}, codec_options=OPTIONS) == bson.encode({"": b}, codec_options=OPTIONS)

@@ -1,9 +1,9 @@
-"""Contributions to a grouped result, counted by the database, so that it begins without its records.
+"""Contributions to a grouped result, counted by the database, so that the result begins without its records.
 
-One row for each different contribution (the group's id and what is accumulated), with the number of records that make
-it. From these every accumulator that does not depend on order begins exactly as from the records themselves, save that
-the database takes numbers for the same that differ in type inside embedded documents and arrays, or in sign of zero or
-trailing zeros; one of them then stands for all.
+There is one row for each different contribution (the group's id and the accumulated values), with the number of its records.
+From these, every accumulator that is independent of order begins exactly as from the records themselves. One exception: the
+database takes some different numbers for equal. The numbers differ in type inside embedded documents and arrays, in the sign of
+zero, or in trailing zeros. One of them then stands for all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GROUPING: Final = frozenset({"$group", "$count", "$sortByCount"})
 
 
 class Contributed(NamedTuple):
-    """Contribution to one group, and how many records make the same."""
+    """Contribution to one group, with the number of records that make it."""
 
     group_id: Any
     values: list[Any]
@@ -27,13 +27,13 @@ class Contributed(NamedTuple):
 
 
 def contributions(query: Query, group: Mapping[str, Any]) -> Query:
-    """The query that counts contributions to `group`, the argument of the first grouping of this pipeline."""
+    """Return the query that counts contributions to `group`, the argument of the first grouping of this pipeline."""
     before = takewhile(lambda stage: not _GROUPING.intersection(stage), query.pipeline)
     return _counting(query.namespace, [stage for stage in before if "$sort" not in stage], group)
 
 
 def counted(query: Query) -> Query:
-    """The query that counts contributions to the result of a count command."""
+    """Return the query that counts contributions to the result of a count command."""
     return _counting(query.namespace, [{"$match": query.filter}], {"_id": None, "n": {"$sum": 1}})
 
 
@@ -55,7 +55,7 @@ def _operand(argument: Mapping[str, Any]) -> Any:
 
 
 def contributed(row: Document) -> Contributed:
-    """The contribution in one row of the answer."""
+    """Return the contribution in one row of the answer."""
     parts = [
         MISSING if kind == "missing" else value for value, kind in zip(row["_id"]["v"], row["_id"]["t"], strict=True)
     ]

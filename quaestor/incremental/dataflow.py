@@ -1,4 +1,4 @@
-"""Dataflow of one maintained result: its stages with what they remember, fed with images. A renewal builds a new one."""
+"""Dataflow of one maintained result: its stages with their memory, fed with images. A renewal builds a new dataflow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from quaestor.model import AfterImage, Document
 
 
 class Dataflow:
-    """Stages of one result, from the filter to the view that is shown. Not thread-safe.
+    """Stages of one result, from the filter to the shown view. Not thread-safe.
 
-    Raises QueryError where the database would fail the query; then it is of no more use, but what `shown` returns is
-    still the last valid result.
+    Raises QueryError where the database would fail the query. The dataflow is then useless, but `shown` still returns the last
+    valid result.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Dataflow:
         *,
         slack: int,
     ) -> None:
-        """Build the result of what was read.
+        """Build the result from the records read.
 
-        records: what `maintenance.bootstrap(slack)` found.
-        foreign: the same for the joined collections, by namespace.
-        slack: records to know behind a window.
+        records: records that `maintenance.bootstrap(slack)` found.
+        foreign: records of the joined collections, by namespace.
+        slack: number of records to know behind a window.
         """
         self._namespace = maintenance.query.namespace
         self._filter = ImageFilter(
@@ -61,21 +61,21 @@ class Dataflow:
 
     @property
     def lacking(self) -> bool:
-        """The slack is used up, and `shown` is the last result that is known."""
+        """Whether the slack is used up, so that `shown` is the last known result."""
         return isinstance(self._view, Window) and self._view.lacking
 
     @property
     def slack(self) -> int | None:
-        """Number of removals that can be borne; None: any."""
+        """Number of removals that the result survives without a read; None: any number."""
         return self._view.slack if isinstance(self._view, Window) else None
 
     @property
     def remembered(self) -> int:
-        """Number of rows for which the first grouping remembers what they contributed."""
+        """Number of rows whose contribution the first grouping remembers."""
         return next((stage.remembered for stage in self._stages if isinstance(stage, GroupStage)), 0)
 
     def feed(self, image: AfterImage) -> list[ResultEvent]:
-        """Take in one write; the events of what it changes. If it fails, the view has not changed."""
+        """Take in one write; return the events of its changes. After a failure the view has not changed."""
         changes: list[Change] = []
         if image.namespace == self._namespace:
             change = self._filter.change(image)
@@ -89,7 +89,7 @@ class Dataflow:
         return self._view.feed(changes) if changes else []
 
     def holds(self, key: Hashable) -> bool:
-        """Whether anything is remembered of this record of the own namespace. O(stages)."""
+        """Whether a stage remembers this record of the own namespace. O(stages)."""
         for stage in self._stages:
             held = stage.holds(key)
             if held is not None:
@@ -97,7 +97,7 @@ class Dataflow:
         return self._view.holds(key)
 
     def shown(self) -> list[Shown]:
-        """The rows of the result. O(its length)."""
+        """Return the rows of the result. O(its length)."""
         return self._view.shown()
 
     def _begin(self, maintenance: Maintenance, records: Sequence[Document]) -> list[Change]:

@@ -1,6 +1,6 @@
-"""Events of a maintained result, as subscribers are told them, and how a list of their own follows from them.
+"""Events of a maintained result for subscribers, and their application to a client's own list.
 
-(Wingerath's thesis, sections 3.2 and 5.4: match types, index, indirect events.)
+Source: Wingerath's thesis, sections 3.2 and 5.4: match types, index, indirect events.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from quaestor.query.bson_order import order_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEvent:
-    """Step from the result as it was to the result as it is. Steps are applied in the order they are given.
+    """Step from the former result to the present one. Steps are applied in their order.
 
-    key: the record's `_id`; of a group its id, of an unwound record (`_id`, which element), of a distinct value
-        itself.
-    document: the row as the result shows it; for `remove` as it was last known. For count the number.
-    index: where it stands once this event is applied; None for `remove` and in unordered results.
-    previous_index: where it stood just before; None for `add` and in unordered results.
-    operation: what happened to this very record; None for indirect events (another record pushed it out or pulled it
-        in), for renewals, and where rows are not records (groups).
-    version: of the write; 0 for renewals.
+    key: the record's `_id`; of a group its id, of an unwound record (`_id`, element), of a distinct value the value.
+    document: the row as the result shows it; for `remove` as last known; for count the number.
+    index: its position after this event; None for `remove` and in unordered results.
+    previous_index: its position just before; None for `add` and in unordered results.
+    operation: the write to this very record. None for indirect events (another record pushed it out or pulled it in), for
+        renewals, and where rows are not records (groups).
+    version: version of the write; 0 for renewals.
     """
 
     match_type: MatchType
@@ -42,7 +41,7 @@ class Shown(NamedTuple):
     """Row of a result as it is shown.
 
     key: its identity, as an order key.
-    id: the same for people and clients.
+    id: identity for people and clients.
     document: the row as shown.
     """
 
@@ -54,7 +53,7 @@ class Shown(NamedTuple):
 def replay(result: Sequence[tuple[Any, Any]], events: Iterable[ResultEvent]) -> list[tuple[Any, Any]]:
     """Apply events to a client's own list of (key, document). O(length) for each event.
 
-    Raises ValueError if an event does not fit the list: it was not the result the events start from.
+    Raises ValueError if an event does not fit the list: the events start from another result.
     """
     rows = [(order_key(key), key, document) for key, document in result]
     for event in events:
@@ -73,9 +72,9 @@ def replay(result: Sequence[tuple[Any, Any]], events: Iterable[ResultEvent]) -> 
 
 
 def differences(old: Sequence[Shown], new: Sequence[Shown], *, ordered: bool) -> list[ResultEvent]:
-    """Events that lead from one result to the other: what goes, what stays with other content, what moves or comes.
+    """Return the events that lead from one result to the other: removals, changed content, moves and additions.
 
-    As few as possible: rows that keep their order among themselves do not move. O(n log n), and O(n) for each that moves.
+    The events are as few as possible: rows that keep their relative order do not move. O(n log n), and O(n) for each move.
     """
     remaining = {row.key for row in new}
     known = {row.key: row for row in old}
@@ -116,7 +115,7 @@ def _at(match_type: MatchType, row: Shown, index: int, previous: int | None) -> 
 
 
 def _longest_ordered(old: Sequence[Hashable], new: Sequence[Hashable]) -> set[Hashable]:
-    """A largest set of keys that stand in the same order in both (patience sorting)."""
+    """Return a largest set of keys that stand in the same order in both (patience sorting)."""
     place = {key: position for position, key in enumerate(old)}
     tails: list[int] = []
     ends: list[Hashable] = []

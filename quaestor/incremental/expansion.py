@@ -1,7 +1,7 @@
 """Expansion of one row into several: `$unwind`, and the values of a distinct.
 
-The rows that one row became are told apart by what they were made of: an element that is a document with an `_id` by
-that, so that a joined record keeps its identity when others come before it; any other element by its position.
+The parts of a row are identified by their elements. An element that is a document with an `_id` is identified by that, so a
+joined record keeps its identity when others come before it. Any other element is identified by its position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quaestor.query.paths import is_array
 class Part(NamedTuple):
     """Part of a row: one of the rows that it becomes.
 
-    key, id: tell it from its siblings.
+    key, id: identity among its siblings.
     """
 
     key: Hashable
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 class ExpansionStage:
-    """Stage that expands rows. Remembers the keys of the parts of each row, unless the input says what the row was before."""
+    """Stage that expands rows. Remembers the keys of each row's parts, unless the input holds the row before."""
 
     __slots__ = ("_expand", "_remembered")
 
@@ -39,7 +39,7 @@ class ExpansionStage:
         self._remembered: dict[Hashable, dict[Hashable, Any]] = {}
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes of the parts of these rows."""
+        """Return the changes of the parts of these rows."""
         return [part for change in changes for part in self._parts(change)]
 
     def holds(self, key: Hashable) -> bool:
@@ -117,7 +117,7 @@ def _at(row: Row, names: Sequence[str]) -> Any:
 
 
 def _with(row: Row, names: Sequence[str], value: Any) -> Row:
-    """The row with another value at the path, which exists; MISSING removes it."""
+    """Return the row with another value at the path, which exists; MISSING removes it."""
     name, *rest = names
     if rest:
         return {**row, name: _with(row[name], rest, value)}
@@ -131,9 +131,9 @@ def _indexed(row: Row, name: str | None, position: Int64 | None) -> Row:
 
 
 def distinct_values(path: str) -> Callable[[Row], list[Part]]:
-    """Compile a `distinct`: the values that it finds in a record, as rows {value: ...}, each once. Manual: distinct.
+    """Compile a `distinct`: its values in a record, as rows {value: ...}, each once. Manual: distinct.
 
-    An array at the end of the path gives its elements, one on the way is walked element by element or by position.
+    An array at the end of the path gives its elements. An array on the way is walked element by element or by position.
     """
     names = tuple(path.split("."))
 

@@ -1,7 +1,7 @@
-"""Filtering stage: writes become changes of the records that match. The first step of every maintained result.
+"""Filtering stage: writes become changes of the matching records. The first step of every maintained result.
 
-Whether a record matched before comes from one of two places. *Membership*: a later stage remembers what it was given.
-*Before-images*: the write says it, and nothing is remembered for a record. (InvaliDB, PVLDB 2020, section 5.1.)
+The state before a write comes from one of two places. *Membership*: a later stage remembers its rows. *Before-images*: the
+write holds it, and nothing is remembered for a record. Source: InvaliDB, PVLDB 2020, section 5.1.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class ImageFilter:
         self._before_images = before_images
 
     def change(self, image: AfterImage) -> Change | None:
-        """The change that a write means for the matching records; None if it is certain to mean nothing.
+        """Return the change that a write makes to the matching records; None if it certainly makes none.
 
         An update whose record could not be looked up any more counts as its delete, which is on its way.
 
-        Raises UncertainMatchError if the filter cannot tell, or if before-images are to tell and the write has none.
+        Raises UncertainMatchError if the filter cannot decide, or needs before-images and the write has none.
         """
         after = None if image.kind is WriteKind.DELETE else self._matching(image.after)
         key = order_key(image.key)
@@ -49,7 +49,7 @@ class ImageFilter:
         return None if before is None and after is None else Change(key, image.key, before, after)
 
     def initial(self, records: Sequence[Document]) -> list[Change]:
-        """Changes of an empty result that bring in the records which the database found."""
+        """Return the changes that bring the records found by the database into an empty result."""
         before = None if self._before_images else UNKNOWN
         return [Change(order_key(record["_id"]), record["_id"], before, as_row(record)) for record in records]
 
@@ -61,7 +61,7 @@ class ImageFilter:
 
 
 def as_row(record: Document) -> Row:
-    """The record as a row, decoded once and for all; lazily decoded ones would be decoded again by every stage."""
+    """Return the record as a row, decoded once; otherwise every stage would decode a lazy record again."""
     if record.__class__ is dict:
         return record
     if isinstance(record, RawBSONDocument):

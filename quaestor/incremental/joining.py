@@ -1,9 +1,9 @@
 """Join stage: `$lookup`, kept up to date by the writes of both collections.
 
-Both sides are held: local rows by the values they join on, foreign records by the values they are joined by. A write to
-the local side looks its partners up, a write to the foreign side finds the rows it concerns; each row concerned is
-joined anew. (Wingerath's thesis, section 3.3.2, designs this stage; the prototype did not have it.) The joined array is
-ordered by the foreign `_id` unless the inner pipeline sorts; the database leaves its order open.
+Both sides are held: local rows by their join values, and foreign records by theirs. A write to the local side looks its
+partners up. A write to the foreign side finds the rows that it concerns. Each row concerned is joined anew. The joined array
+is ordered by the foreign `_id` unless the inner pipeline sorts; the database leaves its order open. Source: Wingerath's
+thesis, section 3.3.2, designs this stage; the prototype did not have it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quaestor.query.paths import is_array, reached
 from quaestor.query.projection import Values
 
 _EVERY: Final = frozenset([("every",)])
-"""What all rows join on if there is no equality."""
+"""Join value of all rows without an equality."""
 _NULL: Final = order_key(None)
 
 
@@ -27,11 +27,11 @@ _NULL: Final = order_key(None)
 class Join:
     """Compiled `$lookup` stage.
 
-    namespace: of the foreign collection.
-    into: the field for the joined array.
-    local_field, foreign_field: None if the pipeline alone says what belongs together.
+    namespace: namespace of the foreign collection.
+    into: field of the joined array.
+    local_field, foreign_field: None if only the pipeline decides the partners.
     let: variables of the local row.
-    inner: what becomes of the partners, in order of their `_id`.
+    inner: transforms the partners, in order of their `_id`.
     """
 
     namespace: str
@@ -44,7 +44,7 @@ class Join:
 
 @dataclass(slots=True, eq=False)
 class _Local:
-    """Local row, with the values it joins on and its joined row as last told."""
+    """Local row, with its join values and its joined row as last passed on."""
 
     id: Any
     row: Row
@@ -65,7 +65,7 @@ class LookupStage:
 
     @property
     def namespace(self) -> str:
-        """The foreign collection, whose writes go to `feed_foreign`."""
+        """Foreign collection, whose writes go to `feed_foreign`."""
         return self._join.namespace
 
     def holds(self, key: Hashable) -> bool:
@@ -73,11 +73,11 @@ class LookupStage:
         return key in self._local
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes of the joined rows that these changes of local rows make."""
+        """Return the changes of the joined rows that result from these changes of local rows."""
         return [told for change in changes if (told := self._on_local(change)) is not None]
 
     def feed_foreign(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes of the joined rows that these changes of foreign records make."""
+        """Return the changes of the joined rows that result from these changes of foreign records."""
         concerned: dict[Hashable, None] = {}
         for change in changes:
             old = self._foreign.pop(change.key, None)
@@ -105,7 +105,7 @@ class LookupStage:
         return self._told(change.key, new)
 
     def _told(self, key: Hashable, local: _Local) -> Change | None:
-        """The change of this row that the next stage has to know of."""
+        """Return the change of this row for the next stage, or None."""
         before = local.joined
         partners = {key: None for value in local.keys for key in self._foreign_by.get(value, ())}
         found = [self._foreign[partner][0] for partner in sorted(partners)]  # type: ignore[type-var]
@@ -121,14 +121,14 @@ class LookupStage:
 
 
 def local_keys(row: Row, path: str | None) -> frozenset[Hashable]:
-    """The values that a local row joins on: the value at the path, the elements of an array, null if there is nothing."""
+    """Return the join values of a local row: the value at the path, the elements of an array, null if there is nothing."""
     if path is None:
         return _EVERY
     return frozenset(map(order_key, _values(row, path.split(".")))) or frozenset({_NULL})
 
 
 def foreign_keys(row: Row, path: str | None) -> frozenset[Hashable]:
-    """The values that a foreign record is joined by: every value that equality on the path would find it by."""
+    """Return the join values of a foreign record: every value by which equality on the path finds it."""
     if path is None:
         return _EVERY
     return frozenset(_NULL if value is MISSING else order_key(value) for value in reached(row, path))

@@ -1,7 +1,6 @@
 """Parser of `$lookup`: an equality of two fields, a pipeline on the partners, or both. Manual: $lookup.
 
-The pipeline may filter (`$match`, with variables in `$expr`), shape rows, sort, skip and limit; a sort is made
-unambiguous by `_id`.
+The pipeline may filter (`$match`, with variables in `$expr`), shape rows, sort, skip and limit. `_id` makes a sort unambiguous.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _OPTIONS: Final = frozenset({"from", "localField", "foreignField", "as", "let", 
 def parse_lookup(argument: Any, database: str) -> tuple[Join, ForeignSide]:
     """Compile the argument of `$lookup`: the join, and the side that reads the other collection.
 
-    database: of the query; the other collection is in the same.
+    database: database of the query, and of the other collection.
 
     Raises MalformedQueryError or UnsupportedQueryError.
     """
@@ -65,7 +64,7 @@ def parse_lookup(argument: Any, database: str) -> tuple[Join, ForeignSide]:
 
 
 def _pipeline(pipeline: Sequence[Document], variables: tuple[str, ...]) -> tuple[list[Document], _Inner]:
-    """The filters that every partner has to pass, whatever the local row, and what else happens to the partners."""
+    """Return the filters that every partner must pass, for any local row, and the further steps."""
     filters: list[Document] = []
     steps: list[_Inner] = []
     leading = True
@@ -94,7 +93,7 @@ def _pipeline(pipeline: Sequence[Document], variables: tuple[str, ...]) -> tuple
 
 
 def stage_of(stage: Any) -> tuple[str, Any]:
-    """Name and argument of a stage. Raises MalformedQueryError."""
+    """Return name and argument of a stage. Raises MalformedQueryError."""
     if not isinstance(stage, Mapping) or len(stage) != 1:
         raise MalformedQueryError(f"a pipeline stage must be a document with one field, not {stage!r}")
     name, argument = next(iter(stage.items()))
@@ -102,7 +101,7 @@ def stage_of(stage: Any) -> tuple[str, Any]:
 
 
 def count_of(name: str, argument: Any) -> int:
-    """The argument of `$skip` or `$limit`. Raises MalformedQueryError."""
+    """Return the argument of `$skip` or `$limit`. Raises MalformedQueryError."""
     least = 1 if name == "$limit" else 0
     if isinstance(argument, bool) or not isinstance(argument, int | float) or argument != int(argument):
         raise MalformedQueryError(f"the argument of {name} must be a whole number, not {argument!r}")

@@ -1,6 +1,6 @@
-"""Maintenance plan of one query: what is read to begin with, which stages follow one another, what the result is.
+"""Maintenance plan of one query: the first reads, the sequence of stages, the form of the result.
 
-Made once from the query; `dataflow.py` runs it.
+The plan is made once from the query; `dataflow.py` runs it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from quaestor.query.paths import Matcher
 
 
 class PriorState(StrEnum):
-    """Source of a record's state before a write: whether it counted, and with what."""
+    """Source of a record's state before a write: whether it counted, and with which values."""
 
     MEMBERSHIP = "membership"
-    """What every record contributes is remembered. Works with any collection; images may come more than once, and may
-    already be contained in what the result was built from."""
+    """Every record's contribution is remembered. Works with any collection. Images may come more than once, and may already be
+    contained in the first read."""
     BEFORE_IMAGES = "before-images"
-    """The write says it; nothing is remembered for a record. For counts, groups, distinct values and unordered finds; windows
-    and joins hold their records in any case and go by membership. Needs exact images before and after every write
-    (`changeStreamPreAndPostImages`), each once, and a snapshot read to begin with."""
+    """The write holds the state; nothing is remembered for a record. For counts, groups, distinct values and unordered finds.
+    Windows and joins hold their records in any case, and use membership. Needs exact images before and after every write
+    (`changeStreamPreAndPostImages`), each once, and a snapshot for the first read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignSide:
     """Joined collection of a maintained query.
 
-    matches: which of its records can be partners.
-    query: reads those.
+    matches: decides which of its records can be partners.
+    query: reads these records.
     """
 
     namespace: str
@@ -45,17 +45,17 @@ class ForeignSide:
 class Maintenance:
     """Plan by which the result of one query is maintained.
 
-    prior_state: how it is known what a record was before a write.
-    stages: make a new stage each, in order; empty for plain filters.
-    lookups: the joined collection of each stage that is a `$lookup`, by its place among the stages.
-    own: reads what the result is built from, without slack.
-    condition: the filter that says which records of the namespace concern it.
-    matches: the same, compiled.
+    prior_state: source of a record's state before a write.
+    stages: makers of the stages, in order; empty for plain filters.
+    lookups: joined collection of each `$lookup` stage, by its place among the stages.
+    own: reads the records of the result, without slack.
+    condition: filter of the namespace's records that concern the result.
+    matches: the same filter, compiled.
     window: None for a result without order.
-    sliding: the window knows only a stretch of what matches.
-    present: what is shown of a row where there is no window.
+    sliding: the window knows only a stretch of the matching records.
+    present: form of a shown row without a window.
     records: rows are records of the namespace, by their `_id`.
-    compact: `own` yields contributions by group, with how many records make each, not records.
+    compact: `own` returns contributions by group with their numbers of records, instead of records.
     kept: False if the rows are not kept anywhere.
     """
 
@@ -75,17 +75,17 @@ class Maintenance:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """The namespaces whose writes concern the result."""
+        """Namespaces whose writes concern the result."""
         return frozenset({self.query.namespace, *(side.namespace for side in self.lookups.values())})
 
     def bootstrap(self, slack: int) -> Query:
-        """The query that reads what the result is built from: offset, window and so much slack behind it, or all that matches."""
+        """Return the query for the first read: offset, window and the slack behind it, or all matching records."""
         if self.window is None or not self.sliding:
             return self.own
         return replace(self.own, limit=self.window.end + slack)
 
     def foreign(self) -> tuple[Query, ...]:
-        """The queries that read the joined collections, one for each."""
+        """Return the queries that read the joined collections, one for each."""
         queries: dict[str, Query] = {}
         for side in self.lookups.values():
             known = queries.get(side.namespace)

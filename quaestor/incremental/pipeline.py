@@ -1,11 +1,12 @@
-"""Maintenance of aggregation pipelines: which can be maintained, and how.
+"""Maintenance of aggregation pipelines: the maintainable ones, and their plans.
 
-    $match*   then any of   $match $project $addFields $set $unset $replaceRoot $replaceWith $lookup $unwind,
-              groupings ($sort directly before one gives $first, $last and $push their order),
-              and at the end [$sort] [$skip] [$limit], followed by stages that only shape rows, or by a $lookup
+    - first `$match*`
+    - then any of `$match $project $addFields $set $unset $replaceRoot $replaceWith $lookup $unwind`
+    - and groupings (`$sort` directly before one gives `$first`, `$last` and `$push` their order)
+    - at the end `[$sort] [$skip] [$limit]`, followed by stages that only shape rows, or by a `$lookup`
 
-`$count` and `$sortByCount` are groupings. A window directly over records is kept by a stretch of them; over groups and
-joined rows everything that matches is held. What is outside raises UnsupportedQueryError with the reason.
+`$count` and `$sortByCount` are groupings. A window directly over records keeps a stretch of them. A window over groups or
+joined rows holds every match. Any other pipeline raises UnsupportedQueryError with the reason.
 """
 
 from __future__ import annotations
@@ -30,20 +31,19 @@ from quaestor.query.rows import conditions, filter_of, is_row_stage, row_functio
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
 
-_AFTER_LIMIT: Final = "after a $limit or $skip: what it lets through would have to be read again at every write"
+_AFTER_LIMIT: Final = "after a $limit or $skip: its input would have to be read again at every write"
 
 
 @dataclass(slots=True, eq=False)
 class _Parsing:
-    """State of parsing: what the stages so far amount to.
+    """State of parsing: the meaning of the stages so far.
 
-    sort: of the `$sort` that nothing but shaping has followed yet.
-    shaping: what did.
+    sort: `$sort` that only shaping stages have followed so far.
+    shaping: these shaping stages.
     cut: there was a `$skip` or `$limit`.
     records: rows are records, not groups or parts of records.
-    group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any
-        order.
-    remembers: the first stage that remembers rows holds them whole, whatever the writes say of before.
+    group: argument of the first grouping, if no stage before it remembers rows, and its rows may come in any order.
+    remembers: the first stage with memory holds whole rows, independent of the before-images.
     """
 
     database: str
@@ -147,7 +147,7 @@ class _Parsing:
         self.stateful = True
 
     def _settle(self, name: str) -> None:
-        """Forget the order: to this stage it means nothing."""
+        """Forget the order, which has no meaning for this stage."""
         if self.cut:
             raise UnsupportedQueryError(f"{name} {_AFTER_LIMIT}")
         if self.shaping:
@@ -158,7 +158,7 @@ class _Parsing:
 
 
 def plan_pipeline(query: Query, prior_state: PriorState) -> Maintenance:
-    """The maintenance plan of an aggregate. Raises MalformedQueryError or UnsupportedQueryError."""
+    """Return the maintenance plan of an aggregate. Raises MalformedQueryError or UnsupportedQueryError."""
     parsing = _Parsing(query.namespace.split(".", 1)[0])
     for stage in query.pipeline:
         parsing.add(*stage_of(stage))
@@ -201,5 +201,5 @@ def _window(parsing: _Parsing, present: Callable[[Row], Any]) -> WindowRules:
 
 
 def by_id(sort: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """The sort with `_id` as its last key, which makes it unambiguous."""
+    """Return the sort with `_id` as its last key, which makes it unambiguous."""
     return sort if any(path == "_id" for path, _ in sort) else (*sort, ("_id", 1))

@@ -1,4 +1,4 @@
-"""Planner from a query to its maintenance. (InvaliDB, PVLDB 2020, section 5.2; Wingerath's thesis, section 3.3.2.)"""
+"""Planner from a query to its maintenance. Sources: InvaliDB, PVLDB 2020, section 5.2; Wingerath's thesis, section 3.3.2."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from quaestor.query.text.operator import with_text_index
 
 @one_query()
 def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP) -> Maintenance:
-    """The maintenance plan by which the result of this query is kept up to date.
+    """Return the maintenance plan that keeps the result of this query up to date.
 
     Raises:
-        MalformedQueryError: mongod would refuse it.
-        UnsupportedQueryError: it cannot be maintained; the reason says why.
+        MalformedQueryError: mongod would refuse the query.
+        UnsupportedQueryError: the query cannot be maintained; the message is the reason.
     """
     if query.widened is not None:
         raise UnsupportedQueryError(query.widened)
@@ -51,7 +51,7 @@ def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSH
 
 
 def unambiguous(query: Query) -> Query:
-    """The query whose result is maintained: every order has `_id` as its last key, every limit and offset an order."""
+    """Return the query whose result is maintained: every order ends with `_id`, and every limit and offset has an order."""
     if query.operation is Operation.AGGREGATE:
         return replace(query, pipeline=_unambiguous(query.pipeline))
     if query.operation is Operation.FIND and (query.sort or query.limit or query.skip):

@@ -1,6 +1,6 @@
-"""Renewal of a maintained result: when it has to be read again, how much more to read then, how often that may happen.
+"""Renewal of a maintained result: when to read it again, with how much slack, and how often at most.
 
-(Wingerath's thesis, section 3.3.2: query renewal, adaptive slack, poll frequency rate limit.) Pure: time is an argument.
+Pure: time is an argument. Source: Wingerath's thesis, section 3.3.2: query renewal, adaptive slack, poll frequency rate limit.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from quaestor.model import Query, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalRequest:
-    """Request to read a result's queries again and hand the records to `renew`.
+    """Request to read a result's queries again and pass the records to `renew`.
 
-    query: the result's own records, rewritten (no offset, more than the limit).
+    query: query for the result's own records, rewritten (no offset, more than the limit).
     foreign: one query for each joined collection.
     at_least: the read must contain every write up to this version.
-    not_before_ms: the poll frequency limit does not allow it earlier.
+    not_before_ms: earliest time that the poll frequency limit allows.
     reason: a sentence for `explain`.
     """
 
@@ -33,12 +33,11 @@ class RenewalRequest:
 class RenewalSettings:
     """Settings of renewal.
 
-    slack: records to know behind the window, to begin with; 0 renews on the first removal from a full window.
-    most_slack: it never grows beyond this.
-    frequent_ms: a renewal sooner than this after the one before is frequent.
+    slack: number of records to know behind the window at first; 0 renews on the first removal from a full window.
+    most_slack: largest slack.
+    frequent_ms: a renewal within this time after the last one counts as frequent.
     poll_interval_ms: at most one renewal in this time.
-    most_waiting: images kept for replay while a renewal is awaited; when there are more, the renewal has to be newer
-        than they are.
+    most_waiting: images kept for replay during a renewal; beyond that number the renewal must be newer than they are.
     """
 
     slack: int = 10
@@ -52,14 +51,14 @@ class RenewalSettings:
             raise ConfigurationError(f"slack must lie in 0..most_slack ({self.most_slack}), not {self.slack}")
         for name in ("frequent_ms", "poll_interval_ms", "most_waiting"):
             if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name} must not be negative, it is {getattr(self, name)}")
+                raise ConfigurationError(f"{name} must not be negative, but is {getattr(self, name)}")
 
 
 class RenewalPace:
     """Adaptive slack and poll frequency limit of one result. Not thread-safe.
 
-    slack: records to know behind the window. Doubles when renewals are frequent, halves (down to where it began) after
-        ten times as long without one.
+    slack: number of records to know behind the window. Doubles after frequent renewals, and halves (down to its first value)
+        after ten times as long without one.
     """
 
     __slots__ = ("_polled_ms", "_settings", "_used_up_ms", "slack")
@@ -76,7 +75,7 @@ class RenewalPace:
         return 0 if self._polled_ms is None else self._polled_ms + self._settings.poll_interval_ms
 
     def used_up(self, at_ms: int) -> None:
-        """Note that the slack was used up by a write of that time."""
+        """Note that a write of that time used up the slack."""
         settings, last = self._settings, self._used_up_ms
         self._used_up_ms = at_ms if last is None else max(at_ms, last)
         if last is None:
@@ -87,5 +86,5 @@ class RenewalPace:
             self.slack = max(self.slack // 2, settings.slack)
 
     def polled(self, now_ms: int) -> None:
-        """Note that the database was asked now, for whatever reason."""
+        """Note a read of the database, for any reason."""
         self._polled_ms = now_ms if self._polled_ms is None else max(now_ms, self._polled_ms)

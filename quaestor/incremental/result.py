@@ -1,9 +1,9 @@
-"""Query result that is kept up to date by the writes. Pure and synchronous: no clock, no database, no thread.
+"""Query result that the writes keep up to date. Pure and synchronous: no clock, no database, no thread.
 
-    maintained = maintain(query, initial=records, version=read_at)    # records: what `bootstrap_queries(query)` find
-    events = maintained.apply(image)                                  # for every image, in the order of the stream
-    if maintained.renewal is not None:                                # read again, hand it over
-        events += maintained.renew(records, version, now_ms=now)
+    >>> maintained = maintain(query, initial=records, version=read_at)    # records: results of `bootstrap_queries(query)`
+    >>> events = maintained.apply(image)                                  # for every image, in the order of the stream
+    >>> if maintained.renewal is not None:                                # read again, hand it over
+    ...     events += maintained.renew(records, version, now_ms=now)
 
 Source: InvaliDB (PVLDB 2020), sections 5.1 and 5.2; Wingerath's thesis, section 3.3.2.
 """
@@ -31,7 +31,7 @@ _NO_FOREIGN: Mapping[str, Sequence[Document]] = {}
 def bootstrap_queries(
     query: Query, *, prior_state: PriorState = PriorState.MEMBERSHIP, settings: RenewalSettings | None = None
 ) -> tuple[Query, ...]:
-    """The queries to read before `maintain`: the query's own records first, then one query for each joined collection."""
+    """Return the queries to read before `maintain`: for the own records first, then one for each joined collection."""
     maintenance = plan_maintenance(query, prior_state)
     return (maintenance.bootstrap((settings or RenewalSettings()).slack), *maintenance.foreign())
 
@@ -48,14 +48,14 @@ def maintain(
 ) -> MaintainedResult:
     """Keep the result of `query` from now on.
 
-    initial, foreign: what the queries of `bootstrap_queries` found, foreign by namespace.
-    version: every write up to it is contained in what was read; images up to it are ignored. With membership, what
-        was read may contain later writes too; with before-images it must be the snapshot of that version.
-    stale_dropped: the images come from somebody who drops stale ones and redeliveries (a node's retention does); then
-        no versions are remembered here.
+    initial, foreign: results of the `bootstrap_queries`, foreign by namespace.
+    version: the read contains every write up to it, so images up to it are ignored. With membership, the read may contain later
+        writes too; with before-images it must be the snapshot of that version.
+    stale_dropped: the source of the images drops stale ones and redeliveries (a node's retention does). No versions are
+        remembered here then.
 
     Raises MalformedQueryError if mongod would refuse the query, UnsupportedQueryError with the reason if it cannot be
-    maintained, another QueryError if mongod would fail it on these records.
+    maintained. Raises another QueryError if mongod would fail it on these records.
     """
     return MaintainedResult(
         plan_maintenance(query, prior_state),
@@ -70,7 +70,7 @@ def maintain(
 class MaintainedResult:
     """Result of one query, maintained by the writes. Not thread-safe.
 
-    After the same writes it equals the database's result of the `unambiguous` query."""
+    After the same writes it always equals the database's result of the `unambiguous` query."""
 
     def __init__(
         self,
@@ -99,24 +99,24 @@ class MaintainedResult:
 
     @property
     def renewal(self) -> RenewalRequest | None:
-        """The request for what has to be read again; until then the result stands still as it last was. None: nothing."""
+        """Request for a new read; until it is answered the result stands still. None: no read is needed."""
         return self._request
 
     @property
     def slack(self) -> int | None:
-        """Number of removals that can be borne without a renewal; None: any."""
+        """Number of removals that the result survives without a renewal; None: any number."""
         return self._dataflow.slack
 
     @property
     def remembered(self) -> int:
-        """Number of records for which the aggregation stage remembers what they contributed."""
+        """Number of records whose contribution the aggregation stage remembers."""
         return self._dataflow.remembered
 
     def holds(self, namespace: str, key: Any) -> bool:
         """Whether a write to this record may change the result although the record does not match after it.
 
-        For whoever finds the results that a write concerns by an index: a write to a record that does not match and is
-        not held need not be applied (but its version has to be known to whoever drops stale images).
+        For callers that find concerned results by an index. A write to a record that neither matches nor is held need not be
+        applied. A caller that drops stale images must still know its version.
         """
         if self._request is not None or self.maintenance.prior_state is PriorState.BEFORE_IMAGES:
             return namespace in self.maintenance.namespaces
@@ -125,20 +125,20 @@ class MaintainedResult:
         return namespace == self.maintenance.query.namespace and self._dataflow.holds(order_key(key))
 
     def result(self) -> list[Any]:
-        """The result as the database would return it; of count a list with the number. O(its length).
+        """Return the result as the database would; of count a list with the number. O(its length).
 
-        Empty if nothing is kept of it (an unordered find by before-images tells its events only).
+        Empty if nothing is kept of it (an unordered find by before-images only sends events).
         """
         return [row.document for row in self._dataflow.shown()]
 
     def initial_events(self) -> list[ResultEvent]:
-        """The result as events for somebody who has nothing yet: one `add` for each row, in order."""
+        """Return the result as events for a new subscriber: one `add` for each row, in order."""
         return differences((), self._dataflow.shown(), ordered=self._ordered)
 
     def apply(self, image: AfterImage) -> list[ResultEvent]:
         """Take in one write; the events lead from `result` before to `result` after. Stale images change nothing.
 
-        Never raises for the sake of a record: what cannot be decided asks for a renewal.
+        Never raises because of a record: an undecidable case requests a renewal.
         """
         if image.kind is WriteKind.TICK:
             return []
@@ -162,12 +162,11 @@ class MaintainedResult:
         foreign: Mapping[str, Sequence[Document]] = _NO_FOREIGN,
         now_ms: int = 0,
     ) -> list[ResultEvent]:
-        """Go on from what was read again; the events are the differences only.
+        """Continue from a new read; return only the differences as events.
 
-        documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by
-            `bootstrap`).
-        now_ms: when; the next renewal may follow after the poll interval. If meanwhile no renewal is needed any more,
-            one that is older than what has been seen changes nothing.
+        documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by `bootstrap`).
+        now_ms: time of the read; the next renewal may follow after the poll interval. If no renewal is needed any more, a read
+            older than the seen images changes nothing.
 
         Raises ValueError if the read is older than `renewal.at_least`: read again, causally after that version.
         """
@@ -175,14 +174,14 @@ class MaintainedResult:
             return []
         least = self._seen if self._request is None else self._request.at_least
         if version < least:
-            raise ValueError(f"read at version {version}, needed is at least {least}: read causally after it")
+            raise ValueError(f"read at version {version}, but {least} or later is needed: read causally after it")
         self._pace.polled(now_ms)
         old = self._dataflow.shown()
         waiting = [image for image in self._waiting if image.version > version]
         try:
             self._dataflow = Dataflow(self.maintenance, documents, foreign, slack=self._asked_slack)
         except Exception as error:
-            self._ask(f"cannot be built from what was read: {error}", broken=True)
+            self._ask(f"cannot be built from the records read: {error}", broken=True)
             return []
         self._request, self._broken, self._insisted, self._waiting = None, False, False, []
         self._versions.forget(version + 1)
@@ -197,20 +196,20 @@ class MaintainedResult:
         return differences(old, self._dataflow.shown(), ordered=self._ordered) if self.maintenance.kept else []
 
     def ask(self, reason: str) -> None:
-        """Ask for a renewal although nothing in the images calls for it: whoever selects them had to begin anew.
+        """Request a renewal without a cause in the images: their source had to begin anew.
 
-        From now on images are kept for replay on what will be read.
+        From now on images are kept for replay on the next read.
         """
         self._insisted = True
         if self._request is None:
             self._ask(reason)
 
     def bootstrap(self) -> tuple[Query, ...]:
-        """The queries to read for a renewal now: the own records, then the joined collections."""
+        """Return the queries to read for a renewal now: for the own records, then for the joined collections."""
         return (self.maintenance.bootstrap(self._asked_slack), *self.maintenance.foreign())
 
     def forget(self, before: Version) -> None:
-        """Give up what recognises images older than `before` as stale: they will not arrive any more."""
+        """Drop duplicate-detection state of images older than `before`, which will not arrive any more."""
         self._versions.forget(min(before, self._seen + 1))
 
     @property
@@ -248,7 +247,7 @@ class MaintainedResult:
             self._ask(f"{image.kind.value} event on {image.namespace}", broken=True)
 
     def _ask(self, reason: str, *, broken: bool = False) -> None:
-        """Ask for a renewal at least as new as what has been seen."""
+        """Request a renewal at least as new as the seen images."""
         self._broken = self._broken or broken
         if self._request is not None and not broken:
             return
@@ -263,7 +262,7 @@ class MaintainedResult:
         )
 
     def _wait(self, image: AfterImage) -> None:
-        """Keep an image that what is read for the renewal may not contain."""
+        """Keep an image that the renewal's read may not contain."""
         self._waiting.append(image)
         if len(self._waiting) > self._settings.most_waiting and self._request is not None:
             self._waiting = []

@@ -1,7 +1,7 @@
 """Sides of a maintained query: the collections that it reads, each with the filter that its records pass.
 
-A cell watches the sides for the query. Stage and cells derive the same ones from the same query, so that a side can be
-named by its place.
+A cell watches the sides for the query. Stage and cells derive the same sides from the same query, so a side is named by its
+place.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _HASH_BYTES: Final = 8
 class SidePlan:
     """Side of a query: one collection that it reads.
 
-    condition: the filter, as a document.
-    predicate: the same, compiled.
-    access: how the index finds it, alternatives, best first.
+    condition: filter of the side, as a document.
+    predicate: the same filter, compiled.
+    access: alternative access paths for the index, best first.
     """
 
     namespace: str
@@ -38,7 +38,7 @@ class SidePlan:
 
 
 def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
-    """The sides of a query: its own namespace first, then the joined ones in the order of `Maintenance.foreign`.
+    """Return the sides of a query: its own namespace first, then the joined ones in the order of `Maintenance.foreign`.
 
     Raises QueryError.
     """
@@ -55,12 +55,12 @@ def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
 
 
 def namespace_seed(namespace: str) -> int:
-    """Seed of record hashes that tells the records of one namespace from those of another with the same `_id`."""
+    """Return a seed of record hashes, so that records of different namespaces with the same `_id` have different hashes."""
     return record_hash(namespace.encode())
 
 
 def pack_members(namespace: str, keys: Iterable[Any], write_partitions: int) -> tuple[bytes, ...]:
-    """The records with these `_id`s as packed hashes, one string for each write partition."""
+    """Return the records with these `_id`s as packed hashes, one string for each write partition."""
     seed = namespace_seed(namespace)
     parts = [bytearray() for _ in range(write_partitions)]
     for key in map(record_key, keys):
@@ -70,5 +70,5 @@ def pack_members(namespace: str, keys: Iterable[Any], write_partitions: int) -> 
 
 
 def unpack_members(packed: bytes) -> Sequence[int]:
-    """The hashes that `pack_members` packed for one partition. Raises struct.error if it did not."""
+    """Return the hashes that `pack_members` packed for one partition. Raises struct.error for any other bytes."""
     return struct.unpack(f"<{len(packed) // _HASH_BYTES}Q", packed)

@@ -1,9 +1,9 @@
 """Window stage: ordered results with limit and offset, kept by a stretch of records around the window.
 
-Known are all records from the first in the order up to a *horizon*: those in the offset, the window, and behind it the
-slack. A removal before or in the window pulls in the first record behind it, an insertion pushes the last one out; both
-are indirect events. When the slack is used up, nobody knows what follows: the result stands still until it is renewed,
-or until insertions before the horizon fill the window again. Without a horizon everything that matches is known.
+Known are all records from the first in the order up to a *horizon*: those of offset, window, and the slack behind it. A
+removal before or in the window pulls in the first record behind it. An insertion pushes the last one out. Both are indirect
+events. When the slack is used up, the following records are unknown. The result then stands still until it is renewed, or
+until insertions before the horizon fill the window again. Without a horizon all matching records are known.
 
 Sources: Wingerath's thesis, section 3.3.2 (sorted queries with limit and offset); Yi et al., "Efficient maintenance of
 materialized top-k views" (ICDE 2003). O(log n) for each change.
@@ -23,7 +23,7 @@ from quaestor.model import MatchType
 from quaestor.query.sorting import SortKey
 
 Place = tuple[SortKey, Hashable]
-"""Where a row stands: its sort key, and among equals its own key."""
+"""Place of a row: its sort key, and among equals its own key."""
 
 _UNLIMITED: Final = 1 << 62
 
@@ -32,8 +32,8 @@ _UNLIMITED: Final = 1 << 62
 class WindowRules:
     """Order, offset and limit of a window.
 
-    sort_key: where a row stands.
-    present: the row as it is shown.
+    sort_key: returns a row's sort key.
+    present: returns the row in its shown form.
     skip: offset.
     limit: None for none.
     """
@@ -45,12 +45,12 @@ class WindowRules:
 
     @property
     def end(self) -> int:
-        """The first position behind the window."""
+        """First position behind the window."""
         return _UNLIMITED if self.limit is None else self.skip + self.limit
 
 
 class _Known(NamedTuple):
-    """Row that is known, with its place in the order."""
+    """Known row, with its place in the order."""
 
     place: Place
     id: Any
@@ -63,7 +63,7 @@ class Window:
     def __init__(self, rules: WindowRules, *, most_known: int | None = None) -> None:
         """Begin without rows.
 
-        most_known: rows to keep; at least the end of the window. None: all, and there never is a horizon.
+        most_known: number of rows to keep, at least up to the end of the window. None: all, and there never is a horizon.
         """
         self._rules = rules
         self._most_known = None if most_known is None else max(most_known, rules.end)
@@ -74,18 +74,18 @@ class Window:
 
     @property
     def lacking(self) -> bool:
-        """The slack is used up: what the window shows is no longer known, `shown` is how it last was."""
+        """Whether the slack is used up: the present window is unknown, and `shown` is the last known one."""
         return self._still is not None
 
     @property
     def slack(self) -> int | None:
-        """Number of removals that can be borne; None: any."""
+        """Number of removals that the result survives without a read; None: any number."""
         return None if self._horizon is None else len(self._order) - self._rules.end
 
     def load(self, changes: Sequence[Change], *, complete: bool) -> None:
         """Begin with these rows.
 
-        complete: no others match; else they are the first so many in the order.
+        complete: no others match; otherwise they are the first ones in the order.
         """
         for change in changes:
             self._put(change, self._new(change))
@@ -98,7 +98,7 @@ class Window:
     def feed(self, changes: Sequence[Change]) -> list[ResultEvent]:
         """Apply changes. The events lead from `shown` before to `shown` after. If one fails, none is applied.
 
-        Several at once are told as their net effect where one could push out what another one pulls in.
+        Several changes at once give their net effect where one could push out a row that another pulls in.
         """
         prepared = [(change, self._new(change)) for change in changes]
         if self._still is None and (len(changes) == 1 or (self._rules.limit is None and not self._rules.skip)):
@@ -118,7 +118,7 @@ class Window:
         return key in self._known
 
     def shown(self) -> list[Shown]:
-        """The result in order. O(its length)."""
+        """Return the result in order. O(its length)."""
         return self._window() if self._still is None else list(self._still)
 
     def _one(self, change: Change, new: _Known | None) -> list[ResultEvent]:
@@ -141,7 +141,7 @@ class Window:
         return events
 
     def _events(self, old: _Known | None, new: _Known | None, was: int | None, now: int | None) -> list[ResultEvent]:
-        """The events of one row that moves, called while the row itself is out of the order.
+        """Return the events of one moving row, while the row itself is out of the order.
 
         was, now: its positions in the whole order.
         """
@@ -179,7 +179,7 @@ class Window:
         ]
 
     def _new(self, change: Change) -> _Known | None:
-        """The row as it is to be kept, or None if it is not there or lies beyond the horizon."""
+        """Return the row in its kept form, or None if it is absent or lies beyond the horizon."""
         if change.after is None:
             return None
         place = (self._rules.sort_key(change.after), change.key)

@@ -1,10 +1,10 @@
-"""Sums of BSON numbers from which what was added can be taken away again, without any error left behind.
+"""Sums of BSON numbers from which any summand can be removed again, without a remaining error.
 
-Everything is kept exactly: integers as such, doubles as multiples of the smallest one (2^-1074), decimals with as many
-digits as it takes; the result is rounded once. mongod adds doubles with a compensation, but returns the leading part
-alone: after cancellation the last digits of its result depend on the order in which it happens to scan. Then this sum is
-the exact one, and mongod's may differ in its last digits; the same holds for the 34th digit of a Decimal128. Sums of
-integers never differ, averages of them only beyond 2^53. Manual: $sum, $avg.
+All parts are exact: integers as such, doubles as multiples of the smallest one (2^-1074), decimals with all their digits.
+The result is rounded once. mongod adds doubles with a compensation, but returns only the leading part. After cancellation
+the last digits of its result depend on the order of its scan. This sum is then the exact one, and mongod's may differ in its
+last digits. The same holds for the 34th digit of a Decimal128. Sums of integers never differ, and averages of them only
+beyond 2^53. Manual: $sum, $avg.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXACT: Final = Context(prec=13_000, Emin=-999_999, Emax=999_999, traps=[])
 
 
 class Total:
-    """Exact sum over a multiset of values; what is not a number does not count. Not thread-safe."""
+    """Exact sum over a multiset of values; other values than numbers do not count. Not thread-safe."""
 
     __slots__ = ("_decimals", "_exponents", "_kinds", "_odd", "_scaled", "_whole")
 
@@ -43,7 +43,7 @@ class Total:
         return self._kinds.total()
 
     def add(self, value: Any, times: int = 1) -> None:
-        """Put the value in so many times; a negative number takes it out again. O(1)."""
+        """Add the value a number of times; a negative number removes it again. O(1)."""
         kind = kind_of(value)
         if kind not in NUMERIC:
             return
@@ -65,7 +65,7 @@ class Total:
             self._decimals = _EXACT.add(self._decimals, _EXACT.multiply(exact, Decimal(times)))
 
     def sum(self) -> Any:
-        """The sum as `$sum` has it: int, long, double or Decimal128 by the widest kind among the numbers; 0 if there are none."""
+        """Return the sum like `$sum`: int, long, double or Decimal128 by the widest kind among the numbers; 0 without numbers."""
         kind = widest([*self._kinds])
         if kind == "decimal":
             return decimal128(self._decimal())
@@ -74,7 +74,7 @@ class Total:
         return Int64(self._whole) if kind == "long" else int_or_long(self._whole)
 
     def average(self) -> Any:
-        """The average as `$avg` has it: a double, or a Decimal128 if there is one among the numbers; None if there are none."""
+        """Return the average like `$avg`: a double, or a Decimal128 if there is one among the numbers; None without numbers."""
         if not self.count:
             return None
         if self._kinds["decimal"]:
@@ -82,7 +82,7 @@ class Total:
         return self._double() / self.count
 
     def _not_finite(self) -> float | None:
-        """NaN or an infinity, if the sum is."""
+        """Return NaN or an infinity if the sum is one, else None."""
         odd = self._odd
         if odd["nan"] or (odd["inf"] and odd["-inf"]):
             return math.nan
@@ -118,7 +118,7 @@ def _scaled(value: float) -> int:
 
 
 def _nearest(scaled: int) -> float:
-    """The double nearest to scaled / 2^1074."""
+    """Return the double nearest to scaled / 2^1074."""
     try:
         return scaled / _UNIT
     except OverflowError:

@@ -1,7 +1,8 @@
-"""Staleness avoidance: an image older than the newest known of its record, or than its delete, is no news.
+"""Staleness avoidance: an image older than the newest known of its record, or than its delete, is ignored.
 
-(InvaliDB, PVLDB 2020, section 5.1, staleness avoidance. There a primary key is never used again; here a version decides,
-so an `_id` inserted again after a delete is simply a newer image.)
+Source: InvaliDB, PVLDB 2020, section 5.1, staleness avoidance. There a primary key is never used again. Here a version
+    decides, so an
+`_id` inserted again after a delete is simply a newer image.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from quaestor.model import AfterImage, Version
 from quaestor.query.encoding import OPTIONS
 
 RecordId = tuple[str, Hashable]
-"""Namespace and `_id` as an order key."""
+"""Namespace, and `_id` as an order key."""
 
 
 class _Newest(NamedTuple):
@@ -27,21 +28,20 @@ class _Newest(NamedTuple):
 
 
 class Versions:
-    """Newest version of each record that was written lately; deletes count like all writes. Not thread-safe.
+    """Newest version of each recently written record; deletes count like all writes. Not thread-safe.
 
-    floor: images up to here are contained in what the result was built from.
-    repeatable: taking in the same image twice does no harm. Otherwise an image with the version of the newest known
-        is refused if it equals one of those seen with that version. (Others are not: a transaction may write a record
-        several times under one version.)
+    floor: the first read contains images up to this version.
+    repeatable: a repeated image does no harm. Otherwise an image with the newest known version is refused if it equals one
+        seen with that version. (Others are accepted: a transaction may write a record several times under one version.)
     """
 
     __slots__ = ("_dropped", "_newest", "_repeatable", "floor")
 
     def __init__(self, floor: Version, *, repeatable: bool, dropped: bool = False) -> None:
-        """Begin with what was read at one version.
+        """Begin with a read at one version.
 
         floor, repeatable: see the class.
-        dropped: somebody else drops what is no news; only the floor is looked at, and nothing is remembered."""
+        dropped: another part drops stale images; only the floor is checked, and nothing is remembered."""
         self.floor = floor
         self._dropped = dropped
         self._repeatable = repeatable
@@ -51,7 +51,7 @@ class Versions:
         return len(self._newest)
 
     def admit(self, record: RecordId, image: AfterImage) -> bool:
-        """Whether the image is news; if so, it is remembered. O(size of the image)."""
+        """Whether the image is new; a new image is remembered. O(size of the image)."""
         if image.version <= self.floor:
             return False
         if self._dropped:
@@ -71,7 +71,7 @@ class Versions:
         return True
 
     def forget(self, before: Version) -> None:
-        """Give up what recognises images older than `before`, which no longer arrive. O(records)."""
+        """Drop duplicate-detection state of images older than `before`, which no longer arrive. O(records)."""
         self.floor = max(self.floor, before - 1)
         self._newest = {record: newest for record, newest in self._newest.items() if newest.version > self.floor}
 

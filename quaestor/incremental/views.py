@@ -11,7 +11,7 @@ from quaestor.model import MatchType
 
 
 class UnorderedView:
-    """Result without order: tells add, change and remove. Not thread-safe. O(1) for each change."""
+    """Result without order: sends add, change and remove. Not thread-safe. O(1) for each change."""
 
     def __init__(self, present: Callable[[Row], Any]) -> None:
         self._present = present
@@ -22,7 +22,7 @@ class UnorderedView:
         self.feed(changes)
 
     def feed(self, changes: Sequence[Change]) -> list[ResultEvent]:
-        """Apply changes, each of which is at most one event. If one fails, none is applied."""
+        """Apply changes, each with at most one event. If one fails, none is applied."""
         presented = [None if change.after is None else self._present(change.after) for change in changes]
         pairs = zip(changes, presented, strict=True)
         return [event for change, shown in pairs if (event := self._one(change, shown)) is not None]
@@ -32,7 +32,7 @@ class UnorderedView:
         return key in self._rows
 
     def shown(self) -> list[Shown]:
-        """The result, oldest member first."""
+        """Return the result, oldest member first."""
         return list(self._rows.values())
 
     def _one(self, change: Change, shown: Any) -> ResultEvent | None:
@@ -51,7 +51,7 @@ class UnorderedView:
 
 
 class StatelessView:
-    """Result that is not kept: tells add, change and remove from before-images alone."""
+    """Result that is not kept: sends add, change and remove from before-images only."""
 
     def __init__(self, present: Callable[[Row], Any]) -> None:
         self._present = present
@@ -60,15 +60,15 @@ class StatelessView:
         """Do nothing: nothing is kept."""
 
     def feed(self, changes: Sequence[Change]) -> list[ResultEvent]:
-        """The events of these changes, at most one each."""
+        """Return the events of these changes, at most one each."""
         return [event for change in changes if (event := self._one(change)) is not None]
 
     def holds(self, key: Hashable) -> bool:
-        """Whether the row is in the result, which is not known: always False."""
+        """Return False: whether the row is in the result is unknown."""
         return False
 
     def shown(self) -> list[Shown]:
-        """Nothing, always: ask the database."""
+        """Return an empty list: only the database knows the result."""
         return []
 
     def _one(self, change: Change) -> ResultEvent | None:

@@ -1,10 +1,10 @@
-"""The address in a redis_url.
+"""Address in a redis_url.
 
     redis://..., rediss://..., unix://...                      one server, or the primary behind one address
     redis+cluster://[user:password@]host:port[,host:port...]   a Redis Cluster or Valkey Cluster; rediss+cluster:// with TLS
 
-The hosts of a cluster are those asked for the others first; one that answers is enough. What stands behind a question mark
-is the driver's (`ssl_ca_certs`, `client_name`, ...), in both forms.
+The hosts of a cluster are the first contacts, which name the other servers; one that answers is enough. The options behind a
+question mark belong to the driver (`ssl_ca_certs`, `client_name`, ...), in both forms.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FIRST_PORT: Final = 6379
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """The address of a cluster.
+    """Address of a cluster.
 
-    hosts: (host, port) of those asked first.
+    hosts: (host, port) of the first contacts.
     tls: over TLS.
-    options: the driver's, the password among them; not for logs.
+    options: options of the driver, with the password; not for logs.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -35,12 +35,12 @@ class ClusterAddress:
 
 
 def is_cluster(url: str) -> bool:
-    """Whether the URL says that a cluster is behind it."""
+    """Whether the URL is that of a cluster."""
     return url.partition("://")[0].endswith(_CLUSTER)
 
 
 def cluster_address(url: str) -> ClusterAddress:
-    """The address of a cluster in its URL. Raises ConfigurationError if it is none."""
+    """Return the address of a cluster in its URL. Raises ConfigurationError for any other URL."""
     scheme, _, rest = url.partition("://")
     authority, slash, tail = rest.partition("/")
     if not slash:

@@ -1,4 +1,4 @@
-"""The clients that are made from a redis_url."""
+"""Clients made from a redis_url."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from quaestor.redis.address import ClusterAddress, cluster_address, is_cluster
 from quaestor.redis.cluster_client import SharedCluster
 
 CONNECTIONS: Final = 64
-"""Of a shared client, to each server."""
+"""Connections of a shared client to each server."""
 TIMEOUT_S: Final = 1.0
-"""A store that does not answer within this is treated as gone: the handler's answer does not wait for it."""
+"""Time after which a silent store counts as gone: the handler's answer does not wait for it."""
 
 SharedClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
-"""What store, index and sketch are made on."""
+"""Client on which store, index and sketch are built."""
 
 
 def connection_pool(url: str, **options: Any) -> redis.ConnectionPool:
-    """A pool of connections to one server. Raises ConfigurationError if the URL is not that of one."""
+    """Return a pool of connections to one server. Raises ConfigurationError if the URL is not that of one."""
     with _naming(url):
         return redis.ConnectionPool.from_url(url, **options)
 
 
 def client(url: str, **options: Any) -> redis.Redis | redis.RedisCluster:
-    """A synchronous client, for tools and checks; one to a cluster connects at once.
+    """Return a synchronous client, for tools and checks; a client to a cluster connects at once.
 
-    Raises ConfigurationError if the URL is neither form, or leads to the other; RedisError if a cluster does not answer.
+    Raises ConfigurationError if the URL has neither form, or leads to the other kind; RedisError if a cluster does not answer.
     """
     if not is_cluster(url):
         return redis.Redis.from_pool(connection_pool(url, **options))
@@ -43,16 +43,16 @@ def client(url: str, **options: Any) -> redis.Redis | redis.RedisCluster:
 
 
 def cluster_client(address: ClusterAddress, **options: Any) -> redis.RedisCluster:
-    """A synchronous client to a cluster; asks at once who has which slot.
+    """Return a synchronous client to a cluster; reads the map of slots at once.
 
-    Raises RedisError if nobody answers, ConfigurationError if that is no cluster.
+    Raises RedisError if no server answers, ConfigurationError if the server belongs to no cluster.
     """
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]  # type: ignore[no-untyped-call]
     try:
         return redis.RedisCluster(
             startup_nodes=nodes, require_full_coverage=False, ssl=address.tls, **address.options | options
         )
-    except RedisClusterException as error:  # which is no RedisError
+    except RedisClusterException as error:  # this error is no RedisError
         if "not enabled" in str(error):
             raise ConfigurationError(
                 "this Redis is no node of a cluster; write redis:// (or rediss://) in redis_url"
@@ -61,17 +61,17 @@ def cluster_client(address: ClusterAddress, **options: Any) -> redis.RedisCluste
 
 
 def spans_servers(client: SharedClient) -> bool:
-    """Whether its keys lie on several servers, so that what is asked at once must have one slot."""
+    """Whether the client's keys lie on several servers, so that the keys of one command must have one slot."""
     return isinstance(client, redis.asyncio.cluster.RedisCluster)
 
 
 def shared_client(url: str, *, timeout_s: float = TIMEOUT_S) -> SharedClient:
-    """The client for everything that an app process shares with others.
+    """Return the client for all data that an app process shares with others.
 
-    Connects on first use; answers or fails within timeout_s (a cluster: twice that), without silent retries, because callers
-    have a better fallback; if CONNECTIONS are in use, they wait.
+    Connects on first use. Answers or fails within timeout_s (a cluster: twice that), without silent retries, because callers
+    have a better fallback. While all CONNECTIONS are in use, callers wait.
 
-    Raises ConfigurationError if the URL is neither form.
+    Raises ConfigurationError if the URL has neither form.
     """
     options: dict[str, Any] = {
         "max_connections": CONNECTIONS, "timeout": timeout_s, "socket_timeout": timeout_s, "socket_connect_timeout": timeout_s,
@@ -86,7 +86,7 @@ def shared_client(url: str, *, timeout_s: float = TIMEOUT_S) -> SharedClient:
 
 @contextmanager
 def _naming(url: str) -> Iterator[None]:
-    """What the driver does not read as the URL of one server is refused by its scheme: the rest may hold a password."""
+    """Refuse a URL that the driver cannot read, naming only its scheme: the rest may hold a password."""
     try:
         yield
     except ValueError as error:

@@ -1,9 +1,8 @@
-"""An asynchronous client to a cluster that many tasks share: the driver's, on the connection pools that one server gets.
+"""Asynchronous client to a cluster, shared by many tasks: the driver's client, on the connection pools of single servers.
 
-The driver knows the topology and which keys a command names. Of its own connections to a cluster's servers there are
-either too many or too few (it raises, and does not wait), and when one of them fails it closes others that are in use;
-so a command with keys goes through a pool for each server, which makes callers wait. What is asked of whole servers (INFO, SCAN)
-the driver sends itself.
+The driver knows the topology, and the keys of a command. Its own connections to a cluster's servers are either too many or
+too few (it raises, and does not wait). When one of them fails, it closes others in use. A command with keys therefore goes
+through a pool for each server, which makes callers wait. The driver itself sends commands for whole servers (INFO, SCAN).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from quaestor.redis.address import ClusterAddress
 _REDIRECTS: Final = 8
 _PAUSE_S: Final = 0.02
 _AFTER_A_MOVE: Final = 1
-"""A request whose server has gone is sent once more, to whoever has its slot then."""
+"""Further attempts of a request whose server has gone, at the new server of its slot."""
 _WITH_COUNTED_KEYS: Final = frozenset({"EVAL", "EVALSHA"})
-"""Their keys the driver would ask the server for."""
+"""Commands whose keys the driver would ask the server for."""
 
 
 class ServerClients:
-    """A client with a pool of connections for each server of a cluster.
+    """Clients with a pool of connections for each server of a cluster.
 
-    options: of the pools.
+    options: options of the pools.
     """
 
     def __init__(self, address: ClusterAddress, options: Mapping[str, Any]) -> None:
@@ -41,9 +40,9 @@ class ServerClients:
         self._clients: dict[str, redis.asyncio.Redis] = {}
 
     async def send(self, node: ClusterNode, asking: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The server's reply.
+        """Return the server's reply.
 
-        asking: about a slot that this server is being given.
+        asking: the command concerns a slot that is moving to this server.
         """
         client = self._client(node)
         if not asking:
@@ -70,7 +69,7 @@ class ServerClients:
 
 
 class SharedCluster(RedisCluster):
-    """A client to a cluster for all tasks of one event loop. Connects on first use.
+    """Client to a cluster for all tasks of one event loop. Connects on first use.
 
     pool: options of the pool for each server.
     """
@@ -89,7 +88,7 @@ class SharedCluster(RedisCluster):
         )
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        """The reply to a command, within twice the time that one server has. Raises RedisError."""
+        """Return the reply to a command, within twice the time that one server has. Raises RedisError."""
         try:
             async with asyncio.timeout(self._limit_s):
                 await self.initialize()
@@ -99,8 +98,8 @@ class SharedCluster(RedisCluster):
                 return await self._execute(self.keyslot(keys[0]), args, kwargs)
         except TimeoutError as error:
             raise redis.TimeoutError("the Redis Cluster did not answer in time") from error
-        except RedisClusterException as error:  # which is no RedisError
-            raise redis.ConnectionError(f"the Redis Cluster cannot be asked: {error}") from error
+        except RedisClusterException as error:  # this error is no RedisError
+            raise redis.ConnectionError(f"the Redis Cluster does not accept commands: {error}") from error
 
     async def _keys(self, args: Sequence[Any]) -> Sequence[Any]:
         command = str(args[0])
@@ -117,13 +116,13 @@ class SharedCluster(RedisCluster):
             try:
                 return await self._redirected(slot, args, kwargs)
             except self.ERRORS_ALLOW_RETRY as error:
-                self._topology_is_old = True  # somebody else may have its slots by now
+                self._topology_is_old = True  # another server may have its slots by now
                 if not left or type(error) not in self.ERRORS_ALLOW_RETRY:
                     raise
         raise AssertionError
 
     async def _look_again(self) -> None:
-        """Ask who has which slot."""
+        """Refresh the map of slots."""
         self._topology_is_old = False
         try:
             await self.nodes_manager.initialize()
@@ -132,7 +131,7 @@ class SharedCluster(RedisCluster):
             raise
 
     async def _redirected(self, slot: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Send the command to who has the slot by the map, and on to whom that one names."""
+        """Send the command to the slot's server by the map, and follow its redirects."""
         node, asking = self.nodes_manager.get_node_from_slot(slot), False
         for _ in range(_REDIRECTS):
             try:
@@ -146,7 +145,7 @@ class SharedCluster(RedisCluster):
                 node, asking = known or ClusterNode(told.host, told.port), True
             except TryAgainError:
                 await asyncio.sleep(_PAUSE_S)
-        raise ClusterError(f"{args[0]} was sent on {_REDIRECTS} times; the cluster's servers do not agree")
+        raise ClusterError(f"{args[0]} was redirected {_REDIRECTS} times; the cluster's servers do not agree")
 
     async def aclose(self) -> None:
         """End all connections; the next command would connect again."""

@@ -1,5 +1,7 @@
-"""Connection of the driver's pool that is kept from one round trip to the next: what the pool does for each loan, and the driver
-for each timeout, takes longer than most commands do."""
+"""Connection of the driver's pool, kept from one round trip to the next.
+
+The pool's work for each loan, and the driver's for each timeout, take longer than most commands.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ Command = tuple[Any, ...]
 
 
 class KeptConnection:
-    """One connection, lent on first use and until give_back(). It stays part of its pool, so who closes the client closes it. Use
-    from one task."""
+    """One connection, borrowed at first use and kept until give_back().
+
+    The connection stays part of its pool, so closing the client closes it. Use from one task.
+    """
 
     def __init__(self, pool: redis.asyncio.ConnectionPool) -> None:
         self._pool = pool
@@ -26,10 +30,10 @@ class KeptConnection:
         self._connection: Any = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies to these, or the server's errors in their place. Raises RedisError, OSError; what comes after that goes on
-        another connection.
+        """Return the replies to these commands, with the server's errors in their place. Raises RedisError, OSError.
 
-        The first reply, and each after the one before it, is waited for as long as the client's timeout says.
+        After a failure the next exchange uses another connection. The client's timeout bounds the wait for the first reply,
+        and for each further one.
         """
         try:
             if self._connection is None:
@@ -41,8 +45,10 @@ class KeptConnection:
             raise
 
     async def _replies(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        """By a connection of the driver's: its pipeline puts the commands, with what they hold, into the texts of errors, and
-        packs them in Python."""
+        """Return the replies, over the driver's connection instead of its pipeline.
+
+        The pipeline puts the commands, with their content, into the texts of errors, and packs them in Python.
+        """
         answers: list[Any] = []
         try:
             async with asyncio.timeout(self._timeout_s) as deadline:
@@ -64,13 +70,13 @@ class KeptConnection:
     async def give_back(self, *, broken: bool = False) -> None:
         """Give the connection back to the pool, if there is one.
 
-        broken: it is closed: replies may be on their way.
+        broken: close it, because replies may be on their way.
         """
         connection, self._connection = self._connection, None
         if connection is None:
             return
         if broken:
-            with suppress(RedisError, OSError, RuntimeError):  # the loop that it belongs to may be closed
+            with suppress(RedisError, OSError, RuntimeError):  # the loop of the connection may be closed
                 await connection.disconnect(nowait=True)
         connection.socket_timeout = self._timeout_s
         await self._pool.release(connection)

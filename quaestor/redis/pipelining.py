@@ -1,7 +1,7 @@
-"""Commands to the shared Redis, those of several requests in one round trip: what is asked for in one turn of the event loop is
-sent together, on one connection, and its replies are read together.
+"""Commands to the shared Redis, with those of several requests in one round trip.
 
-To the caller it is one command as ever: its own reply, its own error. A connection that fails fails what was sent on it.
+Commands of one turn of the event loop are sent together on one connection, and their replies are read together. A caller
+sees a single command with its own reply and its own error. A failed connection fails all commands sent on it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from quaestor.redis.round_trips import RoundTrips
 
 
 class CommandPipeline:
-    """Commands to one server, or to a cluster, where each goes alone. Use from one thread at a time; each of its event loops has
-    connections of its own, because streams belong to the loop that opened them."""
+    """Commands to one server, or to a cluster, where each goes alone. Use from one thread at a time.
+
+    Each event loop has connections of its own, because streams belong to the loop that opened them.
+    """
 
     def __init__(self, client: SharedClient) -> None:
         self._pool = client.connection_pool if isinstance(client, redis.asyncio.Redis) else None
@@ -26,10 +28,9 @@ class CommandPipeline:
         self._latest: RoundTrips | None = None
 
     async def execute(self, client: SharedClient, *command: Any) -> Any:
-        """The reply to a command that does not block. Raises RedisError, OSError. Who is cancelled before it was sent has not
-        sent it.
+        """Return the reply to a command that does not block. Raises RedisError, OSError. A caller cancelled early sends nothing.
 
-        client: the one that this was made for.
+        client: the client of this pipeline.
         """
         if self._pool is None:
             return await client.execute_command(*command)
@@ -53,7 +54,7 @@ _pipelines: WeakKeyDictionary[SharedClient, CommandPipeline] = WeakKeyDictionary
 
 
 def pipeline_of(client: SharedClient) -> CommandPipeline:
-    """The pipeline of a client, the same for everybody who uses that."""
+    """Return the pipeline of a client, the same for all its users."""
     pipeline = _pipelines.get(client)
     if pipeline is None:
         pipeline = _pipelines[client] = CommandPipeline(client)

@@ -1,8 +1,7 @@
-"""Round trips to one server from one event loop: what is asked for in one turn of the loop goes together, on connections that are
-kept from one round trip to the next.
+"""Round trips to one server from one event loop: commands of one turn of the loop go together, on kept connections.
 
-Each round trip has a connection of its own. Few of these are kept, of a small pool none, and none for longer than there is use
-for it: the others are there for whoever else uses the client. When the loop ends they are given back.
+Each round trip has a connection of its own. Only few connections are kept, of a small pool none, and none beyond its use:
+the others are free for other users of the client. All are given back when the loop ends.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from quaestor.redis.kept_connection import Command, KeptConnection
 
 MOST_KEPT: Final = 8
 SHARE: Final = 8
-"""One in so many of a pool's connections is kept at most."""
+"""Divisor of a pool's connections that gives the largest number kept."""
 IDLE_S: Final = 5.0
-"""After so long without use a connection is given back."""
+"""Time without use after which a connection is given back."""
 _MOST: Final = 32
-"""Commands of one round trip: who is behind a large reply waits for it."""
+"""Largest number of commands in a round trip: commands behind a large reply wait for it."""
 
 _Asked = tuple[Command, asyncio.Future[Any]]
-"""A command, and where its reply goes."""
+"""Command, and the future of its reply."""
 
 
 class RoundTrips:
@@ -43,7 +42,7 @@ class RoundTrips:
         self._sweep: asyncio.TimerHandle | None = None
 
     def ask(self, command: Command) -> asyncio.Future[Any]:
-        """The reply to come, or RedisError, OSError. What is cancelled before the loop's next turn is not sent."""
+        """Return the future reply, or RedisError, OSError. A command cancelled before the loop's next turn is not sent."""
         reply = self.loop.create_future()
         if not self._waiting:
             self._wake_worker()
@@ -51,13 +50,13 @@ class RoundTrips:
         return reply
 
     async def forget(self) -> None:
-        """Give back what the loop left, which has been closed while connections were in use."""
+        """Give back connections that were in use when their loop was closed."""
         while self._workers:
             _, connection = self._workers.popitem()
             await connection.give_back(broken=True)
 
     def _wake_worker(self) -> None:
-        """Have a worker take what waits in the loop's next turn: one that is idle, or another one."""
+        """Let an idle or new worker take the waiting commands in the loop's next turn."""
         while self._idle:
             woken = self._idle.pop()
             self._least_idle = min(self._least_idle, len(self._idle))
@@ -65,13 +64,13 @@ class RoundTrips:
                 woken.set_result(True)
                 return
         connection = KeptConnection(self._pool)
-        # In a context of its own: not in that of the request which happens to be the first.
+        # In a context of its own, not in that of the request that happens to be the first.
         task = self.loop.create_task(self._work(connection), context=Context())
         self._workers[task] = connection
         task.add_done_callback(self._workers.pop)
 
     async def _work(self, connection: KeptConnection) -> None:
-        """Send what waits on this connection, until there is no use for it, or the loop ends."""
+        """Send waiting commands on this connection, until it is no longer needed or the loop ends."""
         try:
             while (batch := self._taken()) or await self._woken():
                 if batch:
@@ -82,7 +81,7 @@ class RoundTrips:
         await connection.give_back()
 
     def _taken(self) -> list[_Asked]:
-        """What goes in the next round trip."""
+        """Return the commands of the next round trip."""
         batch: list[_Asked] = []
         while self._waiting and len(batch) < _MOST:
             asked = self._waiting.popleft()
@@ -93,7 +92,7 @@ class RoundTrips:
         return batch
 
     async def _woken(self) -> bool:
-        """Wait until there is something to do. False: there is no use for this connection."""
+        """Wait for work. False: this connection is no longer needed."""
         if len(self._idle) >= self._most_kept:
             return False
         woken: asyncio.Future[bool] = self.loop.create_future()
@@ -104,7 +103,7 @@ class RoundTrips:
         return await woken
 
     def _release_unused(self) -> None:
-        """End as many workers as there was no use for since the last time."""
+        """End the workers that were idle all the time since the last call."""
         unused, self._idle = self._idle[: self._least_idle], self._idle[self._least_idle :]
         for woken in unused:
             if not woken.done():
@@ -113,7 +112,7 @@ class RoundTrips:
         self._sweep = self.loop.call_later(IDLE_S, self._release_unused) if self._idle else None
 
     async def _round_trip(self, connection: KeptConnection, batch: list[_Asked]) -> None:
-        """Give each of those who wait for these a reply, or the error."""
+        """Give each waiting caller its reply, or the error."""
         try:
             answers = await connection.exchange([command for command, _ in batch])
         except Exception as error:

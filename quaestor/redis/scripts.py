@@ -1,7 +1,7 @@
-"""Lua scripts on the shared Redis, by their digest: each is atomic and one round trip, shared with those of other requests that
-come in the same moment, on one server as on a cluster.
+"""Lua scripts on the shared Redis, by their digest: each is atomic and one round trip, on one server as on a cluster.
 
-Every key that a script touches is passed to it, and on a cluster all of them must have one slot.
+The round trip is shared with commands of other requests at the same moment. Every key that a script touches is passed to it,
+and on a cluster all of them must have one slot.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from quaestor.redis.clients import SharedClient
 from quaestor.redis.pipelining import pipeline_of
 
 FREES: Final = "#!lua flags=allow-oom\n"
-"""First line of a script that may run while the server is above its memory limit, because in the end it frees memory, or is
-needed most when something is wrong: were it refused, nothing dead would ever make room. Needs Redis 7 or any Valkey."""
+"""First line of a script that may run while the server is above its memory limit. Such a script frees memory in the end, or is
+needed most during a fault. If it were refused, dead entries would never make room. Needs Redis 7 or any Valkey."""
 
 Argument = str | bytes | int
 
 
 class RedisScript:
-    """A script on the shared Redis.
+    """Script on the shared Redis.
 
-    Sent to the server that has its keys when that one does not know it yet: the driver's own object would send it to all
-    servers of a cluster, and fail if any of them is away."""
+    A script unknown to the server of its keys is sent to that server. The driver's own object would send it to all servers
+    of a cluster, and fail if any of them is away."""
 
     def __init__(self, client: SharedClient, source: str, *, frees: bool = False) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class RedisScript:
         self._digest = hashlib.sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
     async def __call__(self, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Its reply. Raises RedisError, OSError."""
+        """Return the script's reply. Raises RedisError, OSError."""
         try:
             return await self._pipeline.execute(self._client, "EVALSHA", self._digest, len(keys), *keys, *args)
         except NoScriptError:

@@ -1,4 +1,4 @@
-"""Reports to the account of the shared store's entries: what was found, every few seconds, and never waited for by a request."""
+"""Reports of hits to the account of the shared store's entries, every few seconds; no request waits for them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.store.redis_budget import RedisBudget
 
 EVERY_S: Final = 2.0
-"""Pause between two reports; what is new has to last so long without them."""
+"""Pause between two reports; a new entry must survive it without hits in its account."""
 
 
 async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
     """Report until cancelled, and keep the entries within the server's memory.
 
-    What cannot be told is lost: then something else may leave than should.
+    A failed report is lost: then another entry may leave than should.
     """
     shared_bytes = telemetry.stores.shared_bytes
     warned = False
@@ -26,7 +26,7 @@ async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
             used_bytes = await budget.tell()
             telemetry.stores.shared_evictions.inc(await budget.fit(used_bytes))
         except (RedisError, OSError):
-            pass  # that the server is away is counted where it matters
+            pass  # the requests count the failures of the server
         else:
             shared_bytes.labels("used").set(used_bytes)
             shared_bytes.labels("budget").set(budget.limit_bytes)

@@ -1,4 +1,4 @@
-"""Names of what registrations guard, by registration: mostly one, but as many as anybody asks for where they are shared."""
+"""Map each registration to the entries it guards, usually one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ _Name = TypeVar("_Name", str, tuple[str, tuple[str, ...], tuple[str, ...]])
 
 
 class ByRegistration(Generic[_Name]):
-    """Names by registration id. O(1) a name. A name that is alone is kept as it is: of strings and of tuples of them Python's
-    collector remembers that they hold nothing for it, and there is one such name for each entry."""
+    """Names by registration id. O(1) a name.
+
+    A single name is kept as it is, without a container. Python's collector does not track strings and tuples of strings, and
+    there is one such name for each entry.
+    """
 
     __slots__ = ("_names",)
 
@@ -17,7 +20,7 @@ class ByRegistration(Generic[_Name]):
         self._names: dict[str, _Name | dict[_Name, None]] = {}
 
     def add(self, registration_id: str, name: _Name) -> None:
-        """Note that this registration guards this."""
+        """Note that this registration guards this name."""
         names = self._names.get(registration_id)
         if names is None:
             self._names[registration_id] = name
@@ -27,7 +30,7 @@ class ByRegistration(Generic[_Name]):
             self._names[registration_id] = {names: None, name: None}
 
     def remove(self, registration_id: str, name: _Name) -> None:
-        """Forget it, if it was noted."""
+        """Forget the name, if it was noted."""
         names = self._names.get(registration_id)
         if isinstance(names, dict):
             names.pop(name, None)
@@ -35,22 +38,22 @@ class ByRegistration(Generic[_Name]):
             self._names.pop(registration_id, None)
 
     def guarded(self, registration_id: str) -> tuple[_Name, ...]:
-        """Names of what this registration guards, in the order in which they were noted."""
+        """Return the names that this registration guards, in the order in which they were noted."""
         names = self._names.get(registration_id)
         if names is None:
             return ()
         return tuple(names) if isinstance(names, dict) else (names,)
 
     def pop(self, registration_id: str) -> tuple[_Name, ...]:
-        """The same; it is forgotten."""
+        """Return the names that this registration guards, and forget them."""
         names = self.guarded(registration_id)
         self._names.pop(registration_id, None)
         return names
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all names."""
         self._names.clear()
 
     def __len__(self) -> int:
-        """Number of registrations."""
+        """Return the number of registrations."""
         return len(self._names)

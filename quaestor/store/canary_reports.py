@@ -1,4 +1,4 @@
-"""Reports of a canary in the shared Redis: what each process has counted, kept when the process ends."""
+"""Reports of a canary in the shared Redis: the counts of each process, kept when the process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT_MS: Final = 7 * 86_400_000
 
 
 class RedisCanaryReports:
-    """Reports of one app in `quaestor:{<scope>:ttl}:canary:<number>`, by process; implements CanaryReports."""
+    """Reports of one app in `quaestor:{<scope>:ttl}:canary:<number>`, by process. Implements CanaryReports."""
 
     def __init__(self, client: SharedClient, *, scope: str) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class RedisCanaryReports:
         await self._call("PEXPIRE", key, KEPT_MS)
 
     async def all(self, number: int) -> list[Told]:
-        """See CanaryReports. What cannot be read does not count."""
+        """See CanaryReports. Unreadable reports do not count."""
         found = []
         for text in await self._call("HVALS", f"{self._key}:{number}"):
             try:
@@ -43,4 +43,4 @@ class RedisCanaryReports:
         try:
             return await self._client.execute_command(*command)
         except RedisError as error:
-            raise StoreError(f"what the processes have counted of a canary could not be exchanged: {error}") from error
+            raise StoreError(f"the counts of a canary could not be exchanged: {error}") from error

@@ -2,8 +2,8 @@
 
     "QZ" | version: u8 | guard, status and times of the entry inside, at the same places | a Zstandard frame with its size
 
-Whoever can write to the server must not be able to make us run out of memory: what a frame says it unpacks to is looked at
-before it is unpacked, and it never unpacks to more.
+A client that can write to the server must not exhaust our memory. The unpacked size in a frame is checked before it is
+unpacked, and unpacking never exceeds it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ else:
 _START = b"QZ\x01"
 _PREFIX_BYTES = IDENTITY_RANGE[1] + 1
 _WORTH_IT = 0.9
-"""What compression does not bring below this share is kept as it is: pictures, and what the handler has compressed."""
+"""Share of the size above which compression is not worth it: pictures, and answers that the handler has compressed."""
 
 
 def pack(entry: bytes, *, level: int) -> bytes:
-    """The entry, compressed if that makes it smaller. May be called in any thread. O(size)."""
+    """Return the entry, compressed if that makes it smaller. May be called in any thread. O(size)."""
     frame = zstandard.ZstdCompressor(level=level).compress(entry)
     if len(frame) > _WORTH_IT * len(entry):
         return entry
@@ -33,7 +33,7 @@ def pack(entry: bytes, *, level: int) -> bytes:
 
 
 def unpack(data: bytes, *, max_bytes: int) -> bytes | None:
-    """The entry in any form in which it was stored; None if it is damaged or says that it is larger than max_bytes."""
+    """Return the entry from any stored form; None if it is damaged or claims to be larger than max_bytes."""
     if not data.startswith(_START):
         return data if len(data) <= max_bytes else None
     frame = data[_PREFIX_BYTES:]

@@ -1,22 +1,21 @@
-"""Wire format of a stored response, version 7. Big-endian; nothing in it is code, so nobody who can write to the server
-can make us run anything.
+"""Wire format of a stored response, version 7. Big-endian. Nothing in it is code, so a writer to the server cannot run code here.
 
-The version stands for the format *and* for the rules by which keys are made and answers admitted: it is raised whenever one of
-them changes, so that no release is served what another one keyed by less. Each release reads its own version alone.
+The version stands for the format *and* for the rules of keys and admission. Any change of these raises it. No release
+therefore serves an entry that another release keyed by less. Each release reads only its own version.
 
-    1-3  before the fields that a handler asks for were part of the key, and the clock ended an entry
+    1-3  before the fields that a handler reads were part of the key, and the clock ended an entry
     4    before copies outside had a lifetime of their own
     5    before answers belonged to a partition of the Cache Sketch
     6    before an entry said whether its route was on probation
     7    since then
 
-    "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
-    status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
-    copies_until_ms: u64 | provisional: u8, 0 or 1
-    key, resource, partition, etag: each a u32 length and the bytes (text is UTF-8)
-    registrations, tags: each a u16 count, then that many of (u32 length, bytes)
-    headers: a u16 count, then that many of (u32 length, name, u32 length, value)
-    body: the rest
+    - "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
+    - status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
+    - copies_until_ms: u64 | provisional: u8, 0 or 1
+    - key, resource, partition, etag: each a u32 length and the bytes (text is UTF-8)
+    - registrations, tags: each a u16 count, then that many of (u32 length, bytes)
+    - headers: a u16 count, then that many of (u32 length, name, u32 length, value)
+    - body: the rest
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _START = struct.Struct(">2sB8sHQQQIQ?")
 GUARD_RANGE = (3, 10)
 """First and last byte of the guard."""
 IDENTITY_RANGE = (3, _START.size - 1)
-"""First and last byte of what tells an entry from its successor even if neither has registrations: guard, status, times."""
+"""First and last byte of guard, status and times: they tell an entry from its successor even without registrations."""
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
 _VERSION = 7
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _CONTROLS = re.compile(rb"[\r\n\0]")
-"""Some servers send on whatever they are given: what stands behind these would be another field, or another answer."""
+"""Control characters. Some servers pass them on, and the text behind them would become another field, or another answer."""
 
 
 def encode(response: CachedResponse) -> bytes:
-    """One response as bytes. O(size)."""
+    """Return a response as bytes. O(size)."""
     parts = [_start(response)]
     for value in (response.key.encode(), response.resource.encode(), response.partition.encode(), response.etag):
         parts += (_LENGTH.pack(len(value)), value)
@@ -72,18 +71,20 @@ def _start(response: CachedResponse) -> bytes:
 
 
 def identity(response: CachedResponse) -> bytes:
-    """The bytes at IDENTITY_RANGE of this response's entry."""
+    """Return the bytes at IDENTITY_RANGE of this response's entry."""
     return _start(response)[IDENTITY_RANGE[0] :]
 
 
 def guard(registrations: Iterable[str]) -> bytes:
-    """The 8 bytes that stand for the registrations of one entry."""
+    """Return the 8 bytes that stand for the registrations of an entry."""
     return xxhash.xxh3_64_digest("\n".join(registrations).encode())
 
 
 def decode(data: bytes) -> CachedResponse | None:
-    """The response; None if the bytes are not a whole entry of this version (another one wrote them, or they are damaged), or if
-    no handler can have given this answer."""
+    """Return the response.
+
+    None for bytes that are no whole entry of this version, or an answer that no handler can have given.
+    """
     try:
         return _decode(data)
     except (struct.error, ValueError):
@@ -111,7 +112,7 @@ def _decode(data: bytes) -> CachedResponse:
     if not 200 <= status <= 599 or _CONTROLS.search(etag) or not all(map(_is_field, headers)):
         raise ValueError("not an answer")
     if partition and not TOKEN.fullmatch(partition):
-        raise ValueError("not a partition")  # it becomes part of a header field
+        raise ValueError("not a partition")  # the partition becomes part of a header field
     return CachedResponse(
         key=key,
         status=status,

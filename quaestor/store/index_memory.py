@@ -1,8 +1,8 @@
-"""The dependency index in memory, of a single process. It dies with the process, and so do the entries it speaks of.
+"""Dependency index in memory, of a single process. The index ends with the process, like the entries that it describes.
 
-Bounded: when it is full, nothing more is added, so nothing more is cached, until copies have expired or were purged. Entries of
-which nobody outside has a copy give way first: memory drops them by their registrations without being told from here. So asking
-for a quarter of a million URLs is not enough to keep everybody else's answers out of the cache.
+The index is bounded. When it is full, no entry is added, so no more is cached, until copies have expired or were purged.
+Entries without a copy outside give way first, because memory drops them by their registrations without help from the index.
+A client that requests a quarter of a million URLs therefore cannot keep other clients' answers out of the cache.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from quaestor.model import Dependent
 from quaestor.store.by_registration import ByRegistration
 
 MAX_DEPENDENTS = 250_000
-"""About 250 MB; one with long names counts as several."""
+"""Largest number of dependents, about 250 MB; a dependent with long names counts as several."""
 MAX_DEAD = 100_000
-"""Invalidated registrations that are remembered at most, the youngest."""
+"""Largest number of remembered dead registrations, the youngest ones."""
 DEAD_MS = 600_000
-"""How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
+"""Time for which a dead registration is remembered, so that a late add() is detected."""
 _UNCLAIMED = 0
-"""When a dependent was claimed that was invalidated, but is nobody's yet."""
+"""Time of the claim of a dependent that was invalidated, and has no claimant yet."""
 
 _Name = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class MemoryIndex:
-    """Implements DependencyIndex in memory. Use from one event loop. Every call is O(log n) a dependent.
+    """Dependency index in memory. Implements DependencyIndex. Use from one event loop. Every call is O(log n) a dependent.
 
-    max_dependents: when there are more with copies outside, add() raises StoreError.
-    max_dead: invalidated registrations that are remembered.
+    max_dependents: number of dependents with copies outside beyond which add() raises StoreError.
+    max_dead: number of invalidated registrations that are remembered.
     """
 
     def __init__(self, *, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD) -> None:
@@ -44,9 +44,9 @@ class MemoryIndex:
         self._claimed_at_ms: dict[_Name, int] = {}
         self._dead: OrderedDict[str, int] = OrderedDict()
         self._inside: OrderedDict[_Name, None] = OrderedDict()
-        """Without a copy outside, the oldest first."""
+        """Dependents without a copy outside, the oldest first."""
         self._due: list[tuple[int, _Name]] = []
-        """Heap of when to see whether a dependent has a living copy left."""
+        """Heap of the times to check whether a dependent still has a living copy."""
 
     def __len__(self) -> int:
         return len(self._dependents)
@@ -75,7 +75,7 @@ class MemoryIndex:
             self._claimed_at_ms[name] = _UNCLAIMED
 
     def _make_room(self) -> bool:
-        """Forget one that nobody outside has a copy of; False if there is none."""
+        """Forget a dependent without a copy outside; return False if there is none."""
         if not self._inside:
             return False
         self._forget([next(iter(self._inside))])
@@ -100,7 +100,7 @@ class MemoryIndex:
         self._forget(_name(dependent) for dependent in dependents)
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
-        """See DependencyIndex. Forgets what has no living copy any more."""
+        """See DependencyIndex. Forgets dependents without a living copy."""
         late = [name for name, at_ms in self._claimed_at_ms.items() if at_ms < claimed_before_ms]
         for name in late:
             self._claimed_at_ms[name] = now_ms
@@ -108,12 +108,12 @@ class MemoryIndex:
         return [self._dependents[name] for name in late if name in self._dependents]
 
     def _sweep(self, now_ms: int) -> None:
-        """Forget what has no living copy any more, unless somebody is at work on it."""
+        """Forget dependents without a living copy, unless they are claimed."""
         while self._due and self._due[0][0] < now_ms:
             _, name = heapq.heappop(self._due)
             dependent = self._dependents.get(name)
             if dependent is None or name in self._claimed_at_ms:
-                continue  # gone, or gone as soon as it is settled
+                continue  # gone, or gone once it is settled
             if dependent.copies_until_ms < now_ms:
                 self._forget([name])
             else:
@@ -129,7 +129,7 @@ class MemoryIndex:
             self._inside.pop(name, None)
             for registration_id in () if dependent is None else dependent.registrations:
                 self._by_registration.remove(registration_id, name)
-        if len(self._due) > 2 * len(self._dependents) + 1_000:  # mostly what was settled before it was due
+        if len(self._due) > 2 * len(self._dependents) + 1_000:  # mostly dependents settled before they were due
             self._due = [(dependent.copies_until_ms, name) for name, dependent in self._dependents.items()]
             heapq.heapify(self._due)
 
@@ -139,5 +139,5 @@ def _name(dependent: Dependent) -> _Name:
 
 
 def _weight(dependent: Dependent) -> int:
-    """Share of a dependent in max_dependents: 1, and more for names of kilobytes: strangers choose how long a URL is."""
+    """Return the share of a dependent in max_dependents: 1, and more for names of kilobytes, because clients choose URLs."""
     return 1 + (len(dependent.key) + len(dependent.resource) + sum(map(len, dependent.urls))) // 1024

@@ -1,20 +1,20 @@
-"""The dependency index in Redis: one script per operation, so each is atomic, and one round trip.
+"""Dependency index in Redis: one script per operation, so each is atomic, and one round trip.
 
-Keys, all with the hash tag `{<deployment>:index}` (one slot of a cluster) and all named to the scripts:
+Keys, all with the hash tag `{<deployment>:index}` (one slot of a cluster), and all named to the scripts:
 
-    dependents   hash   id -> the digest of its resource in the Cache Sketch (16 bytes), and the dependent as JSON without
-                        copies_until_ms
-    until        zset   id, scored copies_until_ms
-    edges        zset   "<registration>\\x00<id>", all scored 0: looked up by prefix
-    claims       zset   id, scored when it was claimed; 0: invalidated, but nobody's yet
-    dead         zset   registration, scored when it was invalidated
-    caller:<id>  number calls of one process; forgotten when it has been silent for an hour
+    - dependents   hash   id -> the digest of its resource in the Cache Sketch (16 bytes), and the dependent as JSON without
+                          copies_until_ms
+    - until        zset   id, scored copies_until_ms
+    - edges        zset   "<registration>\\x00<id>", all scored 0: looked up by prefix
+    - claims       zset   id, scored with the time of its claim; 0: invalidated, without a claimant yet
+    - dead         zset   registration, scored with the time of its invalidation
+    - caller:<id>  number of calls of one process; forgotten after an hour of silence
 
-An id is the hash of key, registrations and URLs: adding a dependent twice is adding it once. A dependent that is added
-after its registration was claimed becomes a claim that is nobody's, so the next claim or reclaim takes it.
-A server that was restarted without its data, or whose replica lagged when it took over, counts fewer calls of a process than it
-has answered; then what depends on what is not known any more (`on_lost`).
-The server must not evict keys under memory pressure (`maxmemory-policy noeviction`, as for the pipelines).
+An id is the hash of key, registrations and URLs, so a repeated add has no effect. A dependent that is added after the claim
+of its registration becomes a claim without a claimant, which the next claim or reclaim takes. A server that was restarted
+without its data, or whose replica lagged at its takeover, counts fewer calls of a process than it has answered. The
+dependents are then unknown (`on_lost`). The server must not evict keys under memory pressure (`maxmemory-policy noeviction`,
+as for the pipelines).
 """
 
 from __future__ import annotations
@@ -36,27 +36,30 @@ from quaestor.redis.scripts import RedisScript
 from quaestor.store.scripts import script
 
 DEAD_MS = 600_000
-"""How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
+"""Time for which a dead registration is remembered, so that a late add() is detected."""
 MAX_DEAD = 100_000
-"""Invalidated registrations that are remembered at most, the youngest."""
+"""Largest number of remembered dead registrations, the youngest ones."""
 MAX_DEPENDENTS = 1_000_000
-"""About 1 GB. When there are more, nothing is added, so nothing more is cached, until copies have expired or were purged."""
+"""Largest number of dependents, about 1 GB.
+
+Beyond it none is added, so no more is cached, until copies expire or are purged.
+"""
 SWEEP = 500
-"""Expired dependents that one script forgets at most: keeps it short."""
+"""Largest number of expired dependents that one script forgets: keeps it short."""
 _CALLER_LIVES_MS = 3_600_000
 _SWEEPS = 20
-"""Scripts that one reclaim() takes at most: what one process adds in a second at most is forgotten in a second."""
+"""Largest number of scripts in one reclaim(): each second it can forget the most that one process adds in a second."""
 
 
 class RedisIndex:
-    """Implements DependencyIndex in Redis. Costs O(log n) a dependent.
+    """Dependency index in Redis. Implements DependencyIndex. Costs O(log n) a dependent.
 
     client: belongs to the caller; it must not decode responses.
     deployment: indexes of different deployments share nothing.
-    max_dependents: when there are more, add() raises StoreError.
-    max_dead: invalidated registrations that are remembered.
-    on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and once each
-        time. What depended on what is not known any more.
+    max_dependents: number of dependents beyond which add() raises StoreError.
+    max_dead: number of invalidated registrations that are remembered.
+    on_lost: called when the server has forgotten dependents that this object added; in the event loop, at once and once each
+        time. The dependents are then unknown.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class RedisIndex:
             raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
 
     def claim_limits(self, now_ms: int) -> tuple[int, int, int]:
-        """Arguments of a script that claims, before the registrations: now_ms, forget_dead_before_ms, max_dead."""
+        """Return the arguments of a claiming script before the registrations: now_ms, forget_dead_before_ms, max_dead."""
         return now_ms, now_ms - DEAD_MS, self._max_dead
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
@@ -109,7 +112,7 @@ class RedisIndex:
             await self._call(self._settle, [len(ids), *ids, *edges])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
-        """See DependencyIndex. Forgets what has no living copy any more."""
+        """See DependencyIndex. Forgets dependents without a living copy."""
         reply: list[bytes] = []
         for _ in range(_SWEEPS):
             more, *some = await self._counted(self._reclaim, [claimed_before_ms, now_ms, SWEEP])
@@ -119,7 +122,10 @@ class RedisIndex:
         return _decode_all(reply)
 
     async def _counted(self, script: RedisScript, arguments: list[Any]) -> list[Any]:
-        """The reply to a script that counts this object's calls. A server that counts fewer than were answered has gone back."""
+        """Return the reply to a script that counts this object's calls.
+
+        A count below the answered calls shows a loss of data.
+        """
         caller, answered = self._caller, self._answered
         key = self._caller_prefix + caller
         calls, *told = await self._call(script, [_CALLER_LIVES_MS, *arguments], key)
@@ -159,7 +165,7 @@ def _encode(dependent: Dependent) -> bytes:
 
 
 def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
-    """The dependent that a script answered with, in two parts of its reply."""
+    """Return the dependent in two parts of a script's reply."""
     fields = json.loads(payload[wire_format.DIGEST_BYTES :])
     return Dependent(
         key=fields["key"],
@@ -172,5 +178,5 @@ def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
 
 
 def _decode_all(reply: list[bytes]) -> list[Dependent]:
-    """Scripts answer with payload and copies_until_ms in turns."""
+    """Return the dependents of a reply, which alternates payload and copies_until_ms."""
     return [decode(payload, until_ms) for payload, until_ms in zip(reply[::2], reply[1::2], strict=True)]

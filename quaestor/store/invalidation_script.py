@@ -1,11 +1,11 @@
-"""Effects of an invalidation on what all processes share, as one operation: claim, tell the sketch, evict.
+"""Effects of an invalidation on shared data, as one operation: claim, update the sketch, evict.
 
-Where index, sketch and store live in one Redis it is one script, so one round trip, and nobody sees a part of it done without
-the rest. Which entries to evict is known to the process that holds them in memory; one that has fallen out of it is evicted
-by a call of its own, because a script must be told every key that it touches.
+Where index, sketch and store live in one Redis, the operation is one script: one round trip, and no process sees a part of
+it. Only the process that holds the entries in memory knows which to evict. An entry that has left its memory is evicted by a
+further call, because a script must know every key that it touches.
 
-In a cluster they lie on several servers, entries everywhere, so it is one after the other there. To have them in one slot would
-give that one server all the work, and its memory all the entries.
+In a cluster the data lie on several servers, entries everywhere, so the three steps follow one another. One slot for all
+would give that server all the work, and its memory all the entries.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from quaestor.store.scripts import source
 
 
 def shared_invalidation(*, index: RedisIndex, sketch: RedisCacheSketch, store: RedisStore) -> SharedInvalidation:
-    """SharedInvalidation of parts in Redis, each on a client of its own or all on one: one script if they share a server."""
+    """Return the SharedInvalidation of parts in Redis, on several clients or one: a single script if they share a server."""
     one_server = index.client is sketch.client is store.client and not spans_servers(store.client)
     return (RedisInvalidation if one_server else StepByStep)(index=index, sketch=sketch, store=store)
 
 
 class RedisInvalidation:
-    """Implements SharedInvalidation for an index, a sketch and a store in one Redis: one script, O(log n) a dependent.
+    """Shared invalidation for an index, a sketch and a store in one Redis. Implements SharedInvalidation. O(log n) a dependent.
 
     Keep calls to a few hundred registrations: while a script runs, the server does nothing else.
     """

@@ -1,4 +1,4 @@
-"""Effects of an invalidation on index, sketch and store, one after the other, wherever these are."""
+"""Effects of an invalidation on index, sketch and store, one after the other, in any places."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from quaestor.ports import CacheSketch, ClaimedDependent, DependencyIndex, Guard
 
 
 class StepByStep:
-    """Implements SharedInvalidation for any three parts, one after the other.
+    """Shared invalidation for any three parts, one after the other. Implements SharedInvalidation.
 
-    A failure after the claim leaves it to be reclaimed.
+    After a failure behind the claim, the claim is reclaimed.
     """
 
     def __init__(self, *, index: DependencyIndex, sketch: CacheSketch, store: ResponseStore) -> None:

@@ -1,4 +1,4 @@
-"""The response store in this process's memory, within a byte budget; what is asked for most stays (`admission`)."""
+"""Response store in this process's memory, within a byte budget; the entries most in demand stay (`admission`)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from quaestor.store.by_registration import ByRegistration
 from quaestor.store.memory_admission import MemoryAdmission
 
 _ENTRY_OVERHEAD_BYTES = 1500
-"""Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
+"""Bytes of objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
 _REPORTED = 8
-"""Entries whose hits the admission policy is told of whenever one is stored: all of them many times before its counters age."""
+"""Entries whose hits are reported to the admission policy with each stored entry: all entries often before its counters age."""
 _MAX_HITS = 4
-"""Of one entry at a time: the policy's counters are relative and end at 15."""
+"""Largest number of reported hits of an entry at a time: the policy's counters are relative and end at 15."""
 
 
 class Resident:
-    """One response in memory, with what was worked out for it and goes when it goes.
+    """Response in memory, with data derived from it that live as long.
 
-    rendered: belongs to whoever sends the response; nothing here looks at it.
-    usefulness: where its first use is to be counted; belongs to the read path.
-    explain: what the response depends on, for people; only known in the process that stored it.
-    urls: absolute URLs that the dependency index is known to hold for this response.
-    hits: how often it was found since the admission policy was told of them last.
-    reads: how often it was served since somebody reported it; belongs to the read path.
-    refresh_at_ms: from when on a request begins to make it anew; belongs to the read path.
-    copies_from_ms, copies_until_ms: the lifetime that copies outside were given last; belongs to the read path.
-    reported_until_ms: the end of the lifetime that the Cache Sketch is known to have been told of last; 0: of none. Belongs
-        to the read path.
-    settled_until_ms: a hit before then needs no look at anything but the registrations; belongs to the read path.
+    rendered: belongs to the sender of the response; not used here.
+    usefulness: counter for its first use; belongs to the read path.
+    explain: the response's dependencies, for people; known only in the process that stored it.
+    urls: absolute URLs that the dependency index holds for this response.
+    hits: number of hits since the last report to the admission policy.
+    reads: number of hits since the last usage report; belongs to the read path.
+    refresh_at_ms: time from which a request begins to renew it; belongs to the read path.
+    copies_from_ms, copies_until_ms: the lifetime given to the last copies outside; belongs to the read path.
+    reported_until_ms: end of the lifetime last reported to the Cache Sketch; 0: none was reported. Belongs to the read path.
+    settled_until_ms: before this time a hit checks only the registrations; belongs to the read path.
     size_bytes: its part of the store's budget.
     """
 
@@ -57,24 +56,24 @@ class Resident:
         self.reads = 0
 
     def succeed(self, earlier: Resident) -> None:
-        """Take over what was worked out for the same response before it was in memory."""
+        """Take over the derived data of the same response from before it was in memory."""
         assert earlier.response is self.response
         for name in self.__slots__:
             setattr(self, name, getattr(earlier, name))
 
     def note_urls(self, urls: tuple[str, ...]) -> None:
-        """The dependency index holds these for the response, too. There are few."""
+        """Note further URLs that the dependency index holds for the response. There are few."""
         self.urls = (*self.urls, *(url for url in urls if url not in self.urls)) if self.urls else urls
 
     def refresh_from(self, at_ms: int) -> None:
-        """Have a request from then on make it anew."""
+        """Let a request from then on renew the entry."""
         self.refresh_at_ms = at_ms
         self.settled_until_ms = min(at_ms, self.copies_until_ms)
 
     def renew_copies(self, from_ms: int, until_ms: int, *, reported: bool = False) -> None:
-        """Give copies outside another lifetime: what was rendered told them the last one.
+        """Give copies outside another lifetime; the rendered fields contain the last one, so they are dropped.
 
-        reported: the Cache Sketch knows of it.
+        reported: the Cache Sketch knows the lifetime.
         """
         self.copies_from_ms, self.copies_until_ms = from_ms, told_until_ms(self.response, from_ms, until_ms)
         self.rendered = None
@@ -83,22 +82,23 @@ class Resident:
 
 
 def first_copies_until_ms(response: CachedResponse) -> int:
-    """The end of the lifetime of copies that are made while an entry is new, in ms."""
+    """Return the end of the lifetime of copies made while an entry is new, in ms."""
     return response.copies_until_ms or response.fresh_until_ms
 
 
 def told_until_ms(response: CachedResponse, from_ms: int, until_ms: int) -> int:
-    """The end of a lifetime of copies as header fields tell it, in whole seconds, in ms.
+    """Return the end of a lifetime of copies in whole seconds, the form in which header fields carry it; in ms.
 
-    Of the rest nobody outside hears: were it waited for, each request would come here meanwhile, and nobody could keep what it is
-    answered. One of less than a second, or that ends with the entry, stays as it is: there is none to be given after it.
+    No client outside learns the rest of a second. If copies were due only after it, each request would come here meanwhile,
+    and no client could keep its answer. A lifetime below a second, or up to the end of the entry, stays as it is: none
+    follows it.
     """
     lives_ms = until_ms - from_ms
     return until_ms if lives_ms < 1000 or until_ms >= response.fresh_until_ms else until_ms - lives_ms % 1000
 
 
 def size_bytes(response: CachedResponse) -> int:
-    """Memory that an entry is taken to cost; the header fields count twice, because they are kept rendered as well."""
+    """Return the estimated memory of an entry. Header fields count twice, because they are kept rendered as well."""
     size = _ENTRY_OVERHEAD_BYTES + len(response.body) + len(response.key) + len(response.resource)
     size += 2 * (sum(map(len, chain.from_iterable(response.headers))) + 160 * len(response.headers))
     return size + sum(map(len, response.registrations + response.tags))
@@ -108,11 +108,11 @@ def _unnoticed(*_: object) -> None: ...
 
 
 class MemoryStore:
-    """Implements ResponseStore in memory, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
+    """Response store in memory, with resident() for the hit path. Implements ResponseStore. Use from one event loop. O(1) a key.
 
     budget_bytes: of all entries together, as size_bytes() counts them.
-    on_left: told of every entry that leaves without another one in its place, and why (vocabularies.LEFT).
-    on_refused: told why an entry was not taken (vocabularies.REFUSED).
+    on_left: called for every entry that leaves without a successor, with the reason (vocabularies.LEFT).
+    on_refused: called for every refused entry, with the reason (vocabularies.REFUSED).
     """
 
     def __init__(
@@ -132,15 +132,17 @@ class MemoryStore:
         self.used_bytes = 0
 
     def resident(self, key: str) -> Resident | None:
-        """The entry, marked as used; whether it may be served is not decided here. Hits are only counted: the admission
-        policy needs them when something is stored, and is told of them then."""
+        """Return the entry, marked as used; the caller decides whether it may be served.
+
+        Hits are only counted here. The admission policy receives them when an entry is stored.
+        """
         entry = self._entries.get(key)
         if entry is not None:
             entry.hits += 1
         return entry
 
     def keep(self, response: CachedResponse) -> Resident:
-        """Store a response, unless it is larger than the budget or less in demand than what would have to leave."""
+        """Store a response, unless it exceeds the budget or is less in demand than the entries that would have to leave."""
         key = response.key
         entry = Resident(response)
         if key in self._entries:
@@ -163,7 +165,7 @@ class MemoryStore:
         return entry
 
     def _report_hits(self) -> None:
-        """Tell the admission policy of the next few entries' hits, round and round."""
+        """Report the hits of the next few entries, in turn, to the admission policy."""
         keys = list(islice(self._unreported, _REPORTED))
         for key in keys:
             if key in self._entries and (entry := self._entries[key]).hits:
@@ -192,18 +194,18 @@ class MemoryStore:
                 self._guarded.remove(registration_id, key)
 
     def used(self, key: str, hits: int) -> None:
-        """Nothing: how often an entry was found here is counted where it is found."""
+        """Do nothing: hits in memory are counted at the look-up."""
 
     def drop_guarded(self, registration_ids: Sequence[str]) -> list[CachedResponse]:
-        """Forget every entry that any of these guarded, whoever registered it. Returns what was forgotten.
+        """Forget every entry that one of these registrations guarded, of any process; return the forgotten entries.
 
-        The registrations are dead, and will not always be known to be.
+        The registrations are dead, and their tombstones will not last for ever.
         """
         dropped = []
         for registration_id in registration_ids:
             for key in self._guarded.pop(registration_id):
                 entry = self._entries.get(key)
-                if entry is not None:  # an error may have interrupted the drop that removed it
+                if entry is not None:  # an error may have interrupted the drop that removed the entry
                     dropped.append(entry.response)
                     self.drop(key)
         return dropped
@@ -226,7 +228,7 @@ class MemoryStore:
         return None if entry is None else entry.response
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """See ResponseStore. An expired entry is refused when it is looked up, and leaves when others want its place.
+        """See ResponseStore. An expired entry is refused at its look-up, and leaves when others need its place.
 
         ttl_ms: not used.
         """

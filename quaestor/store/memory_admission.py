@@ -1,12 +1,12 @@
 """Admission policy of the memory store: W-TinyLFU by bytes (Einziger, Friedman, Manes: TinyLFU, ACM ToS 2017).
 
-A new entry spends its first time in a small window, in order of arrival. When it has to leave that, its popularity decides: it
-enters the main part only if it is asked for more often than all those together that would have to make room. So a scan of
-pages that nobody asks for twice passes through the window and leaves the main part as it is.
+A new entry spends its first time in a small window, in order of arrival. When it leaves the window, its popularity decides. The
+entry enters the main part only if its demand exceeds that of all entries together that would have to leave. A scan of pages,
+each requested once, therefore passes through the window and leaves the main part as it is.
 
-The main part is Moka's. Its frequency sketch also remembers keys that are not kept, ages by itself, and weighs by bytes. Moka
-costs 5 MB, and is loaded when the first entry leaves the window. Nothing is lost by that, because Moka counts nothing before its
-main part is half full.
+The main part is Moka's. Its frequency sketch also remembers absent entries, ages by itself, and weighs by bytes. Moka costs 5 MB
+and is loaded when the first entry leaves the window. Nothing is lost until then, because Moka counts nothing before its main
+part is half full.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ else:
     moka_py = FirstUse("moka_py")
 
 WINDOW_SHARE = 16
-"""One part in so many of the budget is the window; larger entries are judged at once."""
+"""Divisor of the budget that gives the window; larger entries are judged at once."""
 
 
 class MemoryAdmission:
-    """Admission policy over keys and sizes alone. Use from one thread. A call costs some 3 us, touch() 0.3 us.
+    """Admission policy over keys and sizes only. Use from one thread. A call costs some 3 us, touch() 0.3 us.
 
     budget_bytes: of window and main part together.
     """
@@ -44,7 +44,7 @@ class MemoryAdmission:
         self._refused: list[str] = []
         self._main: moka_py.Moka[str, int] | None = None
         self.touch: Callable[[str], object] = _uncounted
-        """touch(key): note that it was asked for, whether it is kept or not."""
+        """touch(key): note a request for the key, whether its entry is kept or not."""
 
     def _begin(self) -> moka_py.Moka[str, int]:
         main: moka_py.Moka[str, int] = moka_py.Moka(
@@ -58,7 +58,7 @@ class MemoryAdmission:
             self._refused.append(key)
 
     def admit(self, key: str, size_bytes: int) -> list[str]:
-        """Take in a new entry, asked for once. Returns the keys that have to leave for it, which may be its own."""
+        """Take in a new entry with one request. Return the keys that have to leave for it, possibly its own."""
         self.touch(key)
         if size_bytes > self._window_budget_bytes:
             return self._offer(key, size_bytes)
@@ -79,7 +79,7 @@ class MemoryAdmission:
         return left
 
     def remove(self, key: str) -> None:
-        """Note that an entry has left; that it was popular is remembered."""
+        """Note that an entry has left; its popularity is remembered."""
         size_bytes = self._window.pop(key, None)
         if size_bytes is not None:
             self._window_bytes -= size_bytes
@@ -88,4 +88,4 @@ class MemoryAdmission:
 
 
 def _uncounted(key: str) -> None:
-    """Note nothing: there is no main part yet."""
+    """Count nothing: there is no main part yet."""

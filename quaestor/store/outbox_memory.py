@@ -1,5 +1,8 @@
-"""The outbox of purges in this process's memory, for the embedded mode: what is open when the process dies is lost, and with it
-everything else that it knew; what it handed out is then invalidated as a whole by the next start."""
+"""Outbox of purges in this process's memory, for the embedded mode.
+
+Open purges are lost when the process dies, with all its other knowledge. The next start invalidates all answers that it
+handed out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class _Queue:
 
 
 class MemoryOutbox:
-    """Implements PurgeOutbox in memory. Use from one event loop. O(waiting) a take."""
+    """Outbox of purges in memory. Implements PurgeOutbox. Use from one event loop. O(waiting) a take."""
 
     durable = False
 
@@ -43,7 +46,7 @@ class MemoryOutbox:
         """See PurgeOutbox. Raises StoreError if there are too many."""
         q = self._queues[queue]
         if len(q.waiting) + len(q.taken) + len(members) > self._most:
-            raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than there are")
+            raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than are put")
         new = sum(bool(token) or member not in q.waiting for member in members)
         minute = now_ms // 60_000
         q.put = {one: number for one, number in q.put.items() if one > minute - 60}
@@ -125,7 +128,7 @@ class MemoryOutbox:
         return [member in self._queues[queue].age for member in members]
 
     async def lead(self, queue: str, *, token: str, lease_ms: int, now_ms: int) -> bool:
-        """See PurgeOutbox: there is nobody else."""
+        """See PurgeOutbox. There is no other process."""
         return True
 
     async def resign(self, queue: str, *, token: str) -> None:
@@ -148,7 +151,7 @@ class MemoryOutbox:
         return max((number for minute, number in self._queues[queue].put.items() if minute >= first), default=0) / 60
 
     async def note(self, name: str, text: str, *, for_ms: int) -> None:
-        """See PurgeOutbox: here there is no other process, so it is not forgotten before this one ends."""
+        """See PurgeOutbox. There is no other process, so the note lasts as long as this one."""
         self._notes[name] = text
 
     async def noted(self, name: str) -> str | None:
@@ -190,19 +193,19 @@ class MemoryOutbox:
 
     @staticmethod
     def _forget(q: _Queue, member: str) -> None:
-        """Forget what is known of a purge, unless it waits anew or somebody else has taken it too."""
+        """Forget a purge, unless it waits anew or another sender has taken it too."""
         if member not in q.waiting and member not in q.taken:
             q.age.pop(member, None)
             q.about.pop(member, None)
 
 
 def _over(q: _Queue, now_ms: int) -> list[tuple[str, str]]:
-    """Member and token of what was taken and not done in time."""
+    """Return member and token of purges that were taken and not done in time."""
     return [(m, token) for m, held in q.taken.items() for token, until_ms in held.items() if until_ms <= now_ms]
 
 
 def _let_go(q: _Queue, member: str, token: str) -> bool:
-    """Whether this token had taken this member; it has not any more."""
+    """Release this token's hold of this member; return whether there was one."""
     held = q.taken.get(member, {})
     mine = held.pop(token, None) is not None
     if not held:

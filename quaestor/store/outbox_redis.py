@@ -1,20 +1,20 @@
-"""The outbox of purges in Redis: one script per operation, so each is atomic, and one round trip.
+"""Outbox of purges in Redis: one script per operation, so each is atomic, and one round trip.
 
 Keys of a queue, all with the hash tag `{<deployment>:purges}` (one slot of a cluster):
 
-    waiting   zset  member, scored when it is due
-    taken     zset  "<token>|<member>", scored when its lease is over
-    age       zset  member of phase 0, scored since when it is open
-    about     hash  member -> "<attempts> <until_ms>"
-    dead      hash  member -> "<until_ms> <reason>"
-    buried    zset  member, scored when it was given up; the 10,000 latest
-    sender    the token of the queue's only sender, while it has one
-    until     no copy that a purge was ever put in for is alive after that
-    put       hash  minute of the hour -> "<minute> <purges put in>"
+    - waiting   zset  member, scored with its due time
+    - taken     zset  "<token>|<member>", scored with the end of its lease
+    - age       zset  member of phase 0, scored with the time since which it is open
+    - about     hash  member -> "<attempts> <until_ms>"
+    - dead      hash  member -> "<until_ms> <reason>"
+    - buried    zset  member, scored with the time at which it was given up; the 10,000 latest
+    - sender    the token of the queue's only sender, while it has one
+    - until     time after which no copy of any purge ever put is alive
+    - put       hash  minute of the hour -> "<minute> <purges put>"
 
 A note is `note:<name>`, with the same hash tag.
 
-Buckets and budgets belong to accounts, whatever deployments share them: `quaestor/store/purge_accounts_redis.py`.
+Buckets and budgets belong to accounts, shared by any deployments: `quaestor/store/purge_accounts_redis.py`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from quaestor.store.purge_accounts_redis import RedisAccounts
 from quaestor.store.scripts import script
 
 _CHUNK: Final = 1_000
-"""Members that one script is given: keeps it to a few milliseconds, and a command within what Lua may pass to it."""
+"""Members in one script: keeps it to a few milliseconds, and a command within the arguments that Lua may pass on."""
 
 
 class RedisOutbox:
-    """Implements PurgeOutbox in Redis. Costs O(log n) a purge.
+    """Outbox of purges in Redis. Implements PurgeOutbox. Costs O(log n) a purge.
 
     client: belongs to the caller; it must not decode responses.
-    deployment: outboxes of different deployments share nothing but the buckets.
-    most: open purges of a queue.
+    deployment: outboxes of different deployments share only the buckets.
+    most: largest number of open purges in a queue.
     """
 
     durable = True
@@ -66,7 +66,7 @@ class RedisOutbox:
             chunk = members[start : start + _CHUNK]
             arguments = [queue, now_ms, until_ms, token, now_ms + lease_ms, self._most, *chunk]
             if not await self._call(self._put, keys, arguments):
-                raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than there are")
+                raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than are put")
 
     async def take(self, queue: str, *, token: str, count: int, lease_ms: int, now_ms: int) -> list[QueuedPurge]:
         """See PurgeOutbox."""

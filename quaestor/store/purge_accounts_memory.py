@@ -1,4 +1,4 @@
-"""Accounts at providers in this process's memory, for the embedded mode: limits and budgets hold for this process alone."""
+"""Accounts at providers in this process's memory, for the embedded mode: limits and budgets hold only for this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaestor.purge_ports import Bucket
 class _Level:
     """Level of one bucket.
 
-    paid: tokens of the request under way of each payer, and until when it may be.
+    paid: tokens of each payer's request under way, and the end of its lease.
     """
 
     tokens: float
@@ -21,7 +21,7 @@ class _Level:
     paid: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def fill(self, bucket: Bucket, now_ms: int) -> None:
-        """Fill it up to now; what is under way leaves so much less room, because the provider may count it only later."""
+        """Fill the bucket up to now. Requests under way reduce its room, because the provider may count them only later."""
         under_way = sum(amount for amount, _ in self.paid.values())
         filled = self.tokens + max(0, now_ms - self.at_ms) * bucket.per_s / 1_000
         self.tokens = min(bucket.burst - under_way, filled)
@@ -30,7 +30,7 @@ class _Level:
 
 
 class MemoryAccounts:
-    """Implements PurgeAccounts in memory. Use from one event loop."""
+    """Accounts at providers in memory. Implements PurgeAccounts. Use from one event loop."""
 
     def __init__(self) -> None:
         self._levels: dict[str, _Level] = {}

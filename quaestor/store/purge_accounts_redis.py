@@ -1,6 +1,6 @@
 """Accounts at providers in Redis, for all processes of all deployments that share it: one script an operation.
 
-A bucket is `quaestor:{bucket:<name>}`, see lua/account_bucket.lua; a month's budget `quaestor:{budget:<name>}`, a count.
+A bucket is `quaestor:{bucket:<name>}`, see lua/account_bucket.lua. A month's budget is `quaestor:{budget:<name>}`, a count.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from quaestor.redis.scripts import Argument, RedisScript
 from quaestor.store.scripts import script
 
 _BUDGETS_KEPT_MS: Final = 62 * 24 * 3_600_000
-"""Longer than the longest month, whatever clocks say."""
+"""Time for which a month's budget is kept: longer than the longest month, at any clock."""
 
 
 class RedisAccounts:
-    """Implements PurgeAccounts in Redis. Costs O(requests under way) a call.
+    """Accounts at providers in Redis. Implements PurgeAccounts. Costs O(requests under way) a call.
 
     client: belongs to the caller; it must not decode responses.
     """
@@ -31,7 +31,7 @@ class RedisAccounts:
         self._charge = script(client, "account_charge", frees=True)
 
     async def spend(self, bucket: Bucket, *, tokens: float, payer: str, lease_ms: int, now_ms: int) -> int:
-        """See PurgeAccounts. It fills by the server's clock."""
+        """See PurgeAccounts. The bucket fills by the server's clock."""
         return await self._on(bucket, "spend", payer, tokens, lease_ms)
 
     async def settle(self, bucket: Bucket, *, payer: str, sent: bool = True, now_ms: int) -> None:

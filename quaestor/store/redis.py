@@ -1,13 +1,13 @@
-"""The response store in Redis, shared by every process of a deployment.
+"""Response store in Redis, shared by every process of a deployment.
 
-An entry is one string value, expiring by itself, and compressed if it is large.
+An entry is one string value, which expires by itself and is compressed if it is large.
 
-All entries together have a budget of bytes (`redis_budget`), whatever their lifetimes: they lie beside pipelines, for which
-there must be room.
+All entries together have a budget of bytes (`redis_budget`), at any lifetimes, because pipelines on the same server need room.
 
-Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The cache key is in the value and
-compared on reading: a collision is a miss. Beside an entry that is being fetched, and in its slot, lies
-`quaestor:<deployment>:lease:{<the same hash>}` with the name of who fetches it, or "solo", expiring by itself.
+Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The value holds the cache key,
+which is compared at each read: a collision is a miss. While an entry is being fetched, a lease lies beside it in the same slot:
+`quaestor:<deployment>:lease:{<the same hash>}`. The lease holds the name of the fetching process, or "solo", and expires by
+itself.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from quaestor.store.redis_budget import DEFAULT_BYTES, RedisBudget
 from quaestor.store.scripts import script
 
 MAX_FIELDS_BYTES = 1024 * 1024
-"""What header fields, tags and names may add to a body."""
+"""Bytes that header fields, tags and names may add to a body."""
 _BATCH = 500
 _AT_ONCE = 50
-"""Scripts under way at once."""
+"""Scripts under way at the same time."""
 _TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.UNCOALESCED}
 _UNREADABLE = 3
-"""How many unreadable values under one name a look-up passes over."""
+"""Largest number of unreadable values under one name that a look-up skips."""
 _MOST_TTL_MS = 86_400_000
-"""An entry lies there for a day at most: if the account of the entries is lost, so is by then what it does not know of."""
+"""Longest lifetime of an entry in Redis: a day. If the account of the entries is lost, entries unknown to it expire by then."""
 _OFF_THE_LOOP_BYTES = 128 * 1024
-"""From this size on, compressing (about 5 ms a megabyte) is done in a thread."""
+"""Size from which an entry is compressed in a thread (about 5 ms a megabyte)."""
 
 
 class RedisStore:
-    """Implements ResponseStore and Leases in Redis.
+    """Response store in Redis. Implements ResponseStore and Leases.
 
     client: belongs to the caller, who also closes it; it must not decode responses.
     deployment: stores of different deployments share nothing.
     compress_above_bytes: larger entries are compressed.
     compression_level: Zstandard's, 1..19; 0: never compress.
     max_body_bytes: entries that cannot have a body this small are neither stored nor read.
-    budget_bytes: of all entries together; what has the least benefit leaves.
-    telemetry: told of sizes.
+    budget_bytes: of all entries together; the entries with the least benefit leave.
+    telemetry: receives sizes and counts.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class RedisStore:
         self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
     def name(self, key: str) -> str:
-        """The name of this cache key's entry in Redis."""
+        """Return the name of this cache key's entry in Redis."""
         return self._name(_digest(key))
 
     def lease_name(self, key: str) -> str:
-        """The name of the lease of who fetches this cache key's entry."""
+        """Return the name of the lease of the process that fetches this cache key's entry."""
         return self._lease(_digest(key))
 
     def _name(self, digest: str) -> str:
@@ -99,7 +99,7 @@ class RedisStore:
         return f"{self._leases}{{{digest}}}"
 
     async def get(self, key: str) -> CachedResponse | None:
-        """See ResponseStore. None also for an entry that cannot be read."""
+        """See ResponseStore. Returns None also for an unreadable entry."""
         digest = _digest(key)
         try:
             data = await self.client.getrange(self._name(digest), 0, self._max_bytes)
@@ -114,7 +114,7 @@ class RedisStore:
         return response
 
     def used(self, key: str, hits: int) -> None:
-        """Note that an entry was found in memory so often. No I/O."""
+        """Note hits of an entry in memory. No I/O."""
         self.budget.found(_digest(key), hits)
 
     def _decode(self, data: object, key: str) -> CachedResponse | None:
@@ -123,7 +123,7 @@ class RedisStore:
         return response if response is not None and response.key == key else None
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """See ResponseStore. Not stored is what is too large, or of less benefit than all that would have to leave."""
+        """See ResponseStore. Refuses an entry that is too large, or of less benefit than all that would have to leave."""
         if ttl_ms <= 0:
             return
         data = await self._encode(response)
@@ -135,7 +135,7 @@ class RedisStore:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
     async def _stored(self, response: CachedResponse, data: bytes, ttl_ms: int) -> None:
-        """Take an entry into the account and store it, in one script where both are on one server."""
+        """Enter an entry into the account and store it, in one script where both are on one server."""
         digest = _digest(response.key)
         name = self._name(digest)
         guard = entry_codec.guard(response.registrations)
@@ -162,8 +162,8 @@ class RedisStore:
     async def _set_accounted(self, name: str, digest: str, data: bytes, ttl_ms: int, guard: bytes) -> None:
         """Store an entry that is in the account, which lies on another server.
 
-        In between somebody may have found that it has to leave, and removed it before it was there: so it is looked up again.
-        What is left is a process that dies in between: then too much or too little is counted, for a day at most.
+        In between another process may have decided that the entry must leave, and removed it before it was stored. The
+        account is therefore checked again. If a process dies in between, too much or too little is counted, for a day at most.
         """
         try:
             await self.client.set(name, data, px=ttl_ms)
@@ -175,7 +175,7 @@ class RedisStore:
             await self.client.unlink(name)
 
     async def _encode(self, response: CachedResponse) -> bytes | None:
-        """The entry's bytes, compressed if it is large; None if it is too large."""
+        """Return the entry's bytes, compressed if it is large; None if it is too large."""
         entry = data = entry_codec.encode(response)
         if len(entry) > self._max_bytes:
             if self._telemetry is not None:
@@ -193,8 +193,8 @@ class RedisStore:
         return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
-        """See ResponseStore. Some may have been evicted when StoreError is raised."""
-        size = 1 if spans_servers(self.client) else _BATCH  # there each entry has a slot of its own
+        """See ResponseStore. Some entries may have been evicted when StoreError is raised."""
+        size = 1 if spans_servers(self.client) else _BATCH  # on a cluster each entry has a slot of its own
         batches = [dead[start : start + size] for start in range(0, len(dead), size)]
         try:
             for start in range(0, len(batches), _AT_ONCE):
@@ -213,7 +213,7 @@ class RedisStore:
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
-        """See Leases. An entry that cannot be read is passed over."""
+        """See Leases. An unreadable entry is skipped."""
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
         digest = _digest(key)
@@ -230,7 +230,7 @@ class RedisStore:
                 first, last = entry_codec.IDENTITY_RANGE
                 passed = value[first : last + 1]
         except (RedisError, OSError) as error:
-            raise StoreError(f"asking Redis who fetches a response failed: {error}") from error
+            raise StoreError(f"taking the lease of a response in Redis failed: {error}") from error
         return Turn.UNCOALESCED
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
@@ -267,5 +267,5 @@ def _digest(key: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A glob pattern that matches this text alone."""
+    """Return a glob pattern that matches only this text."""
     return "".join(f"\\{c}" if c in "*?[]\\^-" else c for c in text)

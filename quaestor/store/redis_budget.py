@@ -1,12 +1,12 @@
-"""Budget of bytes for the entries in Redis, which are beside pipelines that must never be evicted.
+"""Budget of bytes for the entries in Redis, which lie beside pipelines that must never be evicted.
 
-An account beside the entries says how large each is, what it cost to make and how often it was found; over the budget, those
-leave whose benefit is the least: hits x cost / bytes (the measure of GreedyDual-Size-Frequency, Cherkasova 1998). Hits age by
-forward decay (Cormode et al., ICDE 2009): one counts half as much as one a half-life later, and nothing has to be touched for
-that. What is new first spends some time in a part of the budget of its own, in order of arrival, so that its hits can be told
-before it is compared: a million query strings that nobody asks for twice drive out one another, and nothing else.
+An account beside the entries holds the size, the cost and the hits of each. Over the budget the entries of the least benefit
+leave. Benefit is hits x cost / bytes (the measure of GreedyDual-Size-Frequency, Cherkasova 1998). Hits age by forward decay
+(Cormode et al., ICDE 2009): a hit counts half as much as a hit one half-life later, without any update. A new entry first
+spends some time in a part of the budget for newcomers, in order of arrival. Its hits can then be reported before it is
+compared. A million query strings, each requested once, therefore evict only one another.
 
-Hits are gathered and told every few seconds, so a hit costs no round trip. An entry that was evicted is a miss, no more.
+Hits are gathered and reported every few seconds, so a hit costs no round trip. An evicted entry costs a miss, no more.
 
 Keys, of one slot: `quaestor:{<deployment>:entries}:` records, newcomers, kept, ends, totals; see lua/budget.lua.
 """
@@ -25,25 +25,25 @@ from quaestor.store.scripts import script
 
 DEFAULT_BYTES: Final = 512 * 1024 * 1024
 NEWCOMERS_SHARE: Final = 16
-"""One part in so many of the budget is for what is new; larger entries are compared at once."""
+"""Divisor of the budget that gives the newcomers' part; larger entries are compared at once."""
 HALF_LIFE_MS: Final = 900_000
 OVERHEAD_BYTES: Final = 500
-"""Of an entry, besides its value: its name, its expiry, its place in the account (measured on Valkey 9, rounded up)."""
+"""Bytes of an entry besides its value: its name, its expiry, its place in the account (measured on Valkey 9, rounded up)."""
 USABLE_SHARE: Final = 0.85
-"""Of the server's memory, pipelines and index included: an entry that comes needs room before another leaves."""
+"""Usable share of the server's memory, with pipelines and index: a new entry needs room before another leaves."""
 _MOST_COST_MS: Final = 1_000
-"""A slow answer counts no more: else one that takes long would be worth thousands that are asked for."""
+"""Largest cost that counts: otherwise one slow answer would outweigh thousands of popular ones."""
 _MOST_TOLD: Final = 500
 _MOST_GATHERED: Final = 10_000
 
 
 class RedisBudget:
-    """The account of one deployment's entries. Raises RedisError, OSError.
+    """Account of one deployment's entries. Raises RedisError, OSError.
 
-    name: of the entry with a digest.
+    name: returns the name of the entry with a digest.
     budget_bytes: of all entries together, as `stored_bytes` counts them.
     limit_bytes: the budget, or less where the server has less memory; see fit().
-    clock: hosts are expected to agree within seconds.
+    clock: hosts must agree within seconds.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RedisBudget:
         self._known = script(client, "budget", "store_known", frees=True)
 
     def arguments(self, digest: str, *, size_bytes: int, cost_ms: int, guard: bytes, ttl_ms: int) -> list[Argument]:
-        """Arguments of a script that takes an entry into the account."""
+        """Return the arguments of a script that enters an entry into the account."""
         now_ms = self._clock()
         newcomers_bytes = self.limit_bytes // NEWCOMERS_SHARE
         return [
@@ -77,20 +77,20 @@ class RedisBudget:
         ]  # fmt: skip
 
     async def account(self, arguments: Sequence[Argument]) -> list[str]:
-        """Take in an entry that is about to be stored. Returns the digests of what has to leave; its own if it is not wanted."""
+        """Enter an entry that is about to be stored. Return the digests that have to leave; its own if it is refused."""
         return [left.decode() for left in await self._account(keys=self.keys, args=arguments)]
 
     async def knows(self, digest: str) -> bool:
-        """Whether an entry is in the account, this one or another in its place."""
+        """Whether an entry is in the account, this one or a successor."""
         return bool(await self._known(keys=self.keys, args=[digest]))
 
     def found(self, digest: str, hits: int = 1) -> None:
-        """Note hits, to be told later. No I/O."""
+        """Note hits to report later. No I/O."""
         if digest in self._hits or len(self._hits) < _MOST_GATHERED:
             self._hits[digest] = self._hits.get(digest, 0) + hits
 
     async def tell(self) -> int:
-        """Tell the hits since the last time. Returns the bytes in the account."""
+        """Report the hits since the last call. Return the bytes in the account."""
         gathered, self._hits = list(self._hits.items()), {}
         used_bytes = 0
         for start in range(0, max(len(gathered), 1), _MOST_TOLD):
@@ -101,11 +101,11 @@ class RedisBudget:
         return used_bytes
 
     async def fit(self, used_bytes: int) -> int:
-        """Fit the limit to the server's `maxmemory`, less what lies there besides the entries, and evict what is above it.
+        """Fit the limit to the server's `maxmemory`, less its other data, and evict entries above it.
 
-        used_bytes: in the account. A server that hides its memory is taken to have enough, and so are the servers of a cluster.
+        used_bytes: in the account. A server that hides its memory counts as large enough, and so do the servers of a cluster.
 
-        Returns the number of evicted entries: at most two thousand, and the next call goes on.
+        Returns the number of evicted entries: at most two thousand; the next call continues.
         """
         if spans_servers(self._client):
             return 0
@@ -126,7 +126,7 @@ class RedisBudget:
         return len(left)
 
     async def forget(self, dead: Iterable[tuple[str, bytes]]) -> None:
-        """Take entries out of the account, unless others have taken their place.
+        """Remove entries from the account, unless others have taken their place.
 
         dead: digest and guard of each.
         """
@@ -136,6 +136,6 @@ class RedisBudget:
 
 
 def stored_bytes(size_bytes: int) -> int:
-    """Bytes that a value of this size takes in the server: its allocator rounds up to a quarter of a power of two, at most."""
+    """Return the bytes that a value takes in the server, whose allocator rounds up by at most a quarter of a power of two."""
     step = max(16, 1 << max(0, (size_bytes - 1).bit_length() - 3))
     return -(-size_bytes // step) * step + OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""Size of the shared store, for the metrics: asked for every few seconds, and never waited for by a request."""
+"""Size of the shared store, for the metrics: measured every few seconds; no request waits for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ EVERY_S = 5.0
 
 
 async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
-    """Entries that the dependency index knows of, and bytes that the server, or all primaries of a cluster, use for whomever.
+    """Return the number of entries in the dependency index, and the bytes used in the server, for any purpose.
+
+    On a cluster the bytes are those of all primaries.
 
     Raises RedisError, OSError.
     """
@@ -29,7 +31,7 @@ async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
 
 
 async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Telemetry) -> None:
-    """Measure until cancelled. While the server is away the last values stay: that it is away is counted where it matters."""
+    """Measure until cancelled. While the server is away the last values stay; the requests count its failures."""
     while True:
         try:
             entries, used_bytes = await measure(client, index)

@@ -1,7 +1,7 @@
-"""The two-level store: this process's memory in front of a store that all processes share.
+"""Two-level store: this process's memory in front of a store that all processes share.
 
-An entry that another process stored is taken into memory when it is read. It may be evicted from the shared store at that very
-moment; then the copy in memory is never served, because its registrations are dead, and memory pressure removes it.
+An entry of another process is taken into memory when it is read. The entry may be evicted from the shared store at that very
+moment. The copy in memory is then never served, because its registrations are dead, and memory pressure removes it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from quaestor.store.memory import MemoryStore, Resident
 
 
 class SharedStore(ResponseStore, Protocol):
-    """A store of all processes, which is told what their memories save it."""
+    """Store of all processes, which receives the hits in their memories."""
 
     def used(self, key: str, hits: int) -> None:
-        """Note that an entry was found so often. No I/O."""
+        """Note hits of an entry. No I/O."""
 
 
 class TwoLevelStore:
-    """Implements ResponseStore over two others, and resident() for the hit path. Use from one event loop.
+    """Response store over two others, with resident() for the hit path. Implements ResponseStore. Use from one event loop.
 
     memory: of this process.
-    shared: of all processes; what it fails to store is in neither.
+    shared: of all processes; an entry that it fails to store is in neither.
     """
 
     def __init__(self, memory: MemoryStore, shared: SharedStore) -> None:
@@ -33,11 +33,11 @@ class TwoLevelStore:
         self._shared = shared
 
     def resident(self, key: str) -> Resident | None:
-        """The entry in this process's memory. No I/O."""
+        """Return the entry in this process's memory. No I/O."""
         return self._memory.resident(key)
 
     def keep(self, response: CachedResponse) -> Resident:
-        """Take what was read from the shared store into this process's memory. No I/O."""
+        """Take an entry read from the shared store into this process's memory. No I/O."""
         return self._memory.keep(response)
 
     def drop(self, key: str, why: str = "invalidated") -> None:
@@ -48,11 +48,11 @@ class TwoLevelStore:
         self._memory.drop(key, why)
 
     def used(self, key: str, hits: int) -> None:
-        """Note that an entry was found in memory so often: the shared store keeps what is asked for. No I/O."""
+        """Note hits in memory: the shared store keeps popular entries. No I/O."""
         self._shared.used(key, hits)
 
     async def get(self, key: str) -> CachedResponse | None:
-        """The shared store's entry, in memory too from now on; memory's own if the shared store has none."""
+        """Return the shared store's entry, and keep it in memory too; memory's own if the shared store has none."""
         response = await self._shared.get(key)
         if response is None:
             return await self._memory.get(key)

@@ -160,7 +160,7 @@ def test_writes_that_the_renewal_has_seen_already_do_no_harm() -> None:
 
 def test_a_renewal_that_is_too_old_is_refused() -> None:
     scene = used_up()
-    with pytest.raises(ValueError, match="needed is at least"):
+    with pytest.raises(ValueError, match="or later is needed"):
         scene.maintained.renew(records(3, 4, 5), scene.version - 1)
 
 
