@@ -24,18 +24,18 @@ else:
 
 _MOST_LASTING = 64
 _AGAIN_S: Final = 60.0
-"""A failure that goes on is logged again after so long."""
+"""Time after which a lasting failure is logged again."""
 _OVER_S: Final = 10.0
-"""A failure that was not seen for so long is over; the next one is a new one. Parts are tried again more often."""
+"""Silence after which a failure is over, and the next one is new. Parts are retried more often."""
 _MOST_REPEATED: Final = 256
 _VARYING: Final = re.compile(r"\b(?:[0-9a-f]{8,}|\d+(?:\.\d+)?)")
 
 
 @dataclass(slots=True)
 class _Repeated:
-    """A failure that goes on. Times in seconds of the monotonic clock.
+    """Lasting failure. Times in seconds of the monotonic clock.
 
-    unlogged: how many times it was seen since it was logged.
+    unlogged: number of occurrences since it was logged.
     """
 
     logged_s: float
@@ -44,11 +44,10 @@ class _Repeated:
 
 
 class EventLog:
-    """Events and failures by name. No bodies, no secrets, no raw keys; each carries the trace id of its request. May be used from
-    several threads.
+    """Events and failures by name. No bodies, no secrets, no raw keys. Each carries the trace id of its request. Thread-safe.
 
     failures: counts by part.
-    lasting: failures that last until somebody mends them, for `quaestor status`; in order, each once.
+    lasting: failures that last until an operator mends them, for `quaestor status`; in order, each once.
     hooks: observers of this Quaestor.
     """
 
@@ -72,10 +71,10 @@ class EventLog:
     def failure(
         self, part: str, name: str, error: BaseException | str, *, lasting: bool = False, **fields: Any
     ) -> None:
-        """Report the failure of a part we depend on: count it, log it, tell observers. The same one is logged once a minute.
+        """Report the failure of a part we depend on: count it, log it at most once a minute, notify observers.
 
         part: one of vocabularies.PARTS.
-        lasting: it is there until somebody mends it.
+        lasting: the failure lasts until an operator mends it.
         """
         if lasting and str(error) not in self.lasting and len(self.lasting) < _MOST_LASTING:
             self.lasting.append(str(error))
@@ -86,7 +85,7 @@ class EventLog:
     def _observer_failed(self, error: Exception) -> None:
         self._count(
             "observer", "hooks.observer_failed", repr(error), {}
-        )  # no observer is told: it may be the one that fails
+        )  # no observer is notified: it may be the failing one
 
     def _count(self, part: str, name: str, error: BaseException | str, fields: Mapping[str, Any]) -> None:
         self.failures.labels(part).inc()
@@ -96,7 +95,7 @@ class EventLog:
             self._say("warning", name, {"part": part, "error": str(error), **fields, **repeated})
 
     def _unlogged(self, name: str, text: str) -> int | None:
-        """How often a failure was seen since it was last logged; None: it was logged less than a minute ago and goes on."""
+        """Return the occurrences since the failure was last logged; None: it lasts, and was logged less than a minute ago."""
         now_s = time.monotonic()
         with self._lock:
             key = name, _VARYING.sub("0", text)
@@ -115,7 +114,9 @@ class EventLog:
             return unlogged
 
     def _say(self, level: str, name: str, fields: Mapping[str, Any]) -> None:
-        with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else
+        with suppress(
+            OSError, ValueError
+        ):  # the reader of the log is gone, or the log is closed: that stops nothing else
             if plain_log.suffices():
                 plain_log.write(level, name, {**fields, **self._trace()})
             else:

@@ -1,7 +1,7 @@
-"""Families of metrics on one registry: their names, their labels, and at most so many series.
+"""Families of metrics on one registry: their names, their labels, and a bounded number of series.
 
-What is not in a label's vocabulary is counted as `other`; of names that come from configuration or code, the first 64 are told
-apart. So the number of series is bounded whatever is counted.
+A value outside a label's vocabulary counts as `other`. Of names from configuration or code, only the first 64 have series of
+their own. The number of series is therefore always bounded.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ M = TypeVar("M", "Counter", "Gauge", "Histogram")
 
 
 class Labelled(Generic[M]):
-    """A metric whose labels take the values of their vocabularies only.
+    """Metric whose labels take only the values of their vocabularies.
 
-    name: as it was declared, `quaestor_...`.
+    name: its declared name, `quaestor_...`.
     """
 
     def __init__(self, metric: M, vocabularies: Sequence[Vocabulary], *, name: str = "") -> None:
@@ -40,12 +40,12 @@ class Labelled(Generic[M]):
         self._series: dict[tuple[str, ...], M] = {}
 
     def labels(self, *values: str) -> M:
-        """The series of these values, in the order in which the labels were declared. Raises ValueError for too many or few."""
+        """Return the series of these values, in the declared order of the labels. Raises ValueError for too many or few."""
         series = self._series.get(values)
         if series is None:
             bounded = tuple(_bounded(*place) for place in zip(values, self._vocabularies, self._named, strict=True))
             series = self._metric.labels(*bounded)
-            if bounded == values:  # so there are no more of these than series
+            if bounded == values:  # so the dictionary has no more values than series
                 self._series[values] = series
         return series
 
@@ -67,10 +67,10 @@ def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:
 
 
 class Families:
-    """A Prometheus registry, and metrics `quaestor_*` on it.
+    """Prometheus registry, with metrics `quaestor_*` on it.
 
     registry: of prometheus_client; one for each Quaestor, so that several can live in one process.
-    vocabularies: by metric, by label: the values that it may have.
+    vocabularies: allowed values, by metric and by label.
     """
 
     def __init__(self) -> None:
@@ -78,31 +78,31 @@ class Families:
         self.vocabularies: dict[str, dict[str, Vocabulary]] = {}
 
     def counter(self, name: str, text: str) -> Counter:
-        """A counter without labels."""
+        """Return a counter without labels."""
         return prometheus_client.Counter(f"quaestor_{name}", text, registry=self.registry)
 
     def counters(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Counter]:
-        """Counters by label, each with its vocabulary."""
+        """Return counters by label, each with its vocabulary."""
         metric = prometheus_client.Counter(f"quaestor_{name}", text, list(labels), registry=self.registry)
         return self._labelled(metric, name, labels)
 
     def gauge(self, name: str, text: str) -> Gauge:
-        """A gauge without labels."""
+        """Return a gauge without labels."""
         return prometheus_client.Gauge(f"quaestor_{name}", text, registry=self.registry)
 
     def gauges(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Gauge]:
-        """Gauges by label, each with its vocabulary."""
+        """Return gauges by label, each with its vocabulary."""
         metric = prometheus_client.Gauge(f"quaestor_{name}", text, list(labels), registry=self.registry)
         return self._labelled(metric, name, labels)
 
     def histogram(self, name: str, text: str) -> Histogram:
-        """A histogram of seconds without labels, cheap to observe."""
+        """Return a histogram of seconds without labels, cheap to observe."""
         from quaestor.observability.gathered import Gathered  # a class of prometheus_client's: see docs/adr/0023
 
         return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
 
     def histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
-        """Histograms of seconds by label, each with its vocabulary."""
+        """Return histograms of seconds by label, each with its vocabulary."""
         metric = prometheus_client.Histogram(
             f"quaestor_{name}", text, list(labels), buckets=_LATENCY_BUCKETS_S, registry=self.registry
         )

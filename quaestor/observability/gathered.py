@@ -1,4 +1,4 @@
-"""A histogram that costs a list entry an observation."""
+"""Histogram that costs one list entry an observation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _MOST_WAITING: Final = 1_000
 
 
 class Gathered(Histogram):
-    """A histogram without labels that takes an observation at the cost of a list entry: they are sorted in when somebody looks,
-    or when there are very many. May be used from several threads."""
+    """Histogram without labels that takes an observation at the cost of a list entry. Thread-safe.
+
+    Observations are sorted into buckets when they are read, or when there are very many.
+    """
 
     _type = "histogram"
 

@@ -1,7 +1,7 @@
-"""Hooks of one Quaestor: what an application may observe of it, as frozen payloads given to callables.
+"""Hooks of one Quaestor: frozen payloads about its work, passed to callables of the application.
 
-An observer that raises is counted as a failure of the part `observer`, logged, and called again the next time; it never breaks
-what it observes. While nobody observes, nothing is made or called.
+An observer that raises is counted as a failure of the part `observer`, and logged. The observer is called again the
+next time, and never breaks the observed work. Without observers, no payload is made and nothing is called.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAnswered:
-    """One request that the cache has answered, or has made its handler answer. Those that bypass it are not told.
+    """Request that the cache has answered, or has made its handler answer. Requests that bypass the cache are not reported.
 
     outcome: "hit", "miss" or "coalesced".
-    detail: of a hit where it came from (vocabularies.LAYERS), of a miss why there was nothing to answer with
-        (vocabularies.MISSES), of a coalesced one where it has waited (vocabularies.WAITS).
-    seconds: request to answer, of misses; None of others: they are not measured.
+    detail: source of a hit (vocabularies.LAYERS), reason of a miss (vocabularies.MISSES), place of a coalesced request's wait
+        (vocabularies.WAITS).
+    seconds: request to answer, of misses; None for others, which are not measured.
     """
 
     outcome: str
@@ -30,13 +30,13 @@ class ReadAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidationDone:
-    """One invalidation whose effects are done: for dashboards and measurements. Times are ms since the epoch.
+    """Invalidation whose effects are done: for dashboards and measurements. Times are ms since the epoch.
 
-    keys: of the entries.
-    written_at_ms: when the database performed the write.
-    refused_at_ms: from then on this process no longer served it.
-    evicted_at_ms: it was gone from the stores.
-    purged_at_ms: every CDN had acknowledged, None if no copy was outside.
+    keys: keys of the entries.
+    written_at_ms: time of the write in the database.
+    refused_at_ms: time from which this process no longer served the entries.
+    evicted_at_ms: time at which the stores had lost them.
+    purged_at_ms: time at which every CDN had acknowledged; None if no copy was outside.
     exact: see model.Invalidated.
     """
 
@@ -50,15 +50,15 @@ class InvalidationDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerKept:
-    """One answer that became an entry guarded by queries. For dashboards.
+    """Answer that became an entry guarded by queries. For dashboards.
 
-    key: of the entry.
+    key: key of the entry.
     query_ids: the queries.
-    kind: collections that they read from, as estimators are told them.
-    write_rate_hz: of the writes to their members.
+    kind: collections that they read from, in the form that estimators receive.
+    write_rate_hz: rate of writes to their members.
     given_ms: estimated lifetime of copies outside; None: there are none.
-    cost_ms: what the handler took.
-    depends: says which queries these are, by their shape; no values.
+    cost_ms: duration of the handler.
+    depends: returns the shapes of these queries, without values.
     """
 
     key: str
@@ -72,12 +72,12 @@ class AnswerKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSeen:
-    """One failure of a part that Quaestor depends on.
+    """Failure of a part that Quaestor depends on.
 
     part: one of vocabularies.PARTS.
-    name: of the log event, constant and dotted.
-    error: what it says.
-    fields: what the log line says besides.
+    name: name of the log event, constant and dotted.
+    error: text of the error.
+    fields: further fields of the log line.
     """
 
     part: str
@@ -87,7 +87,7 @@ class FailureSeen:
 
 
 class ReadObserver(Protocol):
-    """Observer of answered requests, called on the event loop before the answer has left. It must be quick."""
+    """Observer of answered requests, called on the event loop before the answer has left; must be quick."""
 
     def __call__(self, read: ReadAnswered, /) -> None: ...
 
@@ -99,15 +99,15 @@ class InvalidationObserver(Protocol):
 
 
 class FailureObserver(Protocol):
-    """Observer of failures, called in whatever thread met the failure."""
+    """Observer of failures, called in the thread of the failure."""
 
     def __call__(self, failure: FailureSeen, /) -> None: ...
 
 
 class Observers(list[Callable[[Payload], None]], Generic[Payload]):
-    """Observers of one kind of payload: a list, so that asking whether there are any costs next to nothing.
+    """Observers of one kind of payload: a list, so that the check for observers costs next to nothing.
 
-    on_error: told of each observer that raises.
+    on_error: called for each observer that raises.
     """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
@@ -115,18 +115,18 @@ class Observers(list[Callable[[Payload], None]], Generic[Payload]):
         self._on_error = on_error
 
     def tell(self, payload: Payload) -> None:
-        """Call all of them, in the order in which they were registered. Raises nothing."""
+        """Call all observers, in the order of their registration. Raises nothing."""
         for observer in self:
             try:
                 observer(payload)
-            except Exception as error:  # whatever an application's code raises: it is no part of what it observes
+            except Exception as error:  # an application's code may raise anything; it is no part of the observed work
                 self._on_error(error)
 
 
 class Hooks:
     """Observers by kind.
 
-    on_error: told of each observer that raises, in its thread.
+    on_error: called for each observer that raises, in its thread.
     """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
@@ -137,4 +137,4 @@ class Hooks:
 
 
 HIT_IN_MEMORY: Final = ReadAnswered(outcome="hit", detail="memory")
-"""Made once: hits in memory are many."""
+"""Payload of a hit in memory, made once because such hits are many."""

@@ -10,12 +10,12 @@ class LiveMetrics:
     """Sockets, their subscriptions and messages.
 
     connections: open sockets.
-    subscriptions: of all sockets.
-    begun: subscriptions, by how they began.
+    subscriptions: subscriptions of all sockets.
+    begun: subscriptions, by their beginning.
     sent: messages to clients.
-    refused: messages of clients that were answered by an error.
-    slow: sockets that were closed because their clients read too slowly.
-    rejected: handshakes that were refused, by the reason.
+    refused: messages of clients that got an error as answer.
+    slow: sockets closed because their clients read too slowly.
+    rejected: refused handshakes, by reason.
     """
 
     def __init__(self, families: Families) -> None:
@@ -23,6 +23,6 @@ class LiveMetrics:
         self.subscriptions = families.gauge("live_subscriptions", "subscriptions of all WebSockets")
         self.begun = families.counters("live_begun", "subscriptions by their beginning", outcome=LIVE_BEGINNINGS)
         self.sent = families.counter("live_messages", "messages to clients of live queries")
-        self.refused = families.counter("live_refused", "messages of clients that were answered by an error")
+        self.refused = families.counter("live_refused", "messages of clients that got an error as answer")
         self.slow = families.counter("live_slow_clients", "WebSockets closed because their clients read too slowly")
         self.rejected = families.counters("live_rejected", "refused WebSocket handshakes", reason=LIVE_REFUSALS)

@@ -1,6 +1,6 @@
 """Server of metrics over HTTP, for a process that serves nothing else.
 
-Small on purpose: GET /metrics, few at a time, none for long.
+The server is small on purpose: GET /metrics, few requests at a time, none for long.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """Who comes when enough are being answered is hung up on."""
+    """Server that hangs up on new clients while it answers its maximum."""
 
     daemon_threads = True
 
@@ -42,7 +42,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # the one of HTTPServer asks DNS for a name that nobody needs
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's own method asks DNS for a name that is not needed
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -57,7 +57,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone away is no news."""
+        """Ignore a client that has gone away."""
 
 
 class MetricsServer:
@@ -71,7 +71,7 @@ class MetricsServer:
     def __init__(self, registry: CollectorRegistry, *, host: str, port: int) -> None:
         """Listen.
 
-        port: 0 takes any that is free.
+        port: 0 takes any free port.
         """
         if not 0 <= port <= _LARGEST_PORT:
             raise ConfigurationError(f"the metrics' port must lie in 0..{_LARGEST_PORT}, not {port}")
@@ -90,7 +90,7 @@ class MetricsServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Answer, in a thread of its own."""
+        """Answer requests in a thread of its own."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="quaestor-metrics", daemon=True)
         self._thread.start()
 

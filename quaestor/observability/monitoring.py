@@ -1,4 +1,4 @@
-"""Monitoring by others: a Grafana dashboard and Prometheus alert rules on the metrics of docs/metrics.md, as text."""
+"""Files for monitoring tools: a Grafana dashboard and Prometheus alert rules on the metrics of docs/metrics.md, as text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _FOLDER: Final = Path(__file__).parent / "monitoring_files"
 
 
 def grafana() -> str:
-    """Grafana dashboard, JSON."""
+    """Return the Grafana dashboard, JSON."""
     return (_FOLDER / "grafana.json").read_text(encoding="utf-8")
 
 
 def alerts() -> str:
-    """Prometheus alert rules, YAML."""
+    """Return the Prometheus alert rules, YAML."""
     return (_FOLDER / "alerts.yml").read_text(encoding="utf-8")

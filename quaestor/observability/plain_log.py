@@ -1,7 +1,7 @@
 """Log lines without colours, in an application that does not import structlog.
 
-The library costs 7 MB, most of it for coloured output. A line here is the line that structlog writes without configuration where
-its output is no terminal. As soon as the application imports structlog, structlog writes the lines.
+The library costs 7 MB, most of it for coloured output. A line here is the line that structlog writes without configuration
+where its output is no terminal. As soon as the application imports structlog, structlog writes the lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _writing = threading.Lock()
 
 
 def suffices() -> bool:
-    """Whether a plain line is what structlog would write now."""
+    """Whether structlog would now write a plain line."""
     return "structlog" not in sys.modules and not _coloured()
 
 

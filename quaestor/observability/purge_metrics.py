@@ -9,18 +9,18 @@ from quaestor.observability.families import Families
 from quaestor.purge_ports import QueueSize
 
 _WORSE: Final = ("ok", "throttled", "over-budget", "dark")
-"""States, each worse than those before it."""
+"""States of a CDN, each worse than those before it."""
 
 
 class PurgeMetrics:
-    """Queues of purges, and what became of the requests.
+    """Queues of purges, and the outcomes of requests.
 
     requests: by CDN and answer.
     queued: open and dead purges, by CDN and state.
-    oldest_s: age of the oldest open purge, by CDN: so old may be what this CDN serves.
-    stale_s: for so long at most it may still serve what open purges are about, by CDN.
-    canary: 1 for what was found last, by CDN and finding.
-    state: 1 for the state that a CDN is in, by CDN and state.
+    oldest_s: age of the oldest open purge, by CDN, and so the age of the oldest stale answer that it may serve.
+    stale_s: longest time for which it may still serve copies under open purges, by CDN.
+    canary: 1 for the latest finding, by CDN and finding.
+    state: 1 for the present state, by CDN and state.
     """
 
     def __init__(self, families: Families) -> None:
@@ -31,14 +31,20 @@ class PurgeMetrics:
         self.queued = families.gauges("purges_queued", "purges in the outbox", cdn=None, state=vocabularies.QUEUED)
         self.oldest_s = families.gauges("purges_oldest_seconds", "age of the oldest open purge", cdn=None)
         self.stale_s = families.gauges(
-            "cdn_stale_seconds", "bound until a CDN serves nothing any more that open purges are about", cdn=None
+            "cdn_stale_seconds", "longest time for which a CDN may still serve copies under open purges", cdn=None
         )
-        self.canary = families.gauges("cdn_canary", "what a CDN's canary found", cdn=None, finding=vocabularies.CANARY)
-        self.state = families.gauges("cdn_state", "how a CDN takes purges", cdn=None, state=vocabularies.CDN_STATES)
+        self.canary = families.gauges(
+            "cdn_canary", "latest finding of a CDN's canary", cdn=None, finding=vocabularies.CANARY
+        )
+        self.state = families.gauges(
+            "cdn_state", "present state of a CDN's purges", cdn=None, state=vocabularies.CDN_STATES
+        )
 
     def told(self, cdn: str, place: str, state: str, size: QueueSize, now_ms: int, *, stale_s: float) -> None:
-        """Note the size of the queue of one place of a CDN, its state, one of vocabularies.CDN_STATES, and the bound that holds
-        meanwhile. Of several places of one name sizes are added up, and the worst state, age and bound count."""
+        """Note the queue size of one place of a CDN, its state (one of vocabularies.CDN_STATES), and its present bound.
+
+        For several places of one name, sizes are added, and the worst state, age and bound count.
+        """
         age_s = 0.0 if size.oldest_ms is None else max(0, now_ms - size.oldest_ms) / 1_000
         places = self._places.setdefault(cdn, {})
         places[place] = (state, size, age_s, stale_s)

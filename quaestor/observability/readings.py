@@ -1,4 +1,4 @@
-"""Readings of a metrics registry, as plain data that can be told to another process."""
+"""Readings of a metrics registry, as plain data to send to another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 
 def readings(registry: CollectorRegistry) -> dict[str, dict[str, float]]:
-    """The counters and gauges, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
+    """Return the counters and gauges, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
     found: dict[str, dict[str, float]] = {}
     for metric in registry.collect():
         if metric.type not in ("counter", "gauge"):
@@ -21,7 +21,7 @@ def readings(registry: CollectorRegistry) -> dict[str, dict[str, float]]:
 
 
 def histogram(registry: CollectorRegistry, name: str) -> dict[str, float]:
-    """The cumulative buckets of a histogram without labels, by their upper bound in seconds as text; the last is "+Inf"."""
+    """Return the cumulative buckets of a histogram without labels, by upper bound in seconds as text; the last is "+Inf"."""
     for metric in registry.collect():
         if metric.name == name:
             return _buckets(metric.samples)
@@ -33,8 +33,10 @@ def _buckets(samples: Any) -> dict[str, float]:
 
 
 def quantile_s(buckets: dict[str, float], share: float) -> float | None:
-    """Upper bound of the bucket in which so large a share (0..1) of the observations lies; None without any, or beyond the
-    last bound."""
+    """Return the upper bound of the bucket that reaches this share (0..1) of the observations.
+
+    None without observations, or beyond the last bound.
+    """
     whole = buckets.get("+Inf", 0.0)
     if whole <= 0:
         return None

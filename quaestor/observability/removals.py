@@ -1,7 +1,7 @@
-"""Removals from this process's memory: which entries have left it lately, why, and how they were answered then.
+"""Removals from this process's memory: the latest removed entries, the reasons, and their answers.
 
-For metrics alone; nothing is decided by it. An answer that is made anew after an invalidation and is the same as before was
-invalidated for nothing, as far as its client is concerned: the false invalidations of the running product.
+For metrics only; nothing is decided by it. An answer made anew after an invalidation may equal the old one. Its client then
+got the invalidation for nothing. This measures the false invalidations of the running product.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from quaestor.model import CachedResponse
 
 REMEMBERED = 10_000
-"""About 2 MB; what left before the youngest so many is taken for never seen."""
+"""Number of remembered removals, about 2 MB; an older removal counts as never seen."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class Removals:
             self._departed.popitem(last=False)
 
     def judged(self, key: str, precision: str) -> None:
-        """Note how precisely the invalidation was judged that an entry has left for.
+        """Note the precision of the invalidation that removed an entry.
 
-        precision: one of vocabularies.PRECISION; "withdrawn": it was no invalidation.
+        precision: one of vocabularies.PRECISION; "withdrawn": there was no invalidation.
         """
         departed = self._departed.get(hash(key))
         if departed is not None and departed.why == "invalidated":
@@ -54,14 +54,14 @@ class Removals:
                 departed.precision = precision
 
     def why(self, key: str) -> str:
-        """The reason why this key is missing: one of vocabularies.LEFT, or "absent"."""
+        """Return the reason why this key is missing: one of vocabularies.LEFT, or "absent"."""
         departed = self._departed.get(hash(key))
         return "absent" if departed is None else departed.why
 
     def returned(self, response: CachedResponse) -> tuple[str, bool] | None:
-        """Note that an answer was made anew: how precisely the old one's invalidation was judged, and whether both are the same.
+        """Note a new answer. Return the precision of the old one's invalidation, and whether both are the same.
 
-        None if it was not missing because of an invalidation.
+        None if the answer was not missing because of an invalidation.
         """
         departed = self._departed.pop(hash(response.key), None)
         if departed is None or departed.why != "invalidated":

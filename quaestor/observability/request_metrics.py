@@ -1,4 +1,4 @@
-"""Metrics of requests: hits, misses, waits, and why answers are not cached."""
+"""Metrics of requests: hits, misses, waits, and the reasons for uncached answers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from quaestor.observability.hooks import HIT_IN_MEMORY, Observers, ReadAnswered
 
 
 class RequestMetrics:
-    """Requests by outcome, and what they waited for. Event loop only.
+    """Requests by outcome, and their waits. Event loop only.
 
-    observers: told of each answered request.
+    observers: receive each answered request.
     requests: by outcome.
     hits: by layer.
     misses: by reason.
-    coalesced, wait_s: by where was waited.
-    stale_served: by why.
+    coalesced, wait_s: by place of the wait.
+    stale_served: by reason.
     uncacheable: by reason.
-    assembled: lists put together from records.
-    maintained: lists that are to be maintained, by what they were made of.
-    rest_problems: of the REST router.
-    slow_bodies: requests to the proxy that were given up because their bodies came too slowly, by why.
-    own_writes, own_writes_s: answers that waited for their own writes, by what came of it; how long.
+    assembled: lists assembled from records.
+    maintained: maintainable lists, by their source.
+    rest_problems: problem documents of the REST router.
+    slow_bodies: requests to the proxy given up because their bodies came too slowly, by reason.
+    own_writes, own_writes_s: answers that waited for their own writes, by outcome; duration of the wait.
     miss_s: request to answer.
     handler_s: handler called to answer complete.
     """
@@ -29,50 +29,46 @@ class RequestMetrics:
     def __init__(self, families: Families, observers: Observers[ReadAnswered]) -> None:
         self._observers = observers
         self.requests = families.counters("requests", "requests by outcome", outcome=vocabularies.OUTCOMES)
-        self.hits = families.counters(
-            "hits", "answers out of the cache by where they came from", layer=vocabularies.LAYERS
-        )
-        self.misses = families.counters(
-            "misses", "handler runs by why there was nothing to answer with", reason=vocabularies.MISSES
-        )
+        self.hits = families.counters("hits", "answers from the cache, by layer", layer=vocabularies.LAYERS)
+        self.misses = families.counters("misses", "handler runs, by the reason of the miss", reason=vocabularies.MISSES)
         self.coalesced = families.counters(
-            "coalesced", "requests answered by another one's handler run", where=vocabularies.WAITS
+            "coalesced", "requests answered by the handler run of another request", where=vocabularies.WAITS
         )
         self.stale_served = families.counters(
-            "stale_served", "answers that had outlived their lifetime", why=vocabularies.STALE
+            "stale_served", "answers served past their lifetime", why=vocabularies.STALE
         )
         self.uncacheable = families.counters(
             "uncacheable", "responses not cached, by reason", reason=vocabularies.REASONS
         )
         self.assembled = families.counters(
-            "assembled", "lists put together from records", outcome=frozenset({"hit", "miss"})
+            "assembled", "lists assembled from records", outcome=frozenset({"hit", "miss"})
         )
         self.maintained = families.counters(
             "maintained_lists",
-            "lists made of their maintained result, or of the database",
+            "lists made from their maintained result, or from the database",
             source=frozenset({"result", "database"}),
         )
         self.rest_problems = families.counters("rest_problems", "problem documents of the REST router", problem=None)
         self.slow_bodies = families.counters(
-            "proxy_slow_bodies", "requests whose bodies came too slowly, by why", why=vocabularies.SLOW
+            "proxy_slow_bodies", "requests whose bodies came too slowly, by reason", why=vocabularies.SLOW
         )
         self.own_writes = families.counters(
             "own_writes",
-            "answers to requests that wrote, by what is known of their writes",
+            "answers to requests that wrote, by the known state of their writes",
             outcome=vocabularies.OWN_WRITES,
         )
-        self.own_writes_s = families.histogram("own_writes_seconds", "such answers held back")
+        self.own_writes_s = families.histogram("own_writes_seconds", "time for which such answers were held back")
         self.miss_s = families.histogram("miss_seconds", "request to answer, of misses")
         self.handler_s = families.histogram("handler_seconds", "handler called to answer complete")
         self.wait_s = families.histograms(
-            "wait_seconds", "waited for another one's handler run", where=vocabularies.WAITS
+            "wait_seconds", "wait for the handler run of another request", where=vocabularies.WAITS
         )
         self._hits = self.requests.labels("hit")
         self._memory_hits = self.hits.labels("memory")
         self._uncounted_hits = 0
 
     def hit(self) -> None:
-        """Count a hit in memory: without the metric's lock, which would be a good part of what a hit costs."""
+        """Count a hit in memory, without the metric's lock, which would be a good part of the cost of a hit."""
         self._uncounted_hits += 1
         if self._observers:
             self._observers.tell(HIT_IN_MEMORY)
@@ -84,7 +80,7 @@ class RequestMetrics:
         self._memory_hits.inc(hits)
 
     def served(self, layer: str) -> None:
-        """Count a hit that took a closer look.
+        """Count a hit outside the fast path.
 
         layer: one of vocabularies.LAYERS.
         """
@@ -106,7 +102,7 @@ class RequestMetrics:
             self._observers.tell(ReadAnswered(outcome="miss", detail=reason, seconds=seconds))
 
     def followed(self, where: str) -> None:
-        """Count an answer out of another request's handler run.
+        """Count an answer from another request's handler run.
 
         where: one of vocabularies.WAITS.
         """
@@ -116,16 +112,16 @@ class RequestMetrics:
             self._observers.tell(ReadAnswered(outcome="coalesced", detail=where))
 
     def list_made(self, *, maintained: bool) -> None:
-        """Count a list that is to be maintained and had to be made.
+        """Count a maintainable list that had to be made.
 
-        maintained: of the maintained result, not of the database.
+        maintained: it was made from its maintained result, not from the database.
         """
         self.maintained.labels("result" if maintained else "database").inc()
 
     def list_assembled(self, *, ready: bool) -> None:
-        """Count a list put together from records.
+        """Count a list assembled from records.
 
-        ready: all of them were there.
+        ready: all records were there.
         """
         self.assembled.labels("hit" if ready else "miss").inc()
         if ready:

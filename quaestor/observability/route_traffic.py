@@ -1,6 +1,6 @@
-"""Traffic of each route: how often it was answered from cache, and why not, in bounded memory. Event loop only.
+"""Traffic of each route: its hits, misses and bypasses with their reasons, in bounded memory. Event loop only.
 
-Counted beside the metrics, which have no routes: their number is not bounded, and metric labels must be.
+The counts lie beside the metrics, which have no routes: the number of routes is not bounded, and metric labels must be.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 MOST_ROUTES: Final = 256
-"""Routes that are told apart; the further ones are counted together."""
+"""Number of routes with counts of their own; further ones are counted together."""
 MOST_COLLECTIONS: Final = 16
 OTHERS: Final = "all further routes"
 _LONGEST_NAME: Final = 200
@@ -20,11 +20,11 @@ _SHOWN_REASONS: Final = 5
 class RouteCounts:
     """Counts of one route since the process began.
 
-    hits: answered from cache.
-    misses: answered by the handler, or by the run of another request.
+    hits: answers from cache.
+    misses: answers by the handler, or by the run of another request.
     passed: requests that the cache kept out of.
-    why: of the misses and the passed ones by reason: vocabularies.MISSES and REASONS.
-    collections: that its handlers read.
+    why: misses and passed requests by reason: vocabularies.MISSES and REASONS.
+    collections: collections that its handlers read.
     """
 
     __slots__ = ("collections", "hits", "misses", "passed", "why")
@@ -35,7 +35,7 @@ class RouteCounts:
         self.collections: set[str] = set()
 
     def missed(self, reason: str) -> None:
-        """Count a handler run, by why there was nothing to answer with."""
+        """Count a handler run, by the reason of the miss."""
         self.misses += 1
         self.why[reason] += 1
 
@@ -45,11 +45,11 @@ class RouteCounts:
         self.why[reason] += 1
 
     def refused(self, reasons: Iterable[str]) -> None:
-        """Count why an answer was not stored."""
+        """Count the reasons why an answer was not stored."""
         self.why.update(reasons)
 
     def read(self, collections: Iterable[str]) -> None:
-        """Note which collections an answer was made of."""
+        """Note the collections that an answer was made of."""
         for collection in collections:
             if len(self.collections) < MOST_COLLECTIONS:
                 self.collections.add(collection)
@@ -62,14 +62,14 @@ class RouteTraffic:
         self._routes: dict[str, RouteCounts] = {}
 
     def of(self, name: str) -> RouteCounts:
-        """The counts of a route, by the name that people call it by."""
+        """Return the counts of a route, by its name for people."""
         name = name[:_LONGEST_NAME]
         if name not in self._routes and len(self._routes) >= MOST_ROUTES:
             name = OTHERS
         return self._routes.setdefault(name, RouteCounts())
 
     def report(self) -> list[dict[str, Any]]:
-        """The routes that were asked for, as plain data: the most requests first."""
+        """Return the requested routes as plain data, the busiest first."""
         asked = [
             {
                 "route": name, "hits": one.hits, "misses": one.misses, "passed": one.passed,

@@ -1,4 +1,4 @@
-"""Metrics of the Cache Sketch: how full its filters are, and what that costs."""
+"""Metrics of the Cache Sketch: the fill of its filters, and its cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from quaestor.observability.families import Families
 
 
 class SketchMetrics:
-    """Fill of the filters; by partition (`cache_sketch.partitions.label_of`), of which `union` is all of them.
+    """Fill of the filters, by partition (`cache_sketch.partitions.label_of`); the partition `union` is all of them.
 
     keys: outdated resources that may have a living copy.
     fill: share of the bits that are set.
-    false_positives: share of other resources that are named as well: as theory lets expect of so many keys, and by the bits.
-    lifetime_factor: by how much lifetimes are shortened.
+    false_positives: share of other resources that the filter names too: as theory predicts for this number of keys, and by
+        the bits.
+    lifetime_factor: factor that shortens lifetimes.
     removed: keys that have left the union since the sketch was begun.
     """
 
@@ -22,7 +23,7 @@ class SketchMetrics:
         )
         self.fill = families.gauges("sketch_fill", "share of the filter's bits that are set", partition=None)
         self.false_positives = families.gauges(
-            "sketch_false_positives", "share of unchanged resources that the sketch names as well",
+            "sketch_false_positives", "share of unchanged resources that the sketch names too",
             partition=None, how=vocabularies.FALSE_POSITIVES,
         )  # fmt: skip
         self.lifetime_factor = families.gauges(

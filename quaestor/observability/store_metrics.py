@@ -1,4 +1,4 @@
-"""Metrics of the stores: entries, bytes, and what left them for nothing."""
+"""Metrics of the stores: entries, bytes, and false evictions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from quaestor.observability.removals import Removals
 class StoreMetrics:
     """Entries of the stores, and their removals. Event loop only.
 
-    removals: what has left this process's memory lately, and why.
+    removals: latest removals from this process's memory, with reasons.
     evictions: by that reason.
     refused: by store and reason.
     stored_bytes: by form.
     entries, bytes: by store.
-    shared_bytes: of the entries in the shared store, and their budget.
-    shared_evictions: entries that had to leave it for others.
+    shared_bytes: bytes of the entries in the shared store, and their budget.
+    shared_evictions: entries that left it for others.
     reexecuted: answers made anew after an invalidation, compared with the old ones.
-    store_s: index, sketch and stores told of an entry.
+    store_s: time to report an entry to index and sketch, and to store it.
     """
 
     def __init__(self, families: Families) -> None:
@@ -28,7 +28,7 @@ class StoreMetrics:
             "evictions", "entries that left this process's memory", reason=vocabularies.LEFT
         )
         self.refused = families.counters(
-            "refused", "entries that a store did not take", level=vocabularies.LEVELS, reason=vocabularies.REFUSED
+            "refused", "entries that a store refused", level=vocabularies.LEVELS, reason=vocabularies.REFUSED
         )
         self.stored_bytes = families.counters(
             "stored_bytes", "entries put into the shared store", form=frozenset({"plain", "sent"})
@@ -45,7 +45,7 @@ class StoreMetrics:
             "reexecuted", "answers made anew after an invalidation, compared with the old ones",
             precision=vocabularies.PRECISION, answer=vocabularies.ANSWERS,
         )  # fmt: skip
-        self.store_s = families.histogram("store_seconds", "index, sketch and stores told of an entry")
+        self.store_s = families.histogram("store_seconds", "an entry's way into index, sketch and stores")
 
     def left(self, response: CachedResponse, why: str) -> None:
         """Note that an entry has left this process's memory.

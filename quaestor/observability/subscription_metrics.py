@@ -8,9 +8,9 @@ from quaestor.observability.families import Families
 class SubscriptionMetrics:
     """Followed queries and their subscribers.
 
-    queries: different ones.
+    queries: different queries.
     subscribers: live results.
-    lag_s: of the slowest.
+    lag_s: lag of the slowest query.
     events: changes.
     wholes: results taken over as a whole.
     refused: queries that the grid gave up, or refused.
@@ -22,7 +22,7 @@ class SubscriptionMetrics:
         self.subscribers = families.gauge("subscribers", "live results held by this process")
         self.lag_s = families.gauge(
             "subscriptions_lag_seconds",
-            "how far what this process follows lags behind the database, at its slowest",
+            "lag of the slowest followed result behind the database",
         )
         self.stalled = families.gauge("subscriptions_stalled", "followed queries whose results stand still")
         self.events = families.counter("subscription_events", "changes of followed results")

@@ -60,5 +60,5 @@ class Telemetry(EventLog):
         self.services = ServiceMetrics(self.families)
 
     def exposition(self) -> bytes:
-        """All metrics in the Prometheus text format."""
+        """Return all metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.families.registry)

@@ -1,11 +1,11 @@
-"""OpenTelemetry spans of misses and of invalidations, and the trace id that log lines carry.
+"""OpenTelemetry spans of misses and of invalidations, and the trace id in log lines.
 
-Off unless the setting `tracing` is on; then nothing but a look at one attribute is spent on it, and nothing at all on the hit
-path: hits have no spans. Spans go to the tracer provider that the application has set up (`opentelemetry.trace`), under the
-name `quaestor`; without one they are no-ops.
+Tracing is off unless the setting `tracing` is on. While it is off, a miss only checks one attribute. The hit path has no
+spans and no cost. Spans go to the tracer provider that the application has set up (`opentelemetry.trace`), under the name
+`quaestor`; without one they are no-ops.
 
-A miss is a child of whatever span is current (an instrumented server's), or else of the request's `traceparent` (W3C Trace
-Context, level 1). The handler runs inside it, so what it traces itself lies below. Attributes hold counts, reasons and names of
+A miss is a child of the current span (an instrumented server's), or else of the request's `traceparent` (W3C Trace Context,
+level 1). The handler runs inside it, so the handler's own spans lie below. Attributes hold counts, reasons and names of
 parts; no URLs, no keys, nothing of a request.
 """
 
@@ -33,29 +33,29 @@ _asked: ContextVar[Headers] = ContextVar("quaestor_asked", default=())
 
 
 def trace_id_of(headers: Headers) -> str | None:
-    """The trace id of a request, if it has one `traceparent` field and that is well-formed."""
+    """Return the trace id of a request with exactly one well-formed `traceparent` field, else None."""
     found = [value for name, value in headers if name == b"traceparent"]
     match = _TRACEPARENT.fullmatch(found[0]) if len(found) == 1 else None
     return None if match is None or match["trace"] == _NOTHING else match["trace"].decode()
 
 
 def asked_by(headers: Headers) -> Token[Headers]:
-    """Let what is logged from now on carry the request's trace id, whether spans are made or not, until asked_no_more()."""
+    """Let log lines carry the request's trace id from now on, with or without spans, until asked_no_more()."""
     return _asked.set(headers)
 
 
 def asked_no_more(token: Token[Headers]) -> None:
-    """End what asked_by() began."""
+    """End the effect of asked_by()."""
     _asked.reset(token)
 
 
 def version_text(version: int) -> str:
-    """A version as MongoDB prints it: `seconds.increment`."""
+    """Return a version as MongoDB prints it: `seconds.increment`."""
     return f"{version >> 32}.{version & 0xFFFFFFFF}"
 
 
 def versions_text(versions: Iterable[int]) -> list[str]:
-    """Versions of the causing writes as text, each once, the youngest few of them."""
+    """Return the versions of the causing writes as text, each once, only the youngest few."""
     return [version_text(version) for version in sorted(set(versions) - {0})[-_MOST_VERSIONS:]]
 
 
@@ -76,11 +76,11 @@ class Tracing:
 
     @property
     def _tracer(self) -> Tracer:
-        # Asked for anew each time: the application may set its provider after making its Quaestor.
+        # Read anew each time: the application may set its provider after making its Quaestor.
         return self._trace.get_tracer("quaestor")
 
     def request(self, name: str, headers: Headers) -> AbstractContextManager[Span | None]:
-        """A span that is current inside, below the current one or the request's traceparent. It ends with the block."""
+        """Return a span that is current inside, below the current one or the request's traceparent; ends with the block."""
         if not self.enabled:
             return _NO_SPAN
         parent: Context | None = None
@@ -92,7 +92,7 @@ class Tracing:
         )
 
     def span(self, name: str, **attributes: Any) -> AbstractContextManager[Span | None]:
-        """A span that is current inside. It ends with the block."""
+        """Return a span that is current inside, and ends with the block."""
         if not self.enabled:
             return _NO_SPAN
         return self._tracer.start_as_current_span(
@@ -106,11 +106,11 @@ class Tracing:
         return self._trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
     def begin(self, name: str, **attributes: Any) -> Span | None:
-        """A span for end(); current nowhere."""
+        """Return a span for end(); current nowhere."""
         return self._tracer.start_span(name, attributes=_named(attributes)) if self.enabled else None
 
     def trace_id(self) -> str | None:
-        """The trace id of the current span, or of the request that this code runs for; for log lines."""
+        """Return the trace id of the current span, or of the request that this code runs for; for log lines."""
         if self.enabled:
             context = self._trace.get_current_span().get_span_context()
             if context.is_valid:
@@ -126,12 +126,12 @@ def _named(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell(span: Span | None, **attributes: Any) -> None:
-    """Add attributes to a span that are known later."""
+    """Add attributes to a span that become known later."""
     if span is not None:
         span.set_attributes(_named(attributes))
 
 
 def end(span: Span | None) -> None:
-    """End a span of begin(). Ending twice changes nothing."""
+    """End a span of begin(). A second end changes nothing."""
     if span is not None and span.is_recording():
         span.end()

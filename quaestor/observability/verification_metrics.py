@@ -1,4 +1,4 @@
-"""Metrics of what the cache finds when it verifies itself."""
+"""Metrics of the cache's verification of itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from quaestor.observability.families import Families
 class VerificationMetrics:
     """Verifications of stored answers. Event loop only.
 
-    verifications: by what they found.
-    divergences: of them those for which a route was quarantined.
+    verifications: by finding.
+    divergences: verifications for which a route was quarantined.
     """
 
     def __init__(self, families: Families) -> None:
         self.verifications = families.counters(
             "verifications", "stored answers made again and compared", verdict=vocabularies.FINDINGS
         )
-        self.divergences = families.counter("divergences", "routes quarantined because an answer of them diverged")
+        self.divergences = families.counter("divergences", "routes quarantined because one of their answers diverged")

@@ -1,7 +1,7 @@
-"""Vocabularies of the metrics: the values that each label may have. No URLs, no keys, nothing that a user has typed.
+"""Vocabularies of the metrics: the allowed values of each label. No URLs, no keys, nothing that a user has typed.
 
-What is not in a label's vocabulary is counted as `other`; of names that come from configuration or code, the first 64 are told
-apart. So the number of series is bounded whatever is counted.
+A value outside a label's vocabulary counts as `other`. Of names from configuration or code, only the first 64 have series of
+their own. The number of series is therefore always bounded.
 """
 
 from __future__ import annotations
@@ -12,42 +12,45 @@ MOST_NAMES = 64
 OTHER = "other"
 
 Vocabulary = frozenset[str] | None
-"""None: names that configuration or code gives, at most MOST_NAMES."""
+"""None: names from configuration or code, at most MOST_NAMES."""
 
 OUTCOMES = frozenset({"hit", "miss", "coalesced", "bypass"})
 LAYERS = frozenset({"memory", "redis", "assembled", "stale"})
 LEFT = frozenset({"invalidated", "withdrawn", "expired", "demand", "outdated", "cleared"})
-"""Why an entry left this process's memory. demand: others are asked for more. outdated: by name, by an unsafe request."""
+"""Reasons of removals from this process's memory. demand: others are in more demand.
+
+outdated: by name, by an unsafe request.
+"""
 MISSES = LEFT | {"absent", "lagging", "request", "refresh"}
-"""lagging: it is there, but what guards it is not fresh now. request: the client or the origin wants it made anew. refresh:
-nobody waits for it."""
+"""lagging: the entry is there, but its cells are not fresh now. request: the client or the origin wants it made anew. refresh: no
+request waits for it."""
 PRECISION = frozenset({"exact", "widened", "unknown"})
 ANSWERS = frozenset({"same", "changed"})
 WAITS = frozenset({"process", "workers"})
 STALE = frozenset({"accepted", "revalidating", "error"})
 OWN_WRITES = frozenset({"seen", "late", "unknown"})
-"""late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
+"""late: not within the bound. unknown: the write has no version, or nothing is served from cache anyway."""
 FLUSHES = frozenset({"effective", "vain"})
-"""Of mongod's journal; effective: afterwards a majority had the write that waited.
+"""Effects of mongod's journal flushes. effective: afterwards a majority had the waiting write.
 
-vain: it was not the journal that it waited for."""
+vain: the write did not wait for the journal."""
 PURGE_ANSWERS = frozenset({"delivered", "accepted", "rejected", "throttled", "failed"})
-"""What a CDN said to a request for a purge; failed: nothing, or a refusal of all purges."""
+"""Answers of a CDN to a purge request; failed: none, or a refusal of all purges."""
 QUEUED = frozenset({"waiting", "taken", "dead"})
 CANARY = frozenset({"ok", "warn", "block"})
 CDN_STATES = frozenset({"ok", "throttled", "dark", "over-budget"})
-"""over-budget: what its purges of a month may cost is spent."""
+"""over-budget: the month's budget for its purges is spent."""
 CANARY_FIGURES = frozenset({"hits", "invalidations", "stale"})
 CANARY_OF = frozenset({"canary", "rest", "low", "high"})
-"""low, high: the band that the canary is judged by."""
+"""low, high: the ends of the band in which the canary must stay."""
 CANARY_ENDS = frozenset({"promoted", "rolled-back"})
 LEVELS = frozenset({"memory", "redis"})
 FALSE_POSITIVES = frozenset({"estimated", "measured"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
-"""What the verification of a stored answer found."""
+"""Findings of a verification of a stored answer."""
 SLOW = frozenset({"rate", "time"})
-"""Why a request's body came too slowly: behind the slowest pace, silence included; all of it took too long."""
+"""Reasons of a slow request body. rate: behind the slowest pace, silence included. time: its total time was too long."""
 REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
@@ -57,7 +60,7 @@ PARTS = frozenset(
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
-"""How a subscription over a socket began. refreshed: the events behind its position were not kept any more."""
+"""Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
 LIVE_REFUSALS = frozenset({"origin", "connections", "address", "unavailable"})
 """Reasons of refused WebSocket handshakes."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)
@@ -73,12 +76,12 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the moment
     "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled", "doorkeeper",
 }  # fmt: skip
-"""Why an answer was not cached, or a request was passed by."""
+"""Reasons why an answer was not cached, or a request bypassed the cache."""
 
 FOLLOWER_EVENTS = frozenset({"whole", "patch", "base64", "status"})
-"""The form in which a stream was sent an answer."""
+"""Forms in which a stream receives an answer."""
 FOLLOWER_REFUSALS = frozenset({"client", "process", "stopping"})
-"""The limit that a stream or a long poll was refused by."""
+"""Limits by which a stream or a long poll is refused."""
 FOLLOWER_ENDS = REASONS | {
     "left", "answered", "slow", "stopping", "expired", "unauthorized", "unfollowable",
 }  # fmt: skip
@@ -99,7 +102,7 @@ RECHECKS = frozenset({"kept", "changed", "given-up", "not-worth-it"})
 
 
 def widening(reason: str) -> str:
-    """The kind of a plan's reason, which may quote the query."""
+    """Return the kind of a plan's reason, which may quote the query."""
     if "$jsonSchema" in reason:
         return "json-schema"
     return next((name for start, name in _WIDENED if reason.startswith(start)), "operator")

@@ -1,4 +1,4 @@
-"""Append of one batch of a streaming query to a table: once, however often the batch is repeated."""
+"""Append of one batch of a streaming query to a table: exactly once, even if the batch is repeated."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PREFIX: Final = 8
 
 
 def append(table: Table, frame: Any, *, query: str, batch: int, partition_by: Sequence[str], now_ms: int) -> bool:
-    """Append a batch; whether it was added. False: it is in the table already, from before a crash.
+    """Append a batch; return whether it was added. False: the table has it already, from before a crash.
 
     frame: a DataFrame with the columns to partition by.
-    query: the streaming query's id, which its checkpoint keeps. What an attempt before left behind without publishing
-        it is replaced, or tidied up by maintenance. Raises DependencyError.
+    query: the streaming query's id, which its checkpoint keeps. Unpublished files of an earlier attempt are replaced, or
+        removed by maintenance. Raises DependencyError.
     """
     if table.snapshot().has((query, batch)):
         return False
@@ -52,7 +52,7 @@ def _moved(table: Table, staged: Path, name: str) -> Iterator[DataFile]:
 
 
 def described(table: Table, path: Path) -> DataFile:
-    """A file below `data`, as the log names it."""
+    """Return a file below `data` in the log's form."""
     relative = path.relative_to(table.root)
     folders = relative.parts[1:-1]
     return DataFile(

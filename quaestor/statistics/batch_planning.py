@@ -1,7 +1,7 @@
-"""Batch planning: how far the next batch reads, bounded in entries and bytes, and to the same moment in every pipeline.
+"""Batch planning: the end of the next batch, bounded in entries and bytes, at the same moment in every pipeline.
 
-Because no pipeline is read past the moment that another one has reached, the rows of a batch are never older, by the event
-layer's clock, than those of the batch before: however far behind a job is, nothing it reads is late.
+No pipeline is read past the moment that another one has reached. The rows of a batch are therefore never older, by the event
+layer's clock, than those of the batch before. However far behind a job is, none of its rows is late.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ AT_ONCE: Final = 500
 MOST_TENANTS: Final = 200
 _FEWEST: Final = 100
 _FORGET_AFTER_MS: Final = 600_000
-"""A grid that was replaced, or a tenant, whose pipelines have been silent for so long is not asked for any more."""
+"""Silence after which the pipelines of a replaced grid, or of a tenant, are no longer read."""
 
 
 class _Step(NamedTuple):
-    """One entry, as planning needs it."""
+    """Entry, reduced for planning."""
 
     at_ms: int
     offset: str
@@ -43,7 +43,7 @@ class _Scan(NamedTuple):
     steps: list[_Step]
     exhausted: bool
     fresh: Position
-    """Where to go on from if there are no steps."""
+    """Position to continue from if there are no steps."""
 
 
 class Planner:
@@ -65,7 +65,7 @@ class Planner:
         self._clock = clock
 
     def advance(self, start: Positions, *, most_entries: int) -> Positions:
-        """Positions to read up to. Raises EventLayerError. O(entries)."""
+        """Return the positions to read up to. Raises EventLayerError. O(entries)."""
         known = ordered((*start.shapes, *shapes(self._layer, self._deployment)))
         grids = of_grids(self._deployment, known, self._wanted)
         if not grids:
@@ -83,7 +83,7 @@ class Planner:
         return self._without_the_silent(Positions(shapes=known, tenants=tenants, streams=reached), start, found)
 
     def _tenants(self, start: Positions, scans: Iterable[_Scan]) -> tuple[str, ...]:
-        """Who has registered anything: known from then on. Bounded: those that were never told anything give way."""
+        """Return the known tenants with new ones that have registered. Bounded: tenants without notifications give way."""
         named = {step.tenant for scan in scans for step in scan.steps if step.tenant is not None}
         fresh = sorted(named - {self._deployment, *start.tenants})
         if len(start.tenants) + len(fresh) <= MOST_TENANTS:
@@ -162,4 +162,4 @@ def _image(payload: bytes) -> AfterImage | None:
     try:
         return decode_image(payload)
     except EventLayerError:
-        return None  # whoever reads it says so
+        return None  # the reader of the entry reports it

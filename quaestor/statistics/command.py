@@ -1,4 +1,4 @@
-"""Work of `quaestor statistics`: run the job in the foreground, keep the tables in order."""
+"""Work of `quaestor statistics`: run the job in the foreground, maintain the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaestor.statistics.options import StatisticsOptions
 def options(
     settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, lateness_s: int, keep_days: int
 ) -> StatisticsOptions:
-    """Options of the job. Raises ConfigurationError with the remedy."""
+    """Return the options of the job. Raises ConfigurationError with the remedy."""
     return StatisticsOptions(
         redis_url=redis_url(settings),
         deployment=settings.deployment,
@@ -30,14 +30,14 @@ def options(
 
 
 def redis_url(settings: Settings) -> str:
-    """URL of the Redis in which the event layer is. Raises ConfigurationError if there is none."""
+    """Return the URL of the event layer's Redis. Raises ConfigurationError if there is none."""
     if settings.redis_url is None:
         raise ConfigurationError("statistics are made from the event layer in Redis: pass --redis-url or set REDIS_URL")
     return settings.redis_url
 
 
 def lengths(text: str) -> tuple[int, ...]:
-    """Lengths of windows, from `10,60`. Raises ConfigurationError."""
+    """Return the lengths of windows, from `10,60`. Raises ConfigurationError."""
     try:
         return tuple(sorted({int(one) for one in text.split(",")}))
     except ValueError as error:
@@ -45,7 +45,7 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 def run(options: StatisticsOptions, *, master: str | None) -> None:
-    """Run the job; returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
+    """Run the job; return when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
     try:
         from quaestor.statistics.job import StatisticsJob
         from quaestor.statistics.session import DEFAULT_MASTER
@@ -58,7 +58,7 @@ def run(options: StatisticsOptions, *, master: str | None) -> None:
 
 
 def compact(directory: Path, *, keep_days: int) -> str:
-    """Maintain both tables once; what was done, as JSON. Raises ConfigurationError, DependencyError."""
+    """Maintain both tables once; return the result as JSON. Raises ConfigurationError, DependencyError."""
     try:
         from quaestor.statistics.maintenance import maintain
     except ImportError as error:

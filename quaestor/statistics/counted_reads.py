@@ -1,8 +1,8 @@
-"""Counted reads of a pipeline: what was trimmed before it was read is not only noticed but counted.
+"""Counted reads of a pipeline: entries trimmed before they were read are not only detected but counted.
 
-Redis 7 and Valkey count the entries ever appended to a stream. Together with its length that numbers the oldest retained
-entry, so a reader that numbers what it reads knows exactly how many it missed. Older servers do not count; then a reader
-knows only that something may be missing.
+Redis 7 and Valkey count the entries ever appended to a stream. With its length that gives the number of the oldest retained
+entry. A reader that numbers its entries therefore knows exactly how many it missed. Older servers do not count; a reader
+then knows only that entries may be missing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from quaestor.ports import StreamEntry
 
 
 class Chunk(NamedTuple):
-    """Entries that one read has brought, and whether some are missing before them.
+    """Entries of one read, and whether some are missing before them.
 
-    broken: the place read from is not retained any more (or was no entry), so entries may be missing before the
-        first.
-    before: then, how many were ever appended before the oldest retained one; None if the server does not count.
+    broken: the position read from is no longer retained (or was no entry), so entries may be missing before the first.
+    before: in that case, the number of entries ever appended before the oldest retained one; None if the server does not count.
     """
 
     entries: list[StreamEntry]
@@ -30,7 +29,7 @@ class Chunk(NamedTuple):
 
 
 def read_counted(layer: RedisPipelines, stream: str, after: str, *, count: int) -> Chunk:
-    """Entries after this offset, at most `count`, without waiting. O(entries).
+    """Return entries after this offset, at most `count`, without waiting. O(entries).
 
     Raises EventLayerError, and EventLayerResetError if the offset is from another life of the data.
     """
@@ -46,7 +45,7 @@ def read_counted(layer: RedisPipelines, stream: str, after: str, *, count: int) 
     if isinstance(found, Exception):
         raise EventLayerError(f"{stream} cannot be read: {found}") from found
     if isinstance(told, Exception) or not found:
-        return Chunk([], False, None)  # there is no such pipeline (yet), or nothing new in it
+        return Chunk([], False, None)  # there is no such pipeline (yet), or no new entry in it
     epoch = layer.epoch()
     facts = dict(zip(told[::2], told[1::2], strict=True))
     first = offset(facts[b"first-entry"][0], epoch)

@@ -1,7 +1,7 @@
 """Spark's Python daemon, with the source loaded before it forks workers: `python -m quaestor.statistics.daemon`.
 
-Spark asks workers of five kinds to start a stream; none of them has anything left to import then. Importing starts
-no thread, so forking is safe.
+Spark uses workers of five kinds to start a stream. None of them has anything left to import then. The import starts no thread,
+so forking is safe.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Deduplication of writes: which entries of a write pipeline repeat what was told before.
+"""Deduplication of writes: detection of write pipeline entries that repeat earlier ones.
 
-Ingest appends at least once: when it is restarted, or while two of them overlap, the last writes come again. A change stream
-delivers in the order of versions, so what comes for the first time is never older than what was there already: the newest
-version, and which records it concerned, are all that has to be remembered.
+Ingest appends at least once. After a restart, or while two of them overlap, the last writes come again. A change stream
+delivers in the order of versions, so a new entry is never older than earlier ones. Only the newest version and its records
+must be remembered.
 
-While the grid is partitioned anew each write is in a pipeline of the old and in one of the new grid. Where a record's other
-pipeline was read to is known, so it is taken from one of them: within one batch from the older.
+While the grid gets new partitions, each write is in a pipeline of the old grid and in one of the new. The position in a
+record's other pipeline is known, so the record is taken from only one of them: within one batch from the older.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from quaestor.model import AfterImage, WriteKind
 from quaestor.statistics.positions import Position
 
 MOST_KEYS: Final = 1_000
-"""Records of one version (one transaction) that are told apart."""
+"""Largest number of records of one version (one transaction) that are distinguished."""
 _ANOTHER_ORDER: Final = 10 << 32
-"""Ingest saves its position every moment: what it repeats is seconds old, not more."""
+"""Age of a gap from which it means another database.
+
+Ingest saves its position often, so its repetitions are only seconds old.
+"""
 
 
 def name_of(image: AfterImage) -> str:
-    """Name of a record and of what happened to it: 64 bits, as a checkpoint holds them."""
+    """Return a name of a record and its write: 64 bits, in the form of a checkpoint."""
     record = record_key(image.key) + image.namespace.encode("utf-8", "surrogatepass")
     return f"{image.kind.value[0]}{record_hash(record):016x}"
 
 
 class SeenWrites:
-    """Writes that were read of one write pipeline, as far as they may be repeated."""
+    """Writes read from one write pipeline, as far as they may be repeated."""
 
     __slots__ = ("_keys", "since", "version")
 
@@ -40,10 +43,10 @@ class SeenWrites:
         self._keys = set(position.keys)
 
     def repeated(self, image: AfterImage) -> bool:
-        """Whether this very write was seen before; remembers it otherwise. O(1).
+        """Whether this very write was seen before; otherwise remember it. O(1).
 
-        Ticks and gaps are never repeated. A gap that lies far back says that the database is another one: its order begins
-        anew. Other gaps may be followed by repeated writes like any restart.
+        Ticks and gaps are never repeated. A gap that lies far back shows another database, whose order begins anew. Repeated
+        writes may follow other gaps, as after any restart.
         """
         if image.kind is WriteKind.TICK:
             return False
@@ -66,14 +69,14 @@ class SeenWrites:
         return False
 
     def at(self, offset: str, count: int | None) -> Position:
-        """Position in the pipeline, with what was seen."""
+        """Return the position in the pipeline, with the seen writes."""
         keys = tuple(sorted(self._keys))
         return Position(offset=offset, count=count, since=self.since, version=self.version, keys=keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveredWrites:
-    """Writes that the pipelines of another grid were read for: a position for each of its partitions."""
+    """Writes for which the pipelines of another grid were read: a position for each of its partitions."""
 
     partitions: Sequence[Position]
 

@@ -1,4 +1,4 @@
-"""History: every write once, as the change stream told it, in Parquet by day and collection."""
+"""History: every write of the change stream once, in Parquet by day and collection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _OTHERS: Final = "[^A-Za-z0-9_.-]"
 
 
 def by_day_and_collection(frame: Any) -> Any:
-    """Rows with the columns that partition the history.
+    """Return rows with the columns that partition the history.
 
-    With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
-    folder's name, else a form of it that can; the column `namespace` is exact."""
+    The columns are `date` (UTC, time of the write in the database) and `collection`. The latter is the namespace, or a form
+    of it that can be a folder's name; the column `namespace` is exact."""
     from pyspark.sql import functions as F  # noqa: N812
 
     namespace = F.col("namespace")

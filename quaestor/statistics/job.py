@@ -1,7 +1,7 @@
-"""Statistics job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
+"""Statistics job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until it is stopped.
 
-Each query has a checkpoint of its own and is started again from it when it fails. A batch that was repeated finds its
-result in the table and adds nothing.
+Each query has a checkpoint of its own, and restarts from it after a failure. A repeated batch finds its result in the table
+and adds nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StatisticsJob:
         self._layer = event_layer(options.redis_url, options.deployment)
 
     def run(self, stop: threading.Event) -> None:
-        """Run the job; returns when `stop` is set.
+        """Run the job; return when `stop` is set.
 
         Raises ConfigurationError and DependencyError if Spark cannot be started, or ends.
         """
@@ -59,7 +59,9 @@ class StatisticsJob:
             try:
                 while not stop.wait(_LOOK_EVERY_S):
                     if session._jsc.sc().isStopped():
-                        raise DependencyError("Spark has ended: start the statistics again, they go on where they were")
+                        raise DependencyError(
+                            "Spark has ended: start the statistics again, they continue at their positions"
+                        )
                     for query in queries:
                         query.supervise()
                     if time.monotonic() >= maintain_at_s:
@@ -70,7 +72,7 @@ class StatisticsJob:
                     query.stop()
 
     def maintain(self) -> None:
-        """Compact and expire both tables; a failure is reported and tried again at the next time."""
+        """Compact and expire both tables; a failure is reported, and the next call tries again."""
         for table in (self._history, self._windows):
             try:
                 maintain(
@@ -122,12 +124,12 @@ class StatisticsJob:
                 published.put(
                     self._layer, self._options.deployment, shown, length_s=length_s, now_ms=self._clock()
                 )  # fmt: skip
-        except EventLayerError as error:  # they are in the table
+        except EventLayerError as error:  # the windows are in the table
             self._telemetry.failure("event-layer", "statistics.publish_failed", error)
 
 
 class _SupervisedQuery:
-    """Streaming query that is started again when it has failed, after longer and longer pauses."""
+    """Streaming query that restarts after a failure, with growing pauses."""
 
     def __init__(self, job: StatisticsJob, session: Any, rows: str) -> None:
         self._job, self._session, self._rows = job, session, rows
@@ -153,7 +155,7 @@ class _SupervisedQuery:
                 self._query_failed(error)
 
     def _progressed(self) -> None:
-        """Nothing is late by design; if a clock jumped, it is said how many rows were not counted."""
+        """Note progress. No row is late by design; if a clock jumped, the uncounted rows are reported."""
         fresh = [one for one in self._query.recentProgress if one.batchId > self._batch]
         if not fresh:
             return
@@ -177,8 +179,8 @@ class _SupervisedQuery:
 
 
 def _query_id(frame: Any) -> str:
-    """Kept in the checkpoint: the same for every run of the query."""
+    """Return the query's id, kept in the checkpoint and so the same in every run of the query."""
     found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
-        raise DependencyError("Spark does not say which streaming query a batch belongs to", retryable=False)
+        raise DependencyError("Spark does not name the streaming query of a batch", retryable=False)
     return str(found)

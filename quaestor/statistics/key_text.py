@@ -12,7 +12,7 @@ _OPTIONS: Final = json_util.RELAXED_JSON_OPTIONS
 
 
 def full(key: Any) -> str:
-    """Text of an `_id` in Extended JSON (relaxed). A value that has none is shown by its type."""
+    """Return the text of an `_id` in Extended JSON (relaxed). A value without one is shown by its type."""
     try:
         return json_util.dumps(key, json_options=_OPTIONS)
     except (TypeError, ValueError, OverflowError):
@@ -20,6 +20,6 @@ def full(key: Any) -> str:
 
 
 def bounded(key: Any) -> str:
-    """The same, cut after MOST_CHARACTERS and then told apart by a hash."""
+    """Return the same text, cut after MOST_CHARACTERS, with a hash behind the cut."""
     text = full(key)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}~{xxh3_64_hexdigest(text.encode())}"

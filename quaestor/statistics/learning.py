@@ -1,12 +1,12 @@
-"""Learning of lifetimes from the recorded history, on Spark: for each kind of result the parameters that would have done best.
+"""Learning of lifetimes from the recorded history, on Spark: for each kind of result the best parameters in retrospect.
 
-The windows of the statistics job say of every query how often it was read and how often it changed, and of which kind it is.
-Each kind is simulated with each candidate by the estimator of production, as many at a time as Spark has cores: the same job
-fits a day on a laptop and a month on a cluster. Chosen is what gives browsers the most fresh hits within a bound on staleness
-in the first two thirds of the time. The last third, which nothing was fitted to, decides whether it is taken: what does not
-do better there than the present parameters is not.
+The windows of the statistics job hold, for every query, its reads, its changes and its kind. Each kind is simulated with
+each candidate by the production estimator, as many at a time as Spark has cores. The same job fits a day on a laptop and a
+month on a cluster. The chosen candidate gives browsers the most fresh hits within a bound on staleness, in the first two
+thirds of the time. The last third, to which nothing was fitted, decides: a candidate that does not beat the present
+parameters there is dropped.
 
-Bounded: of a kind with more than MOST_READS reads a share of its queries is taken, each with all of its reads.
+The work is bounded. Of a kind with more than MOST_READS reads, a share of the queries is taken, each with all of its reads.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from quaestor.statistics.table import Table
 from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 
 MOST_READS: Final = 500_000
-"""Reads of one kind that are simulated."""
+"""Largest number of simulated reads of one kind."""
 _CHANGES: Final = tuple(measure for measure in MATCH_MEASURES if measure != "evicted")
 _TASKS_A_CORE: Final = 4
 _SETTINGS: Final = {
     "spark.app.name": "quaestor-ttl-learn",
-    "spark.cores.max": str(2**31 - 1),  # it ends, so it may have what is free
-    "spark.sql.adaptive.enabled": "false",  # it would make few tasks of many
+    "spark.cores.max": str(2**31 - 1),  # the job ends, so it may take all free cores
+    "spark.sql.adaptive.enabled": "false",  # it would merge many tasks into few
 }
 _COLUMNS: Final = ("query", "from_s", "length_s", "reads", "changes")
 _LOOK_EVERY_S: Final = 1.0
 
 Progress = Callable[[int, int], None]
-"""Is told how many tasks are done, and of how many."""
+"""Receiver of the progress: the number of done tasks, and of all tasks."""
 
 
 class Shares(NamedTuple):
@@ -57,7 +57,7 @@ class Shares(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """One candidate on one kind: figures of the time that is fitted to, and of the time held back, with its reads."""
+    """One candidate on one kind: figures of the fitted time, and of the time held back, with its reads."""
 
     kind: str
     candidate: int
@@ -68,12 +68,12 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """Parameters learned of one kind.
+    """Parameters learned for one kind.
 
-    reads: of it, in all of the history.
-    tuning: that did best in the time fitted to.
-    before, after: what the present parameters and these do to the time held back.
-    validated: these do better there, so they are taken.
+    reads: reads of the kind in the whole history.
+    tuning: best parameters of the fitted time.
+    before, after: figures of the present and of these parameters in the time held back.
+    validated: these parameters do better there, so they are taken.
     """
 
     kind: str
@@ -95,14 +95,15 @@ def learn(
     ignored: str = "",
     progress: Progress = lambda done, of: None,
 ) -> tuple[TtlParameters, list[Learned]]:
-    """Learn from the windows in a directory of the statistics job. Returns the present parameters with what was learned and
-    validated in their place, and all that was learned. Takes a Spark of its own.
+    """Learn from the windows in a directory of the statistics job, on a Spark of its own.
 
-    present: parameters that count now; bounds and budgets are theirs.
-    stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
-        least stale is taken.
-    clients: browsers that the requests are spread over.
-    ignored: a namespace of which nothing is learned.
+    Returns the present parameters, with the learned and validated ones in their place, and everything learned.
+
+    present: present parameters, whose bounds and budgets stay.
+    stale_at_most: share of the requests (0..1) that may get an older answer; if no candidate keeps it, the least stale is
+        taken.
+    clients: number of browsers that share the requests.
+    ignored: a namespace to leave out.
 
     Raises ConfigurationError if there is too little to learn from, or no Java or pyspark; DependencyError.
     """
@@ -132,7 +133,7 @@ def learn(
 
 
 def _shortest_windows(table: Table, directory: Path) -> list[str]:
-    """Files of the windows that tell most of the time; the others count the same once more."""
+    """Return the files of the shortest windows, which divide the time most finely; the others repeat the same counts."""
     files = [(int(dict(one.partition)["window_s"]), one.path) for one in table.snapshot().files.values()]
     if not files:
         raise ConfigurationError(
@@ -143,7 +144,7 @@ def _shortest_windows(table: Table, directory: Path) -> list[str]:
 
 
 def _series(session: Any, paths: Sequence[str], root: Path, ignored: str) -> tuple[Any, dict[str, int]]:
-    """Frame of the windows of the queries whose kind has enough reads, and how many reads each of these kinds has."""
+    """Return a frame of the windows of queries whose kind has enough reads, and the number of reads of each such kind."""
     from pyspark.sql import functions as F  # noqa: N812
 
     windows = session.read.option("basePath", str(root)).parquet(*paths)
@@ -174,7 +175,7 @@ def _series(session: Any, paths: Sequence[str], root: Path, ignored: str) -> tup
 
 
 def _simulated(session: Any, series: Any, tried: Mapping[str, tuple[Tuning, ...]], clients: int, system: System) -> Any:
-    """Each kind with each candidate, not computed yet. A kind's windows go to as many tasks as there are cores for it."""
+    """Return each kind with each candidate, not computed yet. A kind's windows go to as many tasks as it has cores."""
     from pyspark.sql import functions as F  # noqa: N812
 
     cores = int(session.sparkContext.defaultParallelism)
@@ -189,7 +190,7 @@ def _simulated(session: Any, series: Any, tried: Mapping[str, tuple[Tuning, ...]
 def _simulate(
     row: Any, *, tried: Mapping[str, tuple[Tuning, ...]], chunks: int, clients: int, system: System
 ) -> list[Tried]:
-    """Some candidates on one kind, in a Python worker."""
+    """Simulate some candidates on one kind, in a Python worker."""
     kind = str(row["kind"])
     workload = counted(kind, *(np.array(row[one], dtype=np.int64) for one in _COLUMNS), clients=clients)
     cut_s = workload.length_s * TRAINED

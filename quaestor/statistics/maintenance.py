@@ -1,6 +1,6 @@
-"""Maintenance of a table: small files become larger ones, old ones go.
+"""Maintenance of a table: small files become larger ones, and old ones go.
 
-It may be interrupted at any moment, and run beside the job and readers.
+Maintenance may be interrupted at any moment, and may run beside the job and readers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaestor.statistics.table import Change, DataFile, Snapshot, Table, sync_fo
 DATE: Final = "date"
 _FEWEST: Final = 2
 _UNPUBLISHED_S: Final = 600.0
-"""A file that is not in the log may be about to be: nobody takes longer over that."""
+"""Age from which a file outside the log counts as abandoned: no writer takes longer to publish one."""
 _MOST_AT_ONCE: Final = 1_000
 _ROWS_AT_ONCE: Final = 2_000
 _GROUP_ROWS: Final = 20_000
@@ -31,7 +31,7 @@ _GROUP_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """Count of files that one maintenance has touched."""
+    """Numbers of files that one maintenance has touched."""
 
     compacted: int = 0
     made: int = 0
@@ -40,7 +40,7 @@ class Maintained:
 
 
 def maintain(table: Table, *, file_bytes: int, keep_days: int, grace_s: float, now_ms: int) -> Maintained:
-    """Compact, drop what is older than keep_days (0: nothing), delete what nobody reads any more. Raises DependencyError."""
+    """Compact, drop files older than keep_days (0: none), delete files without readers. Raises DependencyError."""
     compacted = made = 0
     for group in _groups(table.snapshot(), file_bytes):
         if compact(table, group, now_ms=now_ms):
@@ -51,7 +51,7 @@ def maintain(table: Table, *, file_bytes: int, keep_days: int, grace_s: float, n
 
 
 def _groups(snapshot: Snapshot, file_bytes: int) -> Iterator[list[DataFile]]:
-    """Small files of one partition, together about as large as a file is to be."""
+    """Yield groups of small files of one partition, each group about as large as a file should be."""
     by_partition: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
     for file in snapshot.files.values():
         if file.bytes < file_bytes:
@@ -71,9 +71,9 @@ def _groups(snapshot: Snapshot, file_bytes: int) -> Iterator[list[DataFile]]:
 
 
 def compact(table: Table, files: Sequence[DataFile], *, now_ms: int) -> bool:
-    """Join these files; whether one file holds now what they held. O(rows), bounded memory.
+    """Join these files; return whether one file now holds their rows. O(rows), bounded memory.
 
-    False: another took one of them out meanwhile.
+    False: another process removed one of them meanwhile.
     """
     folder = (table.root / files[0].path).parent
     target = folder / f"compacted-{uuid.uuid4().hex}.parquet"
@@ -94,7 +94,7 @@ def compact(table: Table, files: Sequence[DataFile], *, now_ms: int) -> bool:
 
 
 def _write(target: Path, sources: Sequence[Path]) -> int:
-    """Row groups are bounded in rows and bytes, so that large documents do not fill the memory."""
+    """Write a file. Row groups are bounded in rows and bytes, so that large documents do not fill the memory."""
     schema = pq.read_schema(sources[0]).remove_metadata()
     rows = size = pending_rows = 0
     pending: list[pa.RecordBatch] = []
@@ -116,7 +116,7 @@ def _write(target: Path, sources: Sequence[Path]) -> int:
 
 
 def expire(table: Table, *, keep_days: int, now_ms: int) -> int:
-    """Take out the days (UTC) before the last keep_days; returns how many files that were."""
+    """Remove the days (UTC) before the last keep_days; return the number of removed files."""
     first = (datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=keep_days)).date().isoformat()
 
     def old(now: Snapshot) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def expire(table: Table, *, keep_days: int, now_ms: int) -> int:
 
 
 def tidy(table: Table, *, grace_s: float, now_ms: int) -> int:
-    """Delete files that were taken out, or left behind unpublished, longer than grace_s ago."""
+    """Delete files that were removed, or left behind unpublished, longer than grace_s ago."""
     before_ms, unpublished_before_ms = (now_ms - int(s * 1000) for s in (grace_s, max(grace_s, _UNPUBLISHED_S)))
     snapshot = table.snapshot()
     gone = [path for path, removed_ms in snapshot.removed.items() if removed_ms <= before_ms]
@@ -160,4 +160,4 @@ def _remove_empty(root: Path, before_ms: int) -> None:
             if folder.stat().st_mtime * 1000 <= before_ms:
                 folder.rmdir()
         except OSError:
-            continue  # it is in use
+            continue  # the folder is in use

@@ -1,4 +1,4 @@
-"""Options of the statistics job: where from, where to, and its bounds."""
+"""Options of the statistics job: its source, its destination, and its bounds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class StatisticsOptions:
     directory: on a file system that driver and executors share; holds both tables and the checkpoints.
 
     windows_s: lengths of the tumbling windows, in seconds.
-    lateness_s: a window is final when the job has read so much past its end.
-    trigger_s: how often a batch is made.
-    most_entries, most_bytes: of one batch, all pipelines together; what is behind takes several batches.
+    lateness_s: a window is final when the job has read this far past its end.
+    trigger_s: time between two batches.
+    most_entries, most_bytes: bounds of one batch, over all pipelines; a backlog takes several batches.
     top: records kept for each collection and query in a window.
     tracked: records counted at a time to find them; with more different ones in a window, small counts are estimates.
-    keep_days: of the history and of the windows; 0: for ever.
-    maintain_every_s: how often small files are made into larger ones, and old ones removed.
+    keep_days: age up to which history and windows are kept; 0: for ever.
+    maintain_every_s: time between two maintenances, which join small files and remove old ones.
     file_bytes: size from which a file is left alone.
-    grace_s: files that a compaction replaced stay so long, for whoever is still reading them.
+    grace_s: time for which files replaced by a compaction stay, for their present readers.
     """
 
     redis_url: str
@@ -62,14 +62,14 @@ class StatisticsOptions:
 
     @property
     def history(self) -> Path:
-        """The table of after-images."""
+        """Table of after-images."""
         return self.directory / "history"
 
     @property
     def windows(self) -> Path:
-        """The table of windows."""
+        """Table of windows."""
         return self.directory / "windows"
 
     def checkpoint(self, query: str) -> str:
-        """Folder in which the streaming query of this name keeps its position and its state."""
+        """Return the folder in which the streaming query of this name keeps its position and its state."""
         return str(self.directory / "checkpoints" / query)

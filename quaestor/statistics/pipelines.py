@@ -1,4 +1,4 @@
-"""Pipelines of a deployment, and what each of them carries. Follows the grid when it is partitioned anew."""
+"""Pipelines of a deployment, and the content of each. Follows the grid through re-partitionings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from quaestor.ports import EventLayer
 
 
 class Carries(StrEnum):
-    """Kind of a pipeline: what its entries tell of."""
+    """Kind of a pipeline: the content of its entries."""
 
     WRITES = "writes"
     READS = "reads"
-    """Registrations, one for each result that was not cached, and reports of what was answered from cache."""
+    """Registrations, one for each uncached result, and reports of hits."""
     MATCHES = "matches"
 
 
@@ -25,9 +25,9 @@ class Carries(StrEnum):
 class Pipeline:
     """Pipeline that the job reads.
 
-    shape: of the grid whose pipeline it is; None: of every grid.
-    partition: among those of its kind.
-    tenant: to whom notifications are told.
+    shape: shape of the pipeline's grid; None: of every grid.
+    partition: its number within its kind.
+    tenant: receiver of the notifications.
     """
 
     stream: str
@@ -38,10 +38,9 @@ class Pipeline:
 
 
 def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
-    """Shapes of the grids whose pipelines are to be read.
+    """Return the shapes of the grids whose pipelines must be read, oldest first.
 
-    Of the grid that serves, and while it is being replaced of all that are involved; oldest first. Raises
-    EventLayerError."""
+    That is the serving grid, and during a replacement all grids involved. Raises EventLayerError."""
     state = get_state(layer, deployment)
     if state is None:
         return ()
@@ -50,14 +49,14 @@ def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
 
 
 def ordered(known: Iterable[GridShape]) -> tuple[GridShape, ...]:
-    """Shapes, each once, oldest first."""
+    """Return the shapes, each once, oldest first."""
     return tuple(
         sorted(set(known), key=lambda shape: (shape.generation, shape.query_partitions, shape.write_partitions))
     )
 
 
 def of_grids(deployment: str, known: Iterable[GridShape], wanted: frozenset[Carries]) -> list[Pipeline]:
-    """Write and query pipelines of these grids, if they are wanted, in a fixed order; a stream appears once."""
+    """Return the wanted write and query pipelines of these grids, in a fixed order; a stream appears once."""
     found: dict[str, Pipeline] = {}
     for shape in known:
         if Carries.WRITES in wanted:
@@ -72,7 +71,7 @@ def of_grids(deployment: str, known: Iterable[GridShape], wanted: frozenset[Carr
 
 
 def of_tenants(deployment: str, tenants: Iterable[str], wanted: frozenset[Carries]) -> list[Pipeline]:
-    """Notification pipelines, if they are wanted: of the tenant that is named like the deployment, and of these."""
+    """Return the wanted notification pipelines: of the tenant named like the deployment, and of these tenants."""
     if Carries.MATCHES not in wanted:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Positions in the pipelines, up to which they were read: what Spark keeps in its checkpoint, as JSON.
+"""Positions in the pipelines up to which they were read: the content of Spark's checkpoint, as JSON.
 
 `{"v": 1, "shapes": [[query partitions, write partitions, generation], ...], "tenants": [name, ...],
   "streams": {name: {"at": offset, "n": entries appended up to it, "from": .., "ver": .., "keys": [..]}}}`
@@ -22,10 +22,10 @@ FORMAT: Final = 1
 class Position:
     """Position in one pipeline.
 
-    offset: of the entry read last.
-    count: how many were ever appended up to it; None: not known.
-    since, version: of a write pipeline: it was read for the writes of these versions.
-    keys: which of those of the newest version were among them (see deduplication.py).
+    offset: offset of the entry read last.
+    count: number of entries ever appended up to it; None: not known.
+    since, version: of a write pipeline: versions between which all writes were read.
+    keys: writes of the newest version among them (see deduplication.py).
     """
 
     offset: str = offsets.START
@@ -39,9 +39,9 @@ class Position:
 class Positions:
     """Positions in all pipelines.
 
-    shapes: the grids whose pipelines are read, oldest first.
-    tenants: besides the one that is named like the deployment.
-    streams: by name; missing: not read yet.
+    shapes: grids whose pipelines are read, oldest first.
+    tenants: tenants besides the one named like the deployment.
+    streams: positions by stream; missing: not read yet.
     """
 
     shapes: tuple[GridShape, ...] = ()
@@ -49,11 +49,11 @@ class Positions:
     streams: Mapping[str, Position] = field(default_factory=dict)
 
     def of(self, stream: str) -> Position:
-        """Position in this pipeline; its beginning if it was not read yet."""
+        """Return the position in this pipeline; its beginning if it was not read yet."""
         return self.streams.get(stream, _BEGINNING)
 
     def encode(self) -> dict[str, Any]:
-        """Positions as JSON. Equal ones give equal JSON."""
+        """Return the positions as JSON. Equal positions give equal JSON."""
         return {
             "v": FORMAT,
             "shapes": [encode_shape(shape) for shape in self.shapes],
@@ -66,11 +66,11 @@ _BEGINNING: Final = Position()
 
 
 def decode(fields: Mapping[str, Any]) -> Positions:
-    """Positions from JSON. Raises EventLayerError if another release wrote it."""
+    """Return the positions in JSON. Raises EventLayerError if another release wrote it."""
     if fields.get("v") != FORMAT:
         raise EventLayerError(
-            f"the checkpoint has format {fields.get('v')!r}, this process understands {FORMAT}: run the release that wrote "
-            "it, or begin with a new directory",
+            f"the checkpoint has format {fields.get('v')!r}, but this process reads format {FORMAT}: run the release that "
+            "wrote it, or begin with a new directory",
             retryable=False,
         )
     return Positions(

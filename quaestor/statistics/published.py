@@ -1,7 +1,7 @@
-"""Published windows: the newest as small values in the event layer, to be shown without Spark.
+"""Published windows: the newest ones as small values in the event layer, readable without Spark.
 
-One value for each length, BSON: `{"v": 1, "s": length, "at": ms, "w": [[start ms, [[scope, name, {measure: n}, [[item, n]]]]]]}`,
-oldest window first. Zero counts are left out. Writing the same windows again changes nothing.
+One value for each length, BSON: `{"v": 1, "s": length, "at": ms, "w": [[start ms, [[scope, name, {measure: n}, [[item,
+n]]]]]]}`, oldest window first. Zero counts are left out. Writing the same windows again changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quaestor.statistics.rows import MEASURES
 FORMAT: Final = 1
 MOST_WINDOWS: Final = 30
 MOST_NAMES: Final = 20
-"""Collections, and queries, in one window."""
+"""Largest number of collections, and of queries, in one window."""
 MOST_ITEMS: Final = 10
 
 
@@ -28,7 +28,7 @@ class Counted:
     """One row of one window.
 
     scope, name, measures: see rows.py.
-    top: (record's key as text, how often), most frequent first.
+    top: (record's key as text, count), most frequent first.
     """
 
     scope: str
@@ -39,9 +39,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The newest windows of one length.
+    """Newest windows of one length.
 
-    at_ms: when they were written.
+    at_ms: time of their writing.
     by_start: rows by the windows' start (ms), oldest first.
     """
 
@@ -51,12 +51,12 @@ class Windows:
 
 
 def value_name(deployment: str, length_s: int) -> str:
-    """Name of the value with the windows of this length."""
+    """Return the name of the value with the windows of this length."""
     return f"quaestor:{{{deployment}:n}}:statistics:{length_s}"
 
 
 def get(layer: EventLayer, deployment: str, length_s: int) -> Windows:
-    """Published windows of this length; empty if there are none that this release understands. Raises EventLayerError."""
+    """Return the published windows of this length; empty without any in this release's format. Raises EventLayerError."""
     value = layer.get(value_name(deployment, length_s))
     empty = Windows(length_s=length_s)
     if value is None:
@@ -69,9 +69,9 @@ def get(layer: EventLayer, deployment: str, length_s: int) -> Windows:
 
 
 def put(layer: EventLayer, deployment: str, rows: Iterable[Any], *, length_s: int, now_ms: int) -> None:
-    """Add final windows to those that are shown; the oldest give way.
+    """Add final windows to the published ones; the oldest give way.
 
-    rows: of windows.busiest. Raises EventLayerError.
+    rows: result of windows.busiest. Raises EventLayerError.
     """
     fresh: dict[int, list[Counted]] = {}
     for row in rows:

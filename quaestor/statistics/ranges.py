@@ -1,4 +1,4 @@
-"""Ranges of pipelines, read in a Python worker: entries in, rows out, and a row for what is missing."""
+"""Ranges of pipelines, read in a Python worker: entries in, rows out, and a row for each gap."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MICROSECONDS: Final = 1_000
 _MOST_PIPELINES: Final = 64
 
 _registered: dict[tuple[str, str], RegisteredQueries] = {}
-"""Of this worker process, which Spark uses again: by epoch of the event layer and pipeline."""
+"""Registered queries by the event layer's epoch and by pipeline, kept in this worker process, which Spark uses again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """Range of a pipeline: entries after `start` up to and including `end`.
 
-    covered: what pipelines of other grids tell already.
+    covered: writes that pipelines of other grids already contain.
     """
 
     pipeline: Pipeline
@@ -42,7 +42,7 @@ class Range:
 
 
 def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]:
-    """Entries of the range that there are, then what is missing of it. Raises EventLayerError if the server does not answer."""
+    """Yield the present entries of the range, then its gap. Raises EventLayerError if the server does not answer."""
     start, end = wanted.start, wanted.end
     another_life = offsets.epoch_of(start.offset) not in (None, offsets.epoch_of(end.offset))
     if another_life:
@@ -53,7 +53,7 @@ def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]
         try:
             chunk = read_counted(layer, wanted.pipeline.stream, after, count=AT_ONCE)
         except EventLayerResetError:
-            yield Gap(None, "reset", after, end.offset)  # between planning and reading
+            yield Gap(None, "reset", after, end.offset)  # the reset came between planning and reading
             return
         broken |= chunk.broken and offsets.is_entry(after)
         for entry in chunk.entries:
@@ -72,7 +72,7 @@ def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]
 
 
 def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows of the events of a range, for counting."""
+    """Yield rows of the events of a range, for counting."""
     build = _BUILD[wanted.pipeline.carries](layer, wanted)
     for entry in entries(layer, wanted):
         try:
@@ -86,7 +86,7 @@ def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
 
 
 def history(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows of a range for the history."""
+    """Yield rows of a range for the history."""
     writes = _Writes(wanted)
     for entry in entries(layer, wanted):
         if isinstance(entry, Gap):
@@ -103,7 +103,7 @@ def history(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
 
 
 class _Writes:
-    """Decodes a write pipeline and passes over what was told before, and what other pipelines tell."""
+    """Decoder of a write pipeline that skips repeated writes, and writes that other pipelines contain."""
 
     def __init__(self, wanted: Range) -> None:
         self._seen = SeenWrites(wanted.start)
@@ -111,12 +111,12 @@ class _Writes:
         self._leader = wanted.pipeline.partition == 0
 
     def new(self, entry: StreamEntry) -> AfterImage | None:
-        """Raises EventLayerError if nobody understands the entry."""
+        """Return the image of a new write, or None. Raises EventLayerError for an unreadable entry."""
         image = decode_image(entry.payload)
         if self._seen.repeated(image):
             return None
         if image.key is None and not self._leader:
-            return None  # it is in every pipeline
+            return None  # the image is in every pipeline
         return None if any(one.covers(image) for one in self._covered) else image
 
 

@@ -1,4 +1,4 @@
-"""Reader of what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
+"""Reader of the job's results, without Spark: the newest windows from the event layer, the history from its files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _SHOWN: Final = 10
 class Write:
     """Write in the history: one of its rows.
 
-    kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here, or "unreadable".
-    after: None for deletes and when the record was gone already.
+    kind: a WriteKind, "unreadable", or "lost": then `lost` writes (None: an unknown number) are missing here.
+    after: None for deletes, and when the record was gone already.
     """
 
     namespace: str
@@ -46,14 +46,14 @@ class Write:
 
 
 def newest(layer: EventLayer, deployment: str, lengths_s: Sequence[int]) -> list[Windows]:
-    """The newest windows of each of these lengths. Raises EventLayerError."""
+    """Return the newest windows of each of these lengths. Raises EventLayerError."""
     return [published.get(layer, deployment, length_s) for length_s in lengths_s]
 
 
 def writes(
     directory: Path, *, namespace: str | None = None, since_ms: int = 0, until_ms: int | None = None
 ) -> Iterator[Write]:
-    """The history, in no order: each write once, whatever is compacted meanwhile. Times: of the write, until_ms exclusive.
+    """Yield the history, in no order: each write once, even during a compaction. Times are those of writes, until_ms exclusive.
 
     Bounded memory. Raises ConfigurationError without pyarrow, DependencyError if files are missing.
     """
@@ -67,12 +67,11 @@ def writes(
 def table_rows(
     table: Table, *, keep: Callable[[Mapping[str, str]], bool] = lambda folders: True
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one snapshot of the table.
+    """Yield the rows of one snapshot of the table.
 
     keep: whether to read the files of a partition.
 
-    What was compacted meanwhile is still there for the grace period: a reader that takes longer than that raises
-    DependencyError, it never passes over rows.
+    Files compacted meanwhile stay for the grace period. A slower reader raises DependencyError, and never skips rows.
     """
     try:
         import pyarrow.parquet as pq
@@ -124,14 +123,14 @@ def _write(row: Mapping[str, Any]) -> Write:
 
 
 def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
-    """Text that `quaestor statistics show` prints. Raises EventLayerError."""
+    """Return the text that `quaestor statistics show` prints. Raises EventLayerError."""
     with closing(event_layer(redis_url, deployment)) as layer:
         found = newest(layer, deployment, lengths_s)
     return to_json(found) if as_json else text(found, deployment)
 
 
 def to_json(found: Sequence[Windows]) -> str:
-    """One JSON object on one line."""
+    """Return one JSON object on one line."""
     return json.dumps([_as_json(windows) for windows in found])
 
 
@@ -158,7 +157,7 @@ def _as_json(windows: Windows) -> Mapping[str, Any]:
 
 
 def text(found: Sequence[Windows], deployment: str) -> str:
-    """The newest window of each length, for people."""
+    """Return the newest window of each length, for people."""
     lines: list[str] = []
     for windows in found:
         if not windows.by_start:

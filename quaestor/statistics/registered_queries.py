@@ -1,4 +1,4 @@
-"""Registered queries by the registrations' ids: for reports of reads by processes that know only the id."""
+"""Registered queries by registration id: for usage reports of processes that know only the id."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ _LONGEST_TENANT: Final = 200
 
 
 def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
-    """Message about reads in an entry of a query pipeline; None if it is about something else. Raises EventLayerError."""
+    """Return the message about reads in a query pipeline entry; None for another message. Raises EventLayerError."""
     return decode_query_event(payload) if _tells(payload) else None
 
 
 def _tells(payload: bytes) -> bool:
-    """Not one of those that subscribed queries and resizing put there besides; what is neither is unreadable."""
+    """Whether an entry is about reads, not about subscribed queries or resizing; an unknown entry counts as unreadable."""
     letter = type_of(payload)
     return letter is None or letter in b"rcu"
 
 
 class RegisteredQueries:
-    """Registered queries of one query pipeline, the newest MOST_KNOWN. A hint: what is not known is counted without its query."""
+    """Registered queries of one query pipeline, the newest MOST_KNOWN.
+
+    A hint: reads of unknown ones are counted without a query.
+    """
 
     def __init__(self) -> None:
         self._queries: OrderedDict[str, str] = OrderedDict()
@@ -49,15 +52,15 @@ class RegisteredQueries:
             self._queries.popitem(last=False)
 
     def query_of(self, registration_id: str) -> str | None:
-        """Id of the query of a registration; None if it is not known."""
+        """Return the id of a registration's query; None if it is unknown."""
         return self._queries.get(registration_id)
 
     def reached(self, offset: str) -> None:
-        """Take note that entries up to here have been added."""
+        """Note that entries up to this offset have been added."""
         self._up_to = offset
 
     def look_back(self, layer: RedisPipelines, stream: str, until: str) -> None:
-        """Look at the last minutes before `until` if another process read them. Bounded. Raises EventLayerError."""
+        """Read the last minutes before `until` if another process read them. Bounded. Raises EventLayerError."""
         if until == offsets.START or self._up_to == until:
             return
         after = layer.offset_at(stream, max(offsets.appended_at_ms(until) - _LOOK_BACK_MS, 0))
@@ -74,7 +77,7 @@ class RegisteredQueries:
 
 
 def tenant_in(payload: bytes) -> str | None:
-    """Tenant of a registration or of a report of reads; None if the entry is neither."""
+    """Return the tenant of a registration or of a usage report; None if the entry is neither."""
     try:
         tenant = RawBSONDocument(payload).get("tenant") if _tells(payload) else None
     except BSONError:
@@ -83,7 +86,7 @@ def tenant_in(payload: bytes) -> str | None:
 
 
 def registration_in(payload: bytes) -> Registration | None:
-    """The registration that an entry makes, or takes over from an older grid."""
+    """Return the registration that an entry makes, or takes over from an older grid."""
     try:
         if concerns_resizing(payload):
             message = decode_resizing(payload)

@@ -1,6 +1,7 @@
-"""Rows of the source: the columns, and how entries of the pipelines become rows.
+"""Rows of the source: the columns, and the conversion of pipeline entries into rows.
 
-Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item). `history` are the writes themselves.
+There are two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item). `history` rows are the writes
+themselves.
 
 | scope | name | measures | item |
 |---|---|---|---|
@@ -9,7 +10,7 @@ Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item
 | kind | query id | miss | the kind of the query's result: `quaestor/ttl/query_classes.py` |
 | deployment | "" | hit (by query or not), unattributed, lost, gap, unreadable, tick | |
 
-Ticks are counted so that windows end while nothing is written: time goes on as long as ingest lives.
+Ticks are counted so that windows end even without writes: time goes on as long as ingest lives.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ DEPLOYMENT_MEASURES: Final = ("unattributed", "gap", "lost", "unreadable", "tick
 MEASURES: Final = (*WRITE_MEASURES, *MATCH_MEASURES, *READ_MEASURES, *DEPLOYMENT_MEASURES)
 
 MOST_NAME: Final = 300
-"""Characters of a namespace or query id; MongoDB's own bound for a namespace is 255 bytes."""
+"""Largest number of characters of a namespace or query id; MongoDB's own bound for a namespace is 255 bytes."""
 
 LOST: Final = "lost"
-"""Kind of a history row that stands for writes which were trimmed before they were read."""
+"""Kind of a history row that stands for writes trimmed before they were read."""
 
 EVENT_COLUMNS: Final = "at timestamp, scope string, name string, measure string, n bigint, item string"
 HISTORY_COLUMNS: Final = (
@@ -57,7 +58,7 @@ HISTORY_COLUMNS: Final = (
 class Gap(NamedTuple):
     """Gap of a pipeline: entries are missing.
 
-    lost: how many; None: not known.
+    lost: their number; None: not known.
     why: trimmed, reset.
     since, until: offsets around it.
     """
@@ -96,7 +97,7 @@ class HistoryRow(NamedTuple):
 
 
 def write_events(entry: StreamEntry, image: AfterImage) -> Iterator[Event]:
-    """Events of an entry of a write pipeline."""
+    """Yield the events of an entry of a write pipeline."""
     at_ms = offsets.appended_at_ms(entry.offset)
     if image.kind in (WriteKind.GAP, WriteKind.TICK):
         yield Event(at_ms, DEPLOYMENT, "", image.kind.value)
@@ -106,16 +107,16 @@ def write_events(entry: StreamEntry, image: AfterImage) -> Iterator[Event]:
 
 
 def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bool) -> Iterator[Event]:
-    """Events of an entry of a query pipeline.
+    """Yield the events of an entry of a query pipeline.
 
-    leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError.
+    leader: in this pipeline the reports sent to all pipelines are counted. Raises EventLayerError.
     """
     at_ms = offsets.appended_at_ms(entry.offset)
     message = understood(entry.payload)
     if isinstance(message, Registration):
         registered.add(message)
         if round_of(message.id):
-            return  # renewed: nobody has missed anything
+            return  # renewed: there was no miss
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
         yield Event(at_ms, KIND, message.query_id[:MOST_NAME], "miss", 1, kind_of(message.query)[:MOST_NAME])
     elif isinstance(message, Usage):
@@ -133,17 +134,17 @@ def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bo
 
 
 def match_events(entry: StreamEntry) -> Iterator[Event]:
-    """Events of an entry of a notification pipeline. Raises EventLayerError."""
+    """Yield the events of an entry of a notification pipeline. Raises EventLayerError."""
     message = decode_notification(entry.payload)
     if isinstance(message, Invalidated) and not (message.source is OutsideGrid.NAME and message.query_id):
-        # What an app process found when it ran the query again, a cell has told before.
+        # A cell has reported the change before an app process that ran the query again.
         item = None if message.key is None else key_text.bounded(message.key)
         at_ms = offsets.appended_at_ms(entry.offset)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], message.match_type.value, 1, item)
 
 
 def gap_events(gap: Gap) -> Iterator[Event]:
-    """Events of entries that are missing."""
+    """Yield the events of missing entries."""
     at_ms = offsets.appended_at_ms(gap.until)
     yield Event(at_ms, DEPLOYMENT, "", "gap")
     if gap.lost:
@@ -151,7 +152,7 @@ def gap_events(gap: Gap) -> Iterator[Event]:
 
 
 def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
-    """Row of a write for the history; None for ticks, which are no writes."""
+    """Return the history's row of a write; None for ticks, which are no writes."""
     if image.kind is WriteKind.TICK:
         return None
     appended_ms = offsets.appended_at_ms(entry.offset)
@@ -169,7 +170,7 @@ def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
 
 
 def gap_row(gap: Gap) -> HistoryRow:
-    """Row of a gap for the history: here something is missing."""
+    """Return the history's row of a gap, which marks missing writes."""
     until_ms = offsets.appended_at_ms(gap.until)
     return HistoryRow(
         namespace="*", kind=LOST, version=0, key=None, key_json=None, after=None, after_exact=False, wall_ms=until_ms,
@@ -178,7 +179,7 @@ def gap_row(gap: Gap) -> HistoryRow:
 
 
 def unreadable_row(entry: StreamEntry, error: EventLayerError) -> HistoryRow:
-    """Row of an entry that this release does not understand: its bytes are kept."""
+    """Return the row of an entry that this release cannot read: its bytes are kept."""
     at_ms = offsets.appended_at_ms(entry.offset)
     return HistoryRow(
         namespace="*", kind="unreadable", version=0, key=None, key_json=None, after=entry.payload, after_exact=False,
@@ -187,7 +188,7 @@ def unreadable_row(entry: StreamEntry, error: EventLayerError) -> HistoryRow:
 
 
 def after_bytes(image: AfterImage) -> bytes | None:
-    """The after-image as BSON; as it was sent if nobody has decoded it."""
+    """Return the after-image as BSON; the original bytes if it was never decoded."""
     undecoded = image._after if isinstance(image, LazyImage) else None
     if isinstance(undecoded, bytes):
         return undecoded

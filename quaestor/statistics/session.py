@@ -1,4 +1,4 @@
-"""Spark session of the job's own: started on this machine or connected to a cluster, and gone with the process."""
+"""Spark session for the job only: started on this machine or connected to a cluster, and gone with the process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DEFAULT_MASTER: Final = "local[2]"
 
 
 def settings(master: str, home: Path) -> dict[str, str]:
-    """Settings of Spark: as the grid's, but tasks are short, and workers are used again."""
+    """Return settings of Spark: like the grid's, but tasks are short, and workers are used again."""
     return configuration(master) | {
         "spark.app.name": "quaestor-statistics",
         "spark.driver.memory": "1g",
         "spark.task.maxFailures": "4",
-        "spark.cores.max": "2",  # of a standalone cluster, which would give all that are free
+        "spark.cores.max": "2",  # on a standalone cluster, which would otherwise give all free cores
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "quaestor.statistics.daemon",
         "spark.sql.shuffle.partitions": "2",
@@ -39,9 +39,9 @@ def settings(master: str, home: Path) -> dict[str, str]:
 
 @contextmanager
 def spark_session(master: str, given: Mapping[str, str] = MappingProxyType({})) -> Iterator[Any]:
-    """A SparkSession on a JVM of its own, which ends with this process however that ends.
+    """Start a SparkSession on a JVM of its own, which ends with this process, however it ends.
 
-    given: settings that go before ours.
+    given: settings that override ours.
 
     Raises ConfigurationError (no Java, no pyspark or pyarrow, Spark runs in this process already), DependencyError.
     """
@@ -59,7 +59,7 @@ def spark_session(master: str, given: Mapping[str, str] = MappingProxyType({})) 
             settings(master, home) | dict(given),
             home=home,
             cleanup=cleanup,
-            remedy="run what needs another Spark in a process of its own",
+            remedy="run the other use of Spark in a process of its own",
         )
         session = SparkSession(context)
         cleanup.callback(_end_session, session)
@@ -74,5 +74,5 @@ def _require_parts() -> None:
 
 
 def _end_session(session: Any) -> None:
-    with suppress(Exception):  # a JVM that died takes it with it
+    with suppress(Exception):  # a JVM that died takes the session with it
         session.stop()

@@ -1,7 +1,7 @@
 """Source of Structured Streaming: the pipelines of a deployment.
 
-Spark keeps the positions in its checkpoint and asks again for the same range when a batch has to be repeated. A range reads
-the same whenever it is read, as long as it is retained; what is not any more becomes a row that says so.
+Spark keeps the positions in its checkpoint, and reads the same range again when a batch must be repeated. A range always
+reads the same while it is retained; entries that are no longer retained become a row that reports them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quaestor.statistics.positions import Position, Positions, decode
 from quaestor.statistics.ranges import Range, events, history
 
 FORMAT: Final = "quaestor"
-"""What spark.readStream.format() is given."""
+"""Name of the source for spark.readStream.format()."""
 
 EVENTS: Final = "events"
 HISTORY: Final = "history"
@@ -64,15 +64,15 @@ class PipelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Name by which Spark finds the source."""
+        """Return the name by which Spark finds the source."""
         return FORMAT
 
     def schema(self) -> str:
-        """Columns of the rows that were asked for."""
+        """Return the columns of the requested rows."""
         return _COLUMNS[self.options["rows"]]
 
     def streamReader(self, schema: Any) -> PipelineReader:  # noqa: N802
-        """Reader of the stream, for Spark."""
+        """Return the reader of the stream, for Spark."""
         return PipelineReader(dict(self.options.items()))
 
 
@@ -95,19 +95,19 @@ class PipelineReader(DataSourceStreamReader):
         self._planner: Planner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Positions at which a new query begins."""
+        """Return the positions at which a new query begins."""
         return Positions().encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Number of entries that a batch reads at most."""
+        """Return the largest number of entries in a batch."""
         return ReadMaxRows(int(self._options["most_entries"]))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Positions up to which the next batch reads.
+        """Return the positions up to which the next batch reads.
 
-        An event layer that does not answer has nothing new; if that lasts, it is seen as lag.
+        An event layer that does not answer counts as having no new entries; a lasting failure shows as lag.
         """
-        most = getattr(limit, "max_rows", int(self._options["most_entries"]))  # more is bounded all the same
+        most = getattr(limit, "max_rows", int(self._options["most_entries"]))  # the batch is bounded in any case
         if self._planner is None:
             self._planner = Planner(
                 self._layer(), self._options["deployment"], _WANTED[self._rows],
@@ -124,7 +124,7 @@ class PipelineReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One range of each pipeline, for one task each."""
+        """Return one range of each pipeline, for one task each."""
         begun, reached = decode(start), decode(end)
         deployment, wanted = self._options["deployment"], _WANTED[self._rows]
         found = [*of_grids(deployment, reached.shapes, wanted), *of_tenants(deployment, reached.tenants, wanted)]
@@ -142,7 +142,7 @@ class PipelineReader(DataSourceStreamReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one range, in a Python worker."""
+        """Yield the rows of one range, in a Python worker."""
         assert isinstance(partition, RangePartition)
         with closing(self._layer()) as layer:
             yield from _batches(_READ[self._rows](layer, partition.range), _ARROW[self._rows])
@@ -154,7 +154,7 @@ class PipelineReader(DataSourceStreamReader):
 def covered(
     found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions
 ) -> tuple[CoveredWrites, ...]:
-    """Writes that other grids' pipelines were read for: older ones up to the end of this batch, newer ones before it."""
+    """Return the writes for which other grids' pipelines were read: older grids up to this batch's end, newer ones before it."""
     if pipeline.carries is not Carries.WRITES or pipeline.shape is None:
         return ()
     others: dict[GridShape, list[Position]] = {}
@@ -166,7 +166,7 @@ def covered(
 
 
 def _batches(found: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches, bounded in rows and (but for one large row) in bytes."""
+    """Yield record batches, bounded in rows and (except for a single large row) in bytes."""
     gathered: list[tuple[Any, ...]] = []
     size = 0
     for row in found:

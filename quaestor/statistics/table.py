@@ -1,11 +1,11 @@
-"""Append-only table of Parquet files, with a log that says which files are in it.
+"""Append-only table of Parquet files, with a log of the files in it.
 
-A file counts once its name is in the log, and a log entry appears whole or not at all; so a reader sees every row once,
-whoever is killed at whatever moment. Layout below the root:
+A file counts once its name is in the log, and a log entry appears whole or not at all. A reader therefore sees every row once,
+whichever process is killed at any moment. Layout below the root:
 
-- `_log/<number>.json`: what one change added and removed, and up to which batch of which streaming query the table then is.
+- `_log/<number>.json`: the files that one change added and removed, and the newest batch of its streaming query.
 - `_log/<number>.full.json`: the sum of all changes up to there, every so often; older entries are removed.
-- `data/<partition folders>/<file>.parquet`, `_staging/`: what is being written.
+- `data/<partition folders>/<file>.parquet`, `_staging/`: files in the table, and files being written.
 
 Writers agree by creating the next number: one succeeds, the other looks again. Needs a POSIX file system (hard links).
 """
@@ -47,8 +47,8 @@ class Change:
     """Change of the table: one entry of its log.
 
     add, remove: files.
-    batch: (streaming query, batch) that this is the result of.
-    forget: files that were deleted.
+    batch: (streaming query, batch) whose result this change is.
+    forget: deleted files.
     """
 
     add: tuple[DataFile, ...] = ()
@@ -61,10 +61,10 @@ class Change:
 class Snapshot:
     """State of the table after one change.
 
-    number: of the change that led to it; -1: an empty table.
+    number: number of the change that led to it; -1: an empty table.
     batches: newest batch of each streaming query.
 
-    removed: files that are not in the table any more, by when they were taken out (ms); they still exist.
+    removed: files removed from the table, by the time of their removal (ms); they still exist.
     """
 
     number: int = -1
@@ -78,7 +78,7 @@ class Snapshot:
 
 
 class Table:
-    """Append-only table below one folder; see the module's text. Objects of several processes may work on the same one."""
+    """Append-only table below one folder; see the module's text. Objects of several processes may work on the same table."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -92,28 +92,28 @@ class Table:
 
     @property
     def staging(self) -> Path:
-        """Folder of what is being written."""
+        """Folder of the files being written."""
         return self.root / "_staging"
 
     def snapshot(self) -> Snapshot:
-        """The table as it is now. O(changes since the last call). Raises DependencyError if the log is damaged."""
+        """Return the present table. O(changes since the last call). Raises DependencyError if the log is damaged."""
         for _ in range(_ATTEMPTS):
             found = self._names()
             if self._known.number > max(found, default=-1):
-                self._known = Snapshot()  # somebody began anew
+                self._known = Snapshot()  # the table was begun anew
             try:
                 self._known = self._newest(self._known, found)
             except FileNotFoundError:
-                continue  # it was tidied up meanwhile
+                continue  # the file was removed meanwhile
             return self._known
         raise DependencyError(f"{self._log} changes faster than it can be read", retryable=True)
 
     def publish(self, decide: Callable[[Snapshot], Change | None], *, now_ms: int) -> Snapshot:
         """Make one change.
 
-        decide: what to do with the table as it is, None: nothing; called again if another was faster.
+        decide: returns the change for a given snapshot, None: no change; called again if another writer was faster.
 
-        Durable when this returns. Raises DependencyError.
+        The change is durable when this returns. Raises DependencyError.
         """
         self._log.mkdir(parents=True, exist_ok=True)
         for _ in range(_ATTEMPTS):
@@ -127,10 +127,12 @@ class Table:
                 if after.number % FULL_EVERY == FULL_EVERY - 1:
                     self._sum_up(after)
                 return after
-        raise DependencyError(f"{self._log}: others are always faster; run one maintenance at a time", retryable=True)
+        raise DependencyError(
+            f"{self._log}: other writers are always faster; run one maintenance at a time", retryable=True
+        )
 
     def _names(self) -> dict[int, bool]:
-        """Numbers in the log; whether there is a sum up to there."""
+        """Return the numbers in the log, each with whether there is a sum up to it."""
         found: dict[int, bool] = {}
         if self._log.is_dir():
             for entry in os.scandir(self._log):
@@ -167,7 +169,7 @@ class Table:
         return dict(fields)
 
     def _create(self, name: str, fields: Mapping[str, Any]) -> bool:
-        """Whether the file is ours: it appears whole, and only if there is none of that name."""
+        """Create a file; return whether it is ours. The file appears whole, and only if there is none of that name."""
         draft = self._log / f".{uuid.uuid4().hex}"
         try:
             with draft.open("w") as file:
@@ -186,7 +188,7 @@ class Table:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was created, renamed or removed in a folder survive a power cut."""
+    """Make files created, renamed or removed in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

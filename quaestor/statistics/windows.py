@@ -1,8 +1,9 @@
-"""Tumbling windows: what is counted in them, as a query of Structured Streaming.
+"""Tumbling windows: their counts, as a query of Structured Streaming.
 
-Event time is when an entry was appended to its pipeline, so a window is final once every pipeline was read past its end; the
-watermark says so, and its state is dropped. For each collection and query a window holds one row of sums and a sketch of the
-most frequent records (Spark's approx_top_k: DataSketches' frequent items), bounded however many records there are.
+Event time is the time of an entry's append to its pipeline. A window is final once every pipeline was read past its end; the
+watermark reports that, and the window's state is dropped. For each collection and query a window holds one
+row of sums, and a sketch of the most frequent records (Spark's approx_top_k: DataSketches' frequent items). The sketch is
+bounded at any number of records.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEY: Final = ("start", "window_s", "scope", "name")
 
 
 def windowed(events: Any, *, lengths_s: Sequence[int], lateness_s: int, top: int, tracked: int) -> Any:
-    """Windows of a stream: rows (start, window_s, scope, name, one column for each measure, top), each when it is final.
+    """Return the windows of a stream: rows (start, window_s, scope, name, one column for each measure, top), each when final.
 
     events: a stream of the source's event rows.
     top: [(item, count)], at most `top`, most frequent first.
@@ -59,7 +60,7 @@ def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) 
 
 
 def busiest(frame: Any, *, most: int) -> list[Any]:
-    """Busiest rows of a batch, that are shown: in each window, of each scope but the kinds, those with the most counted."""
+    """Return the rows of a batch to show: in each window, for each scope except the kinds, the rows with the highest counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
