@@ -195,5 +195,5 @@ async def test_a_master_that_forgot_the_grid_ends_it_with_a_sentence(
             cluster.master.start()
             status, told = running.ended(within_s=START_S * 2)
         assert status == 2
-        assert "its master was restarted and does not know this application any more" in told
+        assert "its master was restarted and has forgotten this application" in told
         assert not grid.serving()

@@ -107,7 +107,7 @@ async def _check(client: httpx.AsyncClient, url: str, tag: str, purge: Purge, wi
         return Finding(level=Level.BLOCK, sentence=why)
     except (CdnError, StoreError) as error:
         return Finding(level=Level.BLOCK, sentence=f"the purge failed: {error}")
-    why = "purges are acknowledged and have no effect: they reach a zone, service or host that clients do not use"
+    why = "purges are acknowledged and have no effect: they reach another zone, service or host than clients use"
     return Finding(level=Level.BLOCK, sentence=why)
 
 
