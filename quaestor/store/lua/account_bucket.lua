@@ -1,10 +1,11 @@
--- KEYS bucket. ARGV what payer tokens per_s burst for_ms. By the server's clock, so that it is one for all.
--- what: spend (for_ms: how long it may be under way), sent, unsent (what this payer has paid is no longer under way), hold (for_ms).
--- Returns 0; spend also for how many ms to wait, and then nothing was paid.
+-- KEYS bucket. ARGV what payer tokens per_s burst for_ms. The server's clock counts, the same for all callers.
+-- what: spend (for_ms: longest time of a request under way), sent or unsent (this payer's tokens are no longer under way), hold
+-- (for_ms: nobody may spend for this time).
+-- Returns 0. For spend, a number above 0 is the time to wait in ms; no tokens were spent then.
 --
--- tokens   what is left, at the time `at` (in us)
--- paid <payer>   "<tokens> <until, in us>" of a request under way. The provider counts it at some moment of that, and fills its
---   bucket only from then on: so this one holds so much less until it is settled.
+-- Field `tokens`: tokens left at the time `at`, in us.
+-- Field `paid <payer>`: "<tokens> <until, in us>" of a request under way. The provider counts the request at some moment in this
+-- time and refills its own bucket only from that moment. This bucket therefore lacks these tokens until the request is settled.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local what, payer = ARGV[1], 'paid ' .. ARGV[2]

@@ -1,4 +1,5 @@
--- KEYS count. ARGV number most kept_ms. Returns 1, or 0 if it would be more than that; then nothing was counted.
+-- KEYS count. ARGV number most kept_ms. Adds number to the count. Returns 1, or 0 if the count would exceed most; the count is
+-- unchanged then.
 if tonumber(redis.call('GET', KEYS[1]) or 0) + ARGV[1] > tonumber(ARGV[2]) then
   return 0
 end

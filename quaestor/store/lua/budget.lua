@@ -1,12 +1,12 @@
--- A fragment: the account of the entries, for scripts that follow. Keys: see quaestor/store/redis_budget.py.
--- records: digest -> what is known of the entry. newcomers: digest by the time it came, ms. kept: digest by benefit.
--- ends: digest by the time its entry expires, ms. totals: bytes of newcomers and of kept.
+-- Account of the entries: a fragment for the scripts that follow. Keys: see quaestor/store/redis_budget.py.
+-- records: digest -> record of the entry. newcomers: digests by time of arrival, ms. kept: digests by benefit.
+-- ends: digests by expiry time of the entry, ms. totals: bytes of newcomers and of kept.
 local function account_of(keys, first)
   return {records = keys[first], newcomers = keys[first + 1], kept = keys[first + 2], ends = keys[first + 3], totals = keys[first + 4]}
 end
 
--- A record: bytes, cost in ms, demand, guard. Demand is the logarithm to the base 2 of the hits, each of which counts twice as much
--- as one a half-life before it, so that nothing has to be touched for its hits to age.
+-- A record: bytes, cost in ms, demand, guard. Demand is the binary logarithm of the hits. A hit counts twice as much as a hit one
+-- half-life earlier, so hits age without any change to the record.
 local function record_of(account, digest)
   local packed = redis.call('HGET', account.records, digest)
   return packed and cmsgpack.unpack(packed)
@@ -31,7 +31,8 @@ local function forget(account, digest, record)
   redis.call('ZREM', account.ends, digest)
 end
 
--- Forgets those of these entries that are still the ones meant; a thousand at a time: so many values a command may be given here.
+-- Forgets these entries, except where another entry (another guard) has replaced one. Works by the thousand, because Lua's unpack
+-- limits the values of one command.
 local function forget_guarded(account, digests, guards)
   for first = 1, #digests, 1000 do
     local last, left = math.min(first + 999, #digests), {newcomers = 0, kept = 0}
@@ -60,7 +61,7 @@ local function forget_guarded(account, digests, guards)
   end
 end
 
--- Forgets some of what has expired by itself.
+-- Forgets expired entries, at most `most` of them.
 local function forget_expired(account, now_ms, most)
   for _, digest in ipairs(redis.call('ZRANGEBYSCORE', account.ends, '-inf', now_ms, 'LIMIT', 0, most)) do
     local record = record_of(account, digest)
@@ -68,8 +69,8 @@ local function forget_expired(account, now_ms, most)
   end
 end
 
--- Calls leave(digest, record) from the lowest score on until the pool is within its bytes, so often at once: while a script runs, the
--- server does nothing else, and the next entry goes on with it.
+-- Calls leave(digest, record) from the lowest score upward until the pool is within its bytes, at most AT_ONCE times.
+-- While a script runs, the server does nothing else; the script of the next entry continues.
 local AT_ONCE = 1000
 local function lowest(account, pool, most_bytes, leave)
   local bytes = tonumber(redis.call('HGET', account.totals, pool) or '0')

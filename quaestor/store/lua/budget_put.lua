@@ -1,6 +1,6 @@
--- After budget: take an entry into the account.
+-- put(): take an entry into the account. A fragment, after budget.
 -- ARGV first...: digest, bytes, cost_ms, guard, now_ms, ends_ms, half_life_ms, budget of newcomers, budget of kept.
--- Returns the digests that have to leave; the entry itself is among them if others are worth more.
+-- Returns the digests of entries that must leave. The new entry is among them if the others are worth more.
 local EXPIRED_AT_ONCE = 100
 local function put(account, first)
   local digest, guard = ARGV[first], ARGV[first + 3]

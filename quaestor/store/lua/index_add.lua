@@ -1,5 +1,5 @@
 -- KEYS dependents until edges claims dead caller. ARGV caller_lives_ms max_dependents id payload copies_until_ms registration...
--- Returns how often this caller has called, and 1, or 0 if the index is full.
+-- Adds a dependent. Returns this caller's number of calls, then 1, or 0 if the index is full.
 local calls = redis.call('INCR', KEYS[6])
 redis.call('PEXPIRE', KEYS[6], ARGV[1])
 local dependents, until_, edges, claims, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -1,6 +1,6 @@
 -- After index_claiming. KEYS dependents until edges claims dead. ARGV now_ms forget_dead_before_ms max_dead
 -- registration...
--- Returns payload and copies_until_ms of each dependent claimed, in turns.
+-- Claims the dependents of these registrations. Returns payload and copies_until_ms of each claimed dependent, alternately.
 local registrations = {}
 for i = 4, #ARGV do registrations[i - 3] = ARGV[i] end
 local reply = {}

@@ -1,7 +1,7 @@
--- A fragment: claim() for scripts that follow. Keys: see quaestor/store/index_redis.py.
--- Returns {payload, copies_until_ms} of each dependent claimed. A dependent that is somebody's claim already is passed over.
+-- claim(): a fragment for the scripts that follow. Keys: see quaestor/store/index_redis.py.
+-- Returns {payload, copies_until_ms} of each claimed dependent. Dependents with an earlier claim are left out.
 
--- Claims some of these ids: a thousand at most, so many values a command may be given here.
+-- Claims the free dependents among these ids. At most a thousand ids, because Lua's unpack limits the values of one command.
 local function claim_some(keys, ids, now_ms, claimed)
   local dependents, until_, claims = keys[1], keys[2], keys[4]
   local free = {}

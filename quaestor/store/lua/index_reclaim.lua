@@ -1,6 +1,8 @@
 -- KEYS dependents until edges claims dead caller. ARGV caller_lives_ms claimed_before_ms now_ms sweep
--- Returns how often this caller has called, whether there may be more to do (1, 0), then payload and copies_until_ms of each
--- dependent claimed anew, in turns, at most `sweep` of them. Forgets at most `sweep` dependents of which no copy is alive and that nobody is at work on.
+-- Renews claims from before claimed_before_ms, at most `sweep` of them. Forgets at most `sweep` dependents without live copies and
+-- without a claim.
+-- Returns this caller's number of calls, 1 if there may be more to do (else 0), then payload and copies_until_ms of each renewed
+-- dependent, alternately.
 local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local calls = redis.call('INCR', KEYS[6])
 redis.call('PEXPIRE', KEYS[6], ARGV[1])

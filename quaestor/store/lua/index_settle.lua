@@ -1,5 +1,5 @@
 -- KEYS dependents until edges claims dead. ARGV number of ids, id..., edge...
--- Forgets dependents, with all their edges, a thousand at a time: so many values a command may be given here.
+-- Forgets dependents with all their edges. Works by the thousand, because Lua's unpack limits the values of one command.
 local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local last = 1 + tonumber(ARGV[1])
 for i = 2, last, 1000 do

@@ -1,8 +1,9 @@
--- After the sketch's state and writing, index_claiming, store_evicting and budget: claim, tell the sketch, evict, all at once.
--- KEYS 1-5 the sketch's, 6-10 the index's, 11-15 those of the entries' account, 16... names of entries, which end with {digest}.
+-- Claims dependents, records them in the sketch and evicts entries, in one step. Follows the sketch's state and writing,
+-- index_claiming, store_evicting and budget.
+-- KEYS 1-5 the sketch's, 6-10 the index's, 11-15 the entry account's, 16... names of entries, which end with {digest}.
 -- ARGV 1-9 the sketch's; 10 max_stale, 11 now_ms, 12 forget_dead_before_ms, 13 max_dead, 14 and 15 first and last byte of the
--- guard, 16 how many entries, 17... the guard expected under each name, then the registrations.
--- Replies further: payload, copies_until_ms and remaining lifetime in ms of each dependent claimed, in turns.
+-- guard, 16 number of entries, 17... the guard expected under each name, then the registrations.
+-- Returns the sketch's calls and lost, then payload, copies_until_ms and remaining lifetime in ms of each claimed dependent.
 local entries = tonumber(ARGV[16])
 local digests, guards = {}, {}
 for i = 1, entries do
@@ -16,7 +17,7 @@ local index_keys = {KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]}
 local reply = {calls, lost}
 for _, claimed in ipairs(claim(index_keys, registrations, ARGV[11], ARGV[12], ARGV[13])) do
   local key = string.sub(claimed[1], 1, 16)
-  if string.find(claimed[1], '#', 17, true) then  -- seldom: the resource may be in a partition of the sketch
+  if string.find(claimed[1], '#', 17, true) then  -- rare: the resource may be in a partition of the sketch
     key = key .. (string.match(cjson.decode(string.sub(claimed[1], 17)).resource, '#(%x%x%x%x%x%x%x%x)$') or '')
   end
   reply[#reply + 1] = claimed[1]

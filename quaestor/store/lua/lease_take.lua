@@ -1,6 +1,7 @@
--- The entry, or else whose turn it is to fetch it.
--- KEYS entry lease. ARGV holder, lease_ms, last byte to read, first and last byte of an entry's identity, 1 if an entry is to
--- be passed over, and that one's identity. Returns {1, entry}, or {0, 'mine' | 'theirs' | 'solo'}.
+-- Returns {1, entry}. Without an entry: {0, 'mine'} if this holder fetches it, {0, 'theirs'} if another holder does, {0, 'solo'} if
+-- everyone fetches for themselves.
+-- KEYS entry lease. ARGV holder, lease_ms, last byte to read, first and last byte of an entry's identity, 1 if one entry counts as
+-- absent, and the identity of that entry.
 local entry, lease = KEYS[1], KEYS[2]
 local holder = ARGV[1]
 if redis.call('STRLEN', entry) > 0 then

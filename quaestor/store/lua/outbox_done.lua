@@ -1,5 +1,6 @@
 -- KEYS waiting taken age about. ARGV count {token member until_ms}... {phase due_ms}...
--- Forgets these; each of phase 0 comes again in every later phase that is named. The same number of commands for however many.
+-- Forgets finished members. Each member of phase 0 is put again for every later phase in ARGV. The number of commands does not
+-- depend on the number of members.
 local waiting, taken, age, about = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local last = 1 + 3 * tonumber(ARGV[1])
 local held, members = {}, {}

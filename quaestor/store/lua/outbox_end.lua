@@ -1,5 +1,6 @@
 -- KEYS waiting taken age about dead buried. ARGV what now_ms argument {token member until_ms attempts}...
--- what: retry (argument: due_ms), release (due_ms, or since when it is open if that is earlier), renew (argument: lease_until_ms), bury (argument: reason).
+-- what: retry (argument: due_ms), release (argument: due_ms; the time of the put counts if earlier), renew (argument:
+-- lease_until_ms), bury (argument: reason).
 local waiting, taken, age, about, dead, buried = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local what, now, argument = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 for i = 4, #ARGV, 4 do

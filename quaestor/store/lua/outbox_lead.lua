@@ -1,4 +1,4 @@
--- KEYS sender. ARGV token lease_ms; lease_ms 0: give it up. Returns 1 if the lease is this token's.
+-- KEYS sender. ARGV token lease_ms; lease_ms 0: give the lease up. Returns 1 if this token holds the lease.
 local held = redis.call('GET', KEYS[1])
 if held and held ~= ARGV[1] then
   return 0

@@ -1,5 +1,5 @@
 -- KEYS queues waiting taken age about until put. ARGV queue now_ms until_ms token lease_until_ms most member...
--- Returns 1, or 0 if there are too many. The same number of commands for however many members.
+-- Returns 1, or 0 if the queue would exceed `most`. The number of commands does not depend on the number of members.
 local queues, waiting, taken, age, about = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now, until_ms, token = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local count = #ARGV - 6

@@ -1,4 +1,4 @@
--- KEYS waiting age about dead buried. ARGV now_ms. Returns how many dead letters wait again.
+-- KEYS waiting age about dead buried. ARGV now_ms. Puts dead letters back. Returns the number of dead letters that wait again.
 local waiting, age, about, dead, buried = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local members = redis.call('ZRANGE', buried, 0, -1)
 for _, member in ipairs(members) do

@@ -1,5 +1,5 @@
--- KEYS waiting taken age about. ARGV token count lease_until_ms now_ms. Returns how many were outlived, then member, put_at_ms,
--- attempts and until_ms of each that was taken. The same number of commands for however many.
+-- KEYS waiting taken age about. ARGV token count lease_until_ms now_ms. Returns the number of expired members, then member,
+-- put_at_ms, attempts and until_ms of each member taken. The number of commands does not depend on the number of members.
 local waiting, taken, age, about = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, count, now = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local over = redis.call('ZRANGEBYSCORE', taken, '-inf', now, 'LIMIT', 0, count)
@@ -21,7 +21,7 @@ local known = redis.call('HMGET', about, unpack(due))
 local since = redis.call('ZMSCORE', age, unpack(due))
 local held, outlived = {}, {}
 for i, member in ipairs(due) do
-  -- What is not known of it was forgotten with another taker's copy of the same: purged rather once more than not.
+  -- A member without a record was forgotten along with another taker's copy of it: one purge too many is better than none.
   local told = known[i] or '0 ' .. string.format('%.0f', tonumber(now) + 3600000)
   local attempts, until_ms = string.match(told, '^(%d+) (%d+)$')
   if tonumber(until_ms) <= tonumber(now) then

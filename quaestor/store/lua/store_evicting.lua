@@ -1,5 +1,5 @@
--- A fragment: evict() for scripts that follow. Removes those entries among KEYS that are still the ones meant.
--- first, count: of their names among KEYS. guards: index in ARGV of the first one's; the others' follow.
+-- evict(): a fragment for the scripts that follow. Removes entries among KEYS that still have the expected guard.
+-- first, count: position and number of the names in KEYS. guards: index of the first guard in ARGV; the others follow.
 local function evict(first, count, guards, first_byte, last_byte)
   local meant = {}
   for i = 0, count - 1 do
@@ -7,7 +7,7 @@ local function evict(first, count, guards, first_byte, last_byte)
       meant[#meant + 1] = KEYS[first + i]
     end
   end
-  for i = 1, #meant, 1000 do  -- so many values a command may be given here
+  for i = 1, #meant, 1000 do  -- Lua's unpack limits the values of one command
     redis.call('UNLINK', unpack(meant, i, math.min(i + 999, #meant)))
   end
 end

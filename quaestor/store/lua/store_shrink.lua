@@ -1,5 +1,5 @@
--- After budget: take out of the account what is above a budget that has become smaller, at most a thousand entries of each part.
--- KEYS the account's. ARGV budget of newcomers, budget of kept. Returns the digests that have to leave.
+-- Shrinks the account to a smaller budget, by at most a thousand entries of each part. Follows budget.
+-- KEYS the account's. ARGV budget of newcomers, budget of kept. Returns the digests of entries that must leave.
 local account, left = account_of(KEYS, 1), {}
 for i, pool in ipairs({'newcomers', 'kept'}) do
   lowest(account, pool, tonumber(ARGV[i]), function(digest, record)

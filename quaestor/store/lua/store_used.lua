@@ -1,4 +1,4 @@
--- After budget: count hits. KEYS the account's. ARGV now_ms, half_life_ms, then digest and hits in turns.
+-- Counts hits. Follows budget. KEYS the account's. ARGV now_ms, half_life_ms, then digest and hits, alternately.
 -- Returns the bytes in the account.
 local account = account_of(KEYS, 1)
 local now = tonumber(ARGV[1]) / tonumber(ARGV[2])
