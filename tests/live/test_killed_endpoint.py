@@ -1,4 +1,4 @@
-"""The process that serves the sockets is killed, with an embedded grid and as one of two with Redis. Clients find the truth again."""
+"""The process that serves the sockets is killed: alone with an embedded grid, or as one of two with Redis."""
 
 from __future__ import annotations
 
