@@ -13,7 +13,7 @@ _EVENTS_KEPT = 200
 
 
 class Effect(BaseModel):
-    """One invalidation, done. Times are ms since the epoch."""
+    """Effect of one finished invalidation. Times are ms since the epoch."""
 
     keys: tuple[str, ...]
     written_at_ms: int
@@ -28,7 +28,7 @@ class WorkerReport(BaseModel):
     worker: int
     requests: dict[str, int]
     invalidations: dict[str, int]
-    """By precision: exact, widened."""
+    """Invalidations by precision: exact, widened."""
     uncacheable: dict[str, int]
     evicted: int
     registrations: int
@@ -54,7 +54,7 @@ class Activity:
         self.varnish: dict[str, int] | None = None
 
     def absorb(self, report: WorkerReport, *, now_ms: int) -> None:
-        """Take in a worker's report."""
+        """Add a worker's report."""
         self._workers[report.worker] = report
         self._latest_worker_ms[report.worker] = now_ms
         for effect in report.effects:
@@ -70,7 +70,7 @@ class Activity:
             )  # fmt: skip
 
     def wrote(self, text: str, *, now_ms: int) -> None:
-        """Take in a write to the database."""
+        """Add a write to the database."""
         self.writes += 1
         self._add("write", now_ms, text=text)
 
@@ -91,7 +91,7 @@ class Activity:
         """Snapshot of everything that the page needs: totals, and the events after the given sequence number."""
         reports = self._workers.values()
         requests = _total(report.requests for report in reports)
-        # Every worker is told of every invalidation: not their sum, but what the best informed one knows.
+        # Every worker receives every invalidation: the largest count of one worker counts, not the sum.
         invalidations = max(
             (report.invalidations for report in reports), key=lambda counts: sum(counts.values()), default={}
         )

@@ -11,7 +11,7 @@ from quaestor.testing.servers import Server
 
 
 def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, str]) -> Server:
-    """The app's workers."""
+    """Server with the app's workers."""
     return python_server(
         folder,
         "app",
@@ -23,7 +23,7 @@ def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, 
 
 
 def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Server:
-    """The live page's server."""
+    """Server of the live page."""
     return python_server(
         folder,
         "live page",
@@ -35,7 +35,7 @@ def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Serv
 
 
 def replay_process(folder: Path, *, mongo_url: str, database: str, speed: float, laps: int) -> Server:
-    """The replay by its file name, not as a part of the package: it is somebody else's program. -P: nor its neighbours."""
+    """Replay, started by its file name like a foreign program, not as a part of the package. -P keeps its folder off sys.path."""
     arguments = [
         sys.executable, "-P", replay.__file__, mongo_url, database, "--speed", str(speed), "--laps", str(laps)
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `quaestor demo`, also `--once`: start the stack, say where it is, stop it whatever happens."""
+"""Command `quaestor demo`, also `--once`: starts the stack, prints its addresses, and stops it in any case."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class DemoOptions:
     """Options of the command line; see StackOptions.
 
-    speed: how many times as fast as the real day.
+    speed: speed of the replay, as a multiple of the real day's.
     """
 
     day: str = "2013-07-04"
@@ -57,7 +57,7 @@ def once(options: DemoOptions) -> int:
 
 
 def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> Stack:
-    """The script has the stack to itself, with a week of flights; the demo has the whole year and gentle traffic."""
+    """Stack for the script, alone and with a week of flights, or for the demo, with the whole year and gentle traffic."""
     return Stack(
         StackOptions(
             day=options.day,
@@ -75,7 +75,8 @@ def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> S
 
 @contextmanager
 def _owning_all_processes(progress: Progress) -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command like Ctrl-C; what stops is not interrupted; nothing stays behind."""
+    """Run a block so that SIGTERM and a closed terminal end the command like Ctrl-C. The stop is not interrupted, and no process
+    stays behind."""
     reaper.adopt_orphans()
     stopping = False
 

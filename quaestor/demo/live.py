@@ -1,7 +1,8 @@
-"""Server of the live page: takes in what happens, and tells every open page by Server-Sent Events.
+"""Server of the live page: collects events, and sends them to every open page as Server-Sent Events.
 
-A process of its own, apart from the app: it watches the database's change stream for writes, is told by the app workers
-of requests and invalidations, asks Varnish for its counters, and makes the gentle traffic that keeps the numbers moving.
+The server is a process of its own, apart from the app. From the database's change stream come the writes, and from the app
+workers the reports on requests and invalidations. Varnish is asked for its counters. Gentle traffic of its own keeps the numbers
+moving.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FLIGHTS_ASKED_FOR = 60
 class LiveSettings:
     """Settings of the live page's server.
 
-    front_url: where users go, Varnish or the app.
+    front_url: URL that users visit: Varnish or the app.
     varnish_folder: Varnish's working folder, None without Varnish.
     """
 
@@ -55,7 +56,7 @@ class LiveSettings:
     requests_per_s: float
 
     def to_env(self) -> dict[str, str]:
-        """Environment in which the settings travel to the process."""
+        """Environment that passes the settings to the process."""
         return {"DEMO_LIVE": json.dumps(asdict(self))}
 
     @classmethod
@@ -99,7 +100,7 @@ def create_app() -> FastAPI:
 
     @app.get("/board/{origin}")
     async def board(origin: str, request: Request) -> JSONResponse:
-        """The departure board as an ordinary user of the front gets it, and who answered."""
+        """Departure board as an ordinary user of the front receives it, and the cache or app that answered."""
         if origin not in traffic.ORIGINS:
             raise HTTPException(404, f"{origin} is not one of {', '.join(traffic.ORIGINS)}")
         started_s = time.perf_counter()
@@ -117,7 +118,7 @@ def create_app() -> FastAPI:
 
 
 async def _tell(activity: Activity) -> AsyncIterator[str]:
-    """Server-Sent Events: everything at once, then what is new four times a second."""
+    """Server-Sent Events: first everything, then the news four times a second."""
     told = 0
     while True:
         snapshot = activity.snapshot(after=told, now_ms=system_clock())

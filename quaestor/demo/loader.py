@@ -1,7 +1,7 @@
 """Loader of the demo's documents into a MongoDB database.
 
-Flights before the replayed day are as they went, flights after it as announced; those of the day itself wait in the
-collection `recorded_day`, from which the replay brings them to life.
+Flights before the replayed day are stored as they happened, flights after it as announced. The flights of the day itself wait in
+the collection `recorded_day`; the replay writes them from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quaestor.errors import ConfigurationError, DatabaseError
 
 Document = dict[str, Any]
 Progress = Callable[[int], None]
-"""Told how many flights are in."""
+"""Function that receives the number of loaded flights."""
 
 _BATCH = 4_000
 _INDEXES: dict[str, list[list[tuple[str, int]]]] = {
@@ -52,7 +52,7 @@ def load(
 
     The collections must not exist yet. Images are recorded on `flights` (changeStreamPreAndPostImages), so that change
     events carry the exact document before and after each write. Returns the number of flights loaded, the day's included.
-    Raises ConfigurationError for a bad day and DatabaseError if MongoDB does not do its part.
+    Raises ConfigurationError for a bad day, and DatabaseError if MongoDB fails.
     """
     check_day(day)
     first, last = _span(day, around_days)
@@ -76,7 +76,8 @@ def _span(day: str, around_days: int | None) -> tuple[str, str]:
 
 
 def _load_flights(database: Database[Document], day: str, first: str, last: str, progress: Progress) -> int:
-    """Conversion and insertion overlap: the driver waits for the server outside the interpreter lock."""
+    """Load the flights. Conversion and insertion overlap, because the driver waits for the server outside the interpreter
+    lock."""
     recorded_day: list[Document] = []
     loaded = 0
     with ThreadPoolExecutor(max_workers=1) as inserter:
@@ -99,7 +100,7 @@ def _within(flights: Iterable[Document], first: str, last: str) -> Iterator[Docu
 
 
 def _as_of(day: str, flights: Iterable[Document], recorded_day: list[Document]) -> Iterator[Document]:
-    """The flights as the morning of `day` knows them; the day's own go to recorded_day instead."""
+    """Flights as they are known in the morning of `day`; the day's own flights go to recorded_day instead."""
     for flight in flights:
         if flight["day"] == day:
             recorded_day.append(flight)

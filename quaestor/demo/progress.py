@@ -12,7 +12,7 @@ _NAME_WIDTH = 22
 
 
 class Progress:
-    """Progress on stderr: `✓ mongod  1.9 s  note` for every step that succeeded; on a terminal what is going on meanwhile."""
+    """Progress on stderr: `✓ mongod  1.9 s  note` for every finished step. On a terminal, a running step is shown too."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -20,7 +20,7 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
-        """Line for one step, marked in the end as done or failed."""
+        """Line for one step, marked as done or failed at its end."""
         step = Step(self, name)
         step.note("")
         try:
@@ -57,6 +57,6 @@ class Step:
         return time.monotonic() - self._started_s
 
     def note(self, text: str) -> None:
-        """Show what is going on, or what came of it."""
+        """Show the present state of the step, or its result."""
         self.text = text
         self._progress._line(f"· {self._name:{_NAME_WIDTH}} {self.elapsed_s:5.1f} s  {text}", final=False)

@@ -1,9 +1,9 @@
 """Replay of the recorded day as live writes, with plain pymongo: an ordinary other program that writes to the database.
 
-Run as a process of its own; it knows nothing of Quaestor and imports none of it. It reads the flights of the collection
-`recorded_day` as they went and writes them to `flights` as the day unfolds: a flight is scheduled (inserted) three hours
-ahead, perhaps announced as delayed or cancelled, boards, departs, arrives. The times of departure and arrival are the
-recorded ones; those of the announcements follow from them by fixed rules. `clock` tells how late it is on that day.
+The program runs as a process of its own, and imports nothing of Quaestor. The collection `recorded_day` holds the day's flights,
+as they happened. The program writes them to `flights` as the day passes. A flight is scheduled (inserted) three hours ahead,
+perhaps announced as delayed or cancelled, boards, departs, arrives. The times of departure and arrival are the recorded ones;
+fixed rules derive the times of the announcements from them. `clock` holds the time on that day.
 
     python replay.py mongodb://127.0.0.1:27017/?replicaSet=rs0 demo --speed 60
 """
@@ -25,7 +25,7 @@ from pymongo.database import Database
 Document = dict[str, Any]
 
 MAX_SPEED = 3_600.0
-"""A day in 24 s, about 150 writes a second."""
+"""Highest speed: a day in 24 s, with about 150 writes a second."""
 SCHEDULED_AHEAD = timedelta(hours=3)
 DELAY_ANNOUNCED_AHEAD = timedelta(minutes=45)
 BOARDING_AHEAD = timedelta(minutes=30)
@@ -34,10 +34,10 @@ WORTH_ANNOUNCING_MINUTES = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that becomes known about one flight.
+    """Event of one flight: a new fact about it.
 
     kind: scheduled, delayed, cancelled, boarding, departed or arrived; the flight's status from then on.
-    fields: what is set on the flight; the whole document for scheduled.
+    fields: fields that are set on the flight; the whole document for scheduled.
     """
 
     at: datetime
@@ -47,7 +47,7 @@ class Event:
 
 
 def events(flight: Mapping[str, Any]) -> list[Event]:
-    """Events of a flight that went as recorded: what becomes known of it, in order of time. Pure."""
+    """Events of a recorded flight: the facts that become known about it, in order of time. Pure."""
     scheduled: datetime = flight["scheduled"]
     hindsight = ("status", "departed", "dep_delay", "arrived", "arr_delay", "air_time")
     announced = {name: value for name, value in flight.items() if name not in hindsight} | {"status": "scheduled"}
@@ -74,7 +74,7 @@ def _taken(flight: Mapping[str, Any], status: str, *names: str) -> Document:
 
 
 def apply(database: Database[Document], kind: str, group: list[Event]) -> None:
-    """Write events of one kind that happen at the same moment, each kind in a way that applications use."""
+    """Write events of one kind that happen at the same moment. Each kind is written in a way that applications use."""
     flights = database.flights
     if kind == "scheduled":
         flights.insert_many([dict(event.fields) for event in group])
@@ -100,9 +100,9 @@ def play(
     now_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Play one day, `speed` times as fast as it was; what is known when the first flight boards is written at once.
+    """Play one day, `speed` times as fast as it was. Facts known before the first flight boards are written at once.
 
-    Returns the number of events. Time is an argument, so that tests own it.
+    Returns the number of events. Time is an argument, so that tests control it.
     """
     ordered = sorted(day, key=lambda event: (event.at, event.kind))
     began = next((event.at for event in ordered if event.kind == "boarding"), ordered[0].at)
@@ -117,7 +117,7 @@ def play(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(description="Replays the recorded day as live writes.")
     parser.add_argument("url")
     parser.add_argument("database")

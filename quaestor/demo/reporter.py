@@ -1,4 +1,4 @@
-"""Reporter of one app worker to the live page: totals from its metrics, and each invalidation as it was worked off."""
+"""Reporter of one app worker to the live page: totals from its metrics, and each invalidation after it was carried out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EFFECTS_A_REPORT = 500
 
 
 class Observation(Protocol):
-    """One invalidation, done: see quaestor.observability.hooks.InvalidationDone."""
+    """Observation of one finished invalidation: see quaestor.observability.hooks.InvalidationDone."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -30,11 +30,11 @@ class Observation(Protocol):
 
     @property
     def evicted_at_ms(self) -> int:
-        """Time at which the cache in the app had been told."""
+        """Time at which the entry was evicted from the cache in the app."""
 
     @property
     def purged_at_ms(self) -> int | None:
-        """Time at which the CDN had been told; None if there is none."""
+        """Time at which the CDN had been purged; None without a CDN."""
 
     @property
     def exact(self) -> bool:
@@ -42,7 +42,7 @@ class Observation(Protocol):
 
 
 class Reporter:
-    """Reporter that posts what it observed four times a second; a live page that is away costs nothing but those observations."""
+    """Reporter that posts its observations four times a second. If the live page is down, only those observations are lost."""
 
     def __init__(self, telemetry: Telemetry, live_url: str) -> None:
         self._telemetry = telemetry
@@ -50,7 +50,7 @@ class Reporter:
         self._effects: list[Effect] = []
 
     def observe(self, observed: Observation) -> None:
-        """Take in an invalidation; to be called once for each, on the event loop."""
+        """Add an invalidation; to be called once for each, on the event loop."""
         if len(self._effects) < _EFFECTS_A_REPORT:
             self._effects.append(
                 Effect(
@@ -63,11 +63,11 @@ class Reporter:
             )
 
     def report(self) -> WorkerReport:
-        """Report of the totals now, and of what was observed since the last one."""
+        """Report of the present totals, and of the observations since the last report."""
         counts: dict[str, dict[str, int]] = {}
         for metric in self._telemetry.families.registry.collect():
             for sample in metric.samples:
-                # The last one: of invalidations, how precisely they were judged.
+                # The last label: of invalidations, how precisely they were judged.
                 label = next(reversed(sample.labels.values()), "")
                 known = counts.setdefault(sample.name, {})
                 known[label] = known.get(label, 0) + int(sample.value)

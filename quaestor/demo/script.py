@@ -1,8 +1,8 @@
-"""Script of `quaestor demo --once`: the promises, checked from outside, one after the other, on the running stack.
+"""Script of `quaestor demo --once`: checks the promises from outside, one after the other, on the running stack.
 
-Writes are made by another process with plain pymongo. What is cached, and where, is told from response headers, what is
-right from the database itself. Latencies run from the moment the writer's call returned to the arrival of the first
-answer that no longer was the old one, so they include that answer's own way.
+Another process makes the writes, with plain pymongo. Response headers show which cache holds an answer; the database shows the
+right data. A latency begins when the writer's call has returned, and ends when the first answer with new data arrives. The way of
+that answer is therefore included.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SETTINGS = {
     "QUAESTOR_CLIENT_TTL": "estimated",
     "QUAESTOR_TTL_MIN_MS": "4000",
     "QUAESTOR_TTL_MAX_MS": "6000",
-    # Steps say of single requests that they are cached: on a machine that is busy for a moment too.
+    # Steps expect single requests to be cached, also on a machine that is busy for a moment.
     "QUAESTOR_ACTIVATION_DEADLINE_MS": "5000",
 }
-"""Short enough to see copies die, long enough that nothing expires between two requests of one step."""
+"""Settings with lifetimes short enough to see copies die, and long enough that nothing expires between two requests of a step."""
 LONGEST_COPY_S = 8.0
-"""The longest lifetime, and the slack that is given to copies on their way."""
+"""Longest lifetime, with the slack for copies on their way."""
 SKETCH_REFRESH_S = 1.0
-"""The sketch that is handed out may be this old."""
+"""Greatest age of the sketch that the app hands out."""
 
 
 def run(stack: Stack, steps: Steps) -> bool:
@@ -91,9 +91,10 @@ class _Script:
         self._steps.record(name, hit.served_from is ServedFrom.VARNISH and hit.body == first.body, _told(hit))
 
     def unrelated_write(self) -> None:
-        """A second page shows when the write has gone all the way; then the first one must still be cached.
+        """Check that an unrelated write does not evict. A second page shows when the write has passed all parts; then the first
+        page must still be cached.
 
-        On a loaded machine a lifetime may end meanwhile; a wrong eviction would be there every time.
+        On a loaded machine a lifetime may end meanwhile; a wrong eviction would appear every time.
         """
         name = "a write to another airport's flight leaves the hit"
         for _ in range(UNRELATED_WRITES):
@@ -115,7 +116,7 @@ class _Script:
         return held, answers, written.latency_ms()
 
     def writes(self) -> list[tuple[str, str, list[Any]]]:
-        """Each changes the page: a flight before all others comes, changes in every way, and goes."""
+        """Writes that change the page: a flight before all others is added, changes in every way, and is removed."""
         first = self._page.flights.find(FILTER).sort("scheduled", 1).limit(3).to_list()
         early: datetime = first[0]["scheduled"] - timedelta(minutes=5)
         flight = first[0] | {"_id": "2013-07-05:QX:1:JFK", "carrier": "QX", "flight": 1, "scheduled": early}
@@ -144,7 +145,7 @@ class _Script:
         )
 
     def sketch(self) -> None:
-        """The key is in the sketch from the write on, until the last copy handed out before it is dead; then it is gone."""
+        """Check that the sketch contains the key from the write on, until the last earlier copy is dead, and not after that."""
         self._sketch_after_s(contains=False, within_s=LONGEST_COPY_S + SKETCH_REFRESH_S + 2)  # from the steps before
         before = self._page.cached_everywhere()
         fresh = self._sketch_after_s(contains=False, within_s=SKETCH_REFRESH_S + 2) is not None
@@ -164,12 +165,12 @@ class _Script:
         )
 
     def _sketch_contains_key(self) -> bool | None:
-        """None: it is refused, as while a part of the grid lags."""
+        """Whether the sketch contains the key. None: the sketch is refused, for example while a part of the grid lags."""
         answer = self._page.apps[0].get(SKETCH_PATH)
         return None if answer.status != 200 else PATH in pybloom_live.BloomFilter.fromfile(io.BytesIO(answer.body))
 
     def _sketch_after_s(self, *, contains: bool, within_s: float) -> float | None:
-        """How long until the sketch did, or did not, contain the key; None if that did not come about."""
+        """Time until the sketch did, or did not, contain the key; None if that did not happen in time."""
         started_s = time.monotonic()
         while (waited_s := time.monotonic() - started_s) < within_s:
             if self._sketch_contains_key() is contains:
@@ -178,7 +179,7 @@ class _Script:
         return None
 
     def killed_node(self) -> None:
-        """Of all nodes, the one that has to notice the write."""
+        """Kill the one node that has to notice the write, and check that the write still invalidates."""
         name = "SIGKILL of a matching node, then a write: still invalidated"
         page = self._page
         before = page.cached_everywhere()

@@ -1,7 +1,7 @@
-"""Stack of the demo: everything that it consists of, started and stopped.
+"""Stack of the demo: all of its parts, started and stopped.
 
-mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page and the replay; each a process of its own on a
-free loopback port, with its data in one temporary folder. Whatever happens, all of it is stopped again.
+The parts are mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page and the replay. Each is a process of its
+own on a free loopback port, with its data in one temporary folder. All of them are stopped again in any case.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class StackOptions:
     """Options of the stack.
 
     day: replayed day of 2013.
-    around_days: load only the flights so many days around it; None loads the whole year.
+    around_days: days before and after it whose flights are loaded; None loads the whole year.
 
-    port, live_port: of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
-    spark: without it, the app runs embedded: one worker with the matching node inside, no Redis.
-    requests_per_s: of the gentle traffic; 0 makes none.
+    port, live_port: ports of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
+    spark: whether the grid runs on Spark. Without it the app runs embedded: one worker with the matching node inside, no Redis.
+    requests_per_s: rate of the gentle traffic; 0 makes none.
     settings: QUAESTOR_... variables for the app.
     """
 
@@ -59,10 +59,10 @@ class StackOptions:
 
 
 class Stack:
-    """Running stack of the demo; a context manager: everything runs inside of it.
+    """Running stack of the demo, as a context manager: everything runs inside the block.
 
-    Raises ConfigurationError, before anything is started, if something is missing or in use, and DependencyError if a part
-    does not come up; in both cases nothing is left running.
+    Raises ConfigurationError, before anything is started, if a part is missing or a port is in use. Raises DependencyError if a
+    part does not start. In both cases nothing is left running.
     """
 
     def __init__(self, options: StackOptions, progress: Progress) -> None:
@@ -83,7 +83,7 @@ class Stack:
         try:
             self._check()
             folder = Path(tempfile.mkdtemp(prefix="quaestor-demo-"))
-            folder.chmod(0o711)  # for varnishd, which goes on as a user of its own when root starts it
+            folder.chmod(0o711)  # for varnishd, which changes to a user of its own when root starts it
             self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
             self._start(folder)
         except BaseException:
@@ -110,7 +110,7 @@ class Stack:
 
     @property
     def front_url(self) -> str:
-        """URL to which users go."""
+        """URL that users visit."""
         return self.varnish_url or self.app_url
 
     @property
@@ -119,13 +119,13 @@ class Stack:
         return self.servers["live page"].url
 
     def ended(self) -> list[Server]:
-        """The parts that ended by themselves since this was last asked."""
+        """Parts that ended by themselves since the last call."""
         found = [one for one in self.servers.values() if one.died() and one.name not in self._reported]
         self._reported.update(one.name for one in found)
         return found
 
     def matching_node_pids(self) -> dict[Cell, int]:
-        """The process of each cell of the grid; empty where the matching node runs inside the app."""
+        """Process of each cell of the grid; empty if the matching node runs inside the app."""
         if not self._options.spark:
             return {}
         with closing(event_layer(self.redis_url, self.deployment)) as layer:
@@ -174,7 +174,7 @@ class Stack:
         self._start_front(folder)
 
     def _start_front(self, folder: Path) -> None:
-        """App and Varnish know each other's address, so the ports are chosen first."""
+        """Start app, Varnish and live page. App and Varnish know each other's address, so the ports are chosen first."""
         options = self._options
         app_port = servers.free_port() if self.varnish or not options.port else options.port
         varnish_port = (options.port or servers.free_port()) if self.varnish else None
@@ -186,7 +186,7 @@ class Stack:
             live_url=f"http://{servers.HOST}:{live_port}",
         )
         environment = app_settings.to_env() | {"MONGO_URL": self.mongo_url, "QUAESTOR_DEPLOYMENT": self.deployment}
-        environment["QUAESTOR_TRUST_NEW_SKETCH"] = "true"  # the demo's own servers: nobody keeps a copy from before
+        environment["QUAESTOR_TRUST_NEW_SKETCH"] = "true"  # the demo's own servers: no client keeps an earlier copy
         if options.spark:
             environment["REDIS_URL"] = self.redis_url
         environment |= options.settings
@@ -244,13 +244,13 @@ class Stack:
             step.note(f"{loaded:,} flights, with airports, airlines, planes and weather")
 
     def _drop_database(self) -> None:
-        """Only where the mongod is not ours: ours goes with its folder."""
+        """Drop the database of a mongod that the demo did not start. The demo's own mongod is deleted with its folder."""
         if "mongod" not in self.servers:
             with suppress(pymongo.errors.PyMongoError), pymongo.MongoClient[dict[str, Any]](self.mongo_url) as client:
                 client.drop_database(self.database)
 
     def _forget_deployment(self) -> None:
-        """Likewise, where the Redis is not ours."""
+        """Delete the deployment's keys from a Redis that the demo did not start."""
         if "valkey" not in self.servers:
             with suppress(redis.RedisError), clients.client(self.redis_url) as client:
                 for key in client.scan_iter(match=f"quaestor:{{{self.deployment}[:}}]*", count=1_000):

@@ -1,4 +1,4 @@
-"""Steps of the script as they went: one JSON object a line, and whether everything held."""
+"""Steps of the script with their outcomes: one JSON object a line, and whether every promise held."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Steps:
         self.held = True
 
     def record(self, step: str, ok: bool, observed: Any, latency_ms: Latency = None) -> None:
-        """Print what a step has shown."""
+        """Print the outcome of a step."""
         self.held = self.held and ok
         self._print(step, ok, observed, latency_ms)
 

@@ -1,4 +1,4 @@
-"""Traffic that is gentle, so that the numbers of the demo move: some readers look at boards, some at one flight.
+"""Gentle traffic that keeps the numbers of the demo moving: some readers look at boards, some at one flight.
 
 Popularity is Zipf-like, as in the papers' workloads. Half of the readers come through Varnish, half ask the app.
 """
@@ -26,7 +26,7 @@ def paths(flight_ids: Sequence[str], day: str) -> list[str]:
 
 
 def choices(paths: Sequence[str], random_numbers: random.Random, *, exponent: float = 0.8) -> Iterator[str]:
-    """Endless draws: the path of rank r with a weight of r ** -exponent."""
+    """Endless draws of paths: the path of rank r has a weight of r ** -exponent."""
     cumulative = list(accumulate(rank**-exponent for rank in range(1, len(paths) + 1)))
     while True:
         yield random_numbers.choices(paths, cum_weights=cumulative)[0]
@@ -35,9 +35,9 @@ def choices(paths: Sequence[str], random_numbers: random.Random, *, exponent: fl
 async def send(
     urls: Sequence[str], drawn: Iterator[str], *, host: str, per_second: float, readers: int = 4, seed: int = 2013
 ) -> None:
-    """Ask for ever, at about this rate in all, each time one of the base URLs. Failures are passed over.
+    """Send requests for ever, at about this rate in all, each to one of the base URLs. Failures are ignored.
 
-    host: sent as Host whatever the URL, so that all readers ask for the same pages.
+    host: sent as Host with every URL, so that all readers ask for the same pages.
     """
     random_numbers = random.Random(seed)
 

@@ -1,4 +1,4 @@
-"""Page that the script watches: one departure board, in every app worker and in Varnish, and what it should show."""
+"""Page that the script watches: one departure board, in every app worker and in Varnish, with its right content."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LIMIT = 10
 PATH, OTHER_PATH = (f"/departures/{origin}?limit={LIMIT}" for origin in ("JFK", "EWR"))
 FILTER = {"origin": "JFK", "status": {"$in": NOT_YET_DEPARTED}}
 SORT = [("scheduled", 1), ("_id", 1)]
-"""What the handler behind PATH asks."""
+"""Sort of the query in the handler behind PATH."""
 PATIENCE_S = 10.0
 _AS_THE_APP_DOES = TypeAdapter(list[dict[str, Any]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A write, and what each probe first got that was not the old answer; None where nothing new came in time."""
+    """Write, with the first answer of each probe that differs from the old one; None if none differed in time."""
 
     acknowledged_ns: int
     seen: Sequence[Answer | None]
@@ -42,21 +42,21 @@ class Written:
     def latency_ms(self, answers: Sequence[Answer | None] | None = None) -> float | None:
         """Time from the acknowledgement to the last of these answers (those seen, if not given); None without any.
 
-        Never below 0: an entry may be gone before the writer has its acknowledgement.
+        Never below 0, because an entry may be gone before the writer has its acknowledgement.
         """
         arrived_ns = [answer.at_ns for answer in (self.seen if answers is None else answers) if answer]
         return round(max(0, max(arrived_ns) - self.acknowledged_ns) / 1e6, 1) if arrived_ns else None
 
 
 class WatchedPage:
-    """Watched departure board; a context manager.
+    """Watched departure board, as a context manager.
 
-    apps: one probe a worker.
-    varnish: one through Varnish, None without.
+    apps: one probe for each worker.
+    varnish: one probe through Varnish, None without it.
 
-    All send the same Host, so that they ask for the same page.
+    All probes send the same Host, so that they ask for the same page.
 
-    flights: the database's own word.
+    flights: collection with the right data.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -86,23 +86,24 @@ class WatchedPage:
 
     @property
     def probes(self) -> list[Probe]:
-        """Probes of all that serve the page."""
+        """Probes of every server of the page."""
         return [*self.apps, self.varnish] if self.varnish else self.apps
 
     def expected(self) -> Any:
-        """Flights that the page should show now, by the database."""
+        """Flights that the page should show now, according to the database."""
         flights = list(self.flights.find(FILTER).sort(SORT).limit(LIMIT))
         return json.loads(_AS_THE_APP_DOES.dump_json(flights))
 
     def cached(
         self, path: str, probe: Probe, *, where: ServedFrom = ServedFrom.APP, patience_s: float = PATIENCE_S
     ) -> Answer:
-        """Ask until it is cached there; the answer. The last answer if it never is: the step will say so."""
+        """Ask until the path is cached there, and return the answer. Returns the last answer if it never is cached; the step then
+        fails."""
         found = until(probe, path, lambda answer: answer.served_from is where, timeout_s=patience_s)
         return found or probe.get(path)
 
     def cached_everywhere(self) -> Answer:
-        """The page, once every worker and Varnish have it."""
+        """Answer with the page, once every worker and Varnish hold it."""
         for probe in self.apps:
             answer = self.cached(PATH, probe)
         if self.varnish is not None:
@@ -112,15 +113,15 @@ class WatchedPage:
     def write(
         self, before: Answer, operation: str, *arguments: Any, path: str = PATH, probes: Sequence[Probe] | None = None
     ) -> Written:
-        """Let the other process write, and watch from before that until each probe (all, if not given) gets something
-        else than before at the path."""
+        """Let the other process write. Watch from before that until each probe (all, if not given) receives another answer
+        at the path."""
         watch = Watch(probes or self.probes, path, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
         acknowledged_ns = self._writer.write(operation, *arguments)
         return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
 
     def until_right(self, written: Written) -> list[Answer | None]:
-        """Answers that were seen if they show the whole write already, else the first that do. A write of several records
-        is several changes, and an answer between them is right for its moment."""
+        """Answers that were seen, if they show the whole write already, else the first that do. A write of several records is
+        several changes, and an answer between two of them is right for its moment."""
         now = self.expected()
 
         def right(answer: Answer) -> bool:
@@ -132,7 +133,7 @@ class WatchedPage:
         ]
 
     def responsible_cell(self, flight_id: str, last: Cell) -> Cell:
-        """The one cell that has to notice a write to this flight for the page's query.
+        """Cell that has to notice a write to this flight for the page's query.
 
         last: the grid's last cell.
         """

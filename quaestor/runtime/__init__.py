@@ -1,1 +1,1 @@
-"""Runtime of a Quaestor: the parts that it is made of, and the background work that runs beside the requests."""
+"""Runtime of a Quaestor: its parts, and the background work beside the requests."""

@@ -1,7 +1,7 @@
-"""Parts of a Quaestor, and how they are built: bottom-up, each from parts that are there already, none changed afterwards.
+"""Parts of a Quaestor, and their construction: bottom-up, each from existing parts, and none changed afterwards.
 
-Whatever needs something of a part that is built later hears of it by an event (`GridEvents`). A new capability is a function that
-takes `Parts`: see `services`.
+A part that needs a later one receives its reports as events (`GridEvents`). A new capability is a function that takes `Parts`:
+see `services`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from quaestor.ttl.recording import TraceRecorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Parts of one Quaestor. Nothing of them runs before start().
+    """Parts of one Quaestor. None of them runs before start().
 
     capture: sees what handlers read.
-    events: of the grid, for whoever subscribes.
-    resolver: of namespaces; connected when a database is watched.
-    pre_images: turned on where the setting says so.
-    broadcast: tells every process what is invalid by name.
-    rechecking: of queries, before what relies on them is evicted; None: it is off, or there is no grid.
-    collection_events: tells the grid that whole collections have changed.
-    supervisor: of all background work.
+    events: events of the grid, for their subscribers.
+    resolver: resolver of namespaces; connected when a database is watched.
+    pre_images: turns images on if the setting `pre_images` wants it.
+    broadcast: reports to every process the entries that are invalid by name.
+    rechecking: rechecks queries before results are evicted; None: it is off, or there is no grid.
+    collection_events: reports to the grid that whole collections have changed.
+    supervisor: supervisor of all background work.
     """
 
     settings: Settings
@@ -76,7 +76,7 @@ class Parts:
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
     """Build all parts; connects to nothing.
 
-    estimator: by default what the settings say, until other parameters are published.
+    estimator: estimator of lifetimes; by default that of the settings, until other parameters are published.
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.observability.tracing))
     supervisor = Supervisor(telemetry)
@@ -161,7 +161,7 @@ def _estimator(settings: Settings) -> ChosenEstimators:
 
 
 def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:
-    """The estimator, behind the recorder of a trace if the settings want one."""
+    """Estimator, behind the recorder of a trace if the settings want one."""
     if not settings.observability.trace_file:
         return estimator
     path = Path(settings.observability.trace_file.replace("{pid}", str(os.getpid())))

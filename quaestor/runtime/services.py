@@ -1,4 +1,5 @@
-"""Services of a Quaestor, which run beside the requests: functions that take `Parts`, begin, and return how to end it."""
+"""Services of a Quaestor in the background: functions that take `Parts`, begin a service, and return the function that ends
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from quaestor.ttl.published import Publication, PublishedParameters
 from quaestor.ttl.recording import TraceRecorder
 
 Stop = Callable[[], Awaitable[object]]
-"""Ends a service; returns when it has ended. Called once."""
+"""Function that ends a service, and returns when it has ended. Called once."""
 
 _HOUSEKEEPING_EVERY_S: Final = 1.0
 _TUNED_EVERY_S: Final = 5.0
@@ -56,7 +57,7 @@ async def purging(parts: Parts) -> Stop:
 
 
 async def purge_probes(parts: Parts) -> Stop:
-    """Purge probes of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
+    """Purge probes of the CDNs whose public addresses are known. Raises ConfigurationError for an invalid address."""
     known = addresses(parts.settings.cdn.cdn_addresses)
     names = {adapter.name for adapter in parts.effects.cdn}
     if not known or not parts.settings.cdn.cdn_canary_ms:
@@ -79,7 +80,7 @@ async def registering(parts: Parts) -> Stop:
 
 
 async def housekeeping(parts: Parts) -> Stop:
-    """Housekeeping of the registry, a share of what was served verified, and hits moved into the metrics, once a second."""
+    """Housekeeping once a second: of the registry, verification of a share of the served answers, and hits for the metrics."""
 
     async def keep_house() -> None:
         while True:
@@ -122,8 +123,8 @@ async def recording(parts: Parts) -> Stop:
 
 
 async def tuning(parts: Parts) -> Stop:
-    """Taking up of published parameters of the lifetimes: nobody has to be started again. Without a Redis they are published
-    in this process, and end with it."""
+    """Use of newly published parameters of the lifetimes, without a restart. Without a Redis they are published in this
+    process, and end with it."""
     recorder = parts.estimator
     estimator = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
     if not isinstance(estimator, ChosenEstimators):
@@ -142,7 +143,7 @@ async def tuning(parts: Parts) -> Stop:
         return await anyio.to_thread.run_sync(published.history)
 
     async def tune(taken: int) -> tuple[int, bool]:
-        """One look; the number that is taken up, and whether another one counts already."""
+        """Look once. Returns the number of the parameters in use, and whether another one counts already."""
         newest = (await history())[-1]
         if newest.number != taken:
             estimator.take_up(newest.parameters or own, newest.canary)
@@ -190,7 +191,7 @@ async def measuring(parts: Parts) -> Stop:
 
 
 async def accounting(parts: Parts) -> Stop:
-    """Hits told to the account of the shared store's entries, if there is one."""
+    """Hits reported to the account of the shared store's entries, if there is one."""
     budget = parts.storage.budget
     if budget is None:
         return _nothing
@@ -209,18 +210,18 @@ async def sketch_watching(parts: Parts) -> Stop:
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
-    """Catalog of the database's views and collections, asked for changes again and again; with the setting `pre_images` also the
-    images of collections, turned on as they are needed."""
+    """Catalog of the database's views and collections, checked for changes at intervals. With the setting `pre_images`, the
+    images of collections are also turned on as they are needed."""
 
     def changed(namespaces: frozenset[str]) -> None:
-        """A view or a collection's options mean something else now: through the grid, as any other write."""
+        """Report changed definitions of views and collections through the grid, like any other write."""
         try:
             parts.collection_events.send(namespaces)
         except EventLayerError as error:
             parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
 
     def indexed(changes: IndexChanges) -> None:
-        """Indexes came or went: what was planned without the change has to go."""
+        """Report indexes that came or went: results planned without the change must be evicted."""
         try:
             for namespace, (keys, first_fields) in changes.items():
                 parts.collection_events.send_indexes(namespace, keys, first_fields)
@@ -252,7 +253,7 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
 async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
     """Invalidation of the collections that captured clients write to by `applyOps`, which no change event reports.
 
-    Each is sent twice: a registration that was on its way at first is there the second time.
+    Each is sent twice: a registration that was on its way at first has arrived by the second time.
     """
     loop, waiting, wake = asyncio.get_running_loop(), set[str](), asyncio.Event()
 
@@ -278,7 +279,7 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
                 await anyio.to_thread.run_sync(parts.collection_events.send, again | new)
             except EventLayerError as error:
                 parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
-            else:  # only now: what this task raises before leaves them to the restart
+            else:  # only now: if this task raises before, the restart sends them
                 waiting.difference_update(new)
                 again.clear()
                 again.update(new)
@@ -311,7 +312,7 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
 
 
 async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
-    """Grid of all processes in the one that they elect, while a deployment on Redis has no grid of its own."""
+    """Grid of all processes, run by one elected process, while a deployment on Redis has no grid of its own."""
     if parts.settings.redis_url is None or not parts.settings.grid.elect_grid:
         return _nothing
     from quaestor.runtime.shared_services import elected  # drivers of Redis: see parts
@@ -333,7 +334,7 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     )
     grid.start()
     if parts.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:
-        # What an earlier process handed out is still out there, and only that process's memory knew it.
+        # Copies that an earlier process handed out still exist, and only that process's memory knew them.
         parts.effects.reset("a new embedded process does not know what was handed out before", earlier=True)
     elif parts.settings.lifetimes.client_ttl == "sketch" and not parts.settings.sketch.trust_new_sketch:
         await parts.storage.sketch.saturate(
@@ -355,7 +356,7 @@ def manual_invalidation(parts: Parts, client: WatchClient) -> ManualInvalidation
 
 
 class _Trust:
-    """Trust in a service without which nobody learns of some changes. While the service is down nothing is served from cache."""
+    """Trust in a service that alone finds some changes. While the service is down nothing is served from cache."""
 
     def __init__(self, registry: Registry | NullRegistry, name: str) -> None:
         self._registry = registry
@@ -379,4 +380,4 @@ class _Trust:
 
 
 async def _nothing() -> None:
-    """Ends a service that was not begun."""
+    """End a service that was not begun."""

@@ -29,7 +29,7 @@ class Settling:
         self._client: WatchClient | None = None
 
     def begin(self) -> None:
-        """Note the event loop that everything runs on from now on."""
+        """Note the event loop that all parts use from now on."""
         self._loop = asyncio.get_running_loop()
 
     def watch(self, client: WatchClient) -> None:
@@ -37,7 +37,7 @@ class Settling:
         self._client = client
 
     def end(self) -> None:
-        """Forget both."""
+        """Forget event loop and client."""
         self._loop = self._client = None
 
     async def settled(self, *, within_s: float) -> None:

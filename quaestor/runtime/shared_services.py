@@ -1,4 +1,4 @@
-"""Services of a Quaestor that shares a Redis with others. Imported where there is one: see shared_storage.py."""
+"""Services of a Quaestor that shares a Redis with others. Imported only with a Redis: see shared_storage.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measured(parts: Parts, redis: SharedClient) -> Coroutine[Any, Any, None]:
 
 
 def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitable[object]]:
-    """Stand for election; returns how to end it."""
+    """Stand for election; returns the function that ends it."""
     settings = parts.settings
 
     def layer() -> RedisPipelines:

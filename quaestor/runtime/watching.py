@@ -1,4 +1,4 @@
-"""Watching of the database: it begins with the first client that carries the capture, wherever and whenever that is made."""
+"""Watching of the database: begins with the first client that carries the capture, wherever and whenever that is made."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from quaestor.runtime.parts import Parts
 from quaestor.runtime.supervision.supervisor import KeptTask
 
 _LOOK_EVERY_S: Final = 1.0
-"""How often clients are looked for that were made, and have not spoken to a server yet."""
+"""Time between two searches for clients that exist, and have not contacted a server yet."""
 _PATIENT_LOOKS: Final = 10
-"""Looks before it is reported that there is no client: it may be made after the start, or at first use."""
+"""Number of searches before a missing client is reported: it may be made after the start, or at first use."""
 
 
 class Watching:
     """Watching of the MongoDB that the settings name, or else of the first captured client's. Until it begins nothing is cached.
 
-    begin: called once after each start, with a client of our own for it.
+    begin: called once after each start, with a separate client for the watching.
     """
 
     def __init__(self, parts: Parts, begin: Callable[[WatchClient], Awaitable[None]]) -> None:
@@ -36,7 +36,7 @@ class Watching:
         self._task: KeptTask | None = None
 
     async def start(self) -> None:
-        """Begin to watch if it is known what, or else as soon as it is. Never raises ConfigurationError: that is reported."""
+        """Begin to watch if the MongoDB is known, or else as soon as it is. Never raises ConfigurationError: that is reported."""
         self._begun = False
         if self._named:
             await self._look(last=True)
@@ -48,13 +48,13 @@ class Watching:
         self._task = self._parts.supervisor.keep("watching", self._keep_looking)
 
     async def stop(self) -> None:
-        """Look for clients no longer: what has not begun will not begin."""
+        """Stop the search for clients; watching that has not begun will not begin."""
         self._clients.follow(None)
         if self._task is not None:
             await self._task.aclose()
 
     def _tell(self) -> None:
-        """A client has appeared, in whatever thread."""
+        """Report a client that has appeared, from any thread."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._appeared.set)

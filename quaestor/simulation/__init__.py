@@ -1,4 +1,4 @@
-"""Simulation: what lifetimes do to browsers, CDNs, the app and its database, before anybody changes them. See docs/ttl_theory.md.
+"""Simulation: shows the effects of lifetimes on browsers, CDNs, the app and its database before a change. See docs/ttl_theory.md.
 
-Needs numpy (`pip install 'quaestor[simulation]'`); where numba is there too, the event loop is compiled.
+Needs numpy (`pip install 'quaestor[simulation]'`). If numba is installed too, the event loop is compiled.
 """

@@ -1,8 +1,8 @@
-"""Prediction of a canary's figures: a recorded trace is told to both estimators of production, and counted as an app counts.
+"""Prediction of a canary's figures: both estimators of production replay a recorded trace, which is counted as an app counts.
 Pure, and without numpy.
 
-No browsers are drawn: the requests are those that reached the app, which is what the app will count. Which results fall into
-the canary is chance: the trace's results are split at random, many times, and the prediction is the range of what comes out.
+No browsers are drawn: only the requests that reached the app count, as the app will count them. The results of a canary are
+chosen by chance. The trace's results are therefore split at random, many times, and the prediction is the range of the outcomes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def predicted(
     delta_ms: int,
     started_ms: int = 0,
 ) -> dict[str, Prediction]:
-    """Predictions by figure. Raises ConfigurationError for a trace with too little in it. Two replays of the trace in
-    Python.
+    """Predictions by figure, from two replays of the trace in Python. Raises ConfigurationError for a trace with too few requests
+    or results.
 
-    now, chosen: new estimators with the parameters that count, and with the canary's.
-    share: of the results, in percent.
-    delta_ms: what a client may be behind.
-    started_ms: of the trace, since the epoch.
+    now, chosen: new estimators with the present parameters, and with the canary's.
+    share: share of the results, in percent.
+    delta_ms: how old a client's sketch may be.
+    started_ms: start of the trace, since the epoch.
     """
     before, after = (
         counted(records, estimator, delta_ms=delta_ms, started_ms=started_ms) for estimator in (now, chosen)
@@ -104,7 +104,7 @@ def counted(
 def _split(
     canary: Sequence[Hashable], before: Mapping[Hashable, Counts], after: Mapping[Hashable, Counts]
 ) -> tuple[Counts, Counts]:
-    """What the canary's results come to with its parameters, and with those of the rest."""
+    """Counts of the canary's results with its own parameters, and with the parameters of the rest."""
     return total(after[result] for result in canary), total(before[result] for result in canary)
 
 

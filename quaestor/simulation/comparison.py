@@ -1,4 +1,4 @@
-"""Comparison of parameters on the same workloads, and the ones of which none is better in every respect: plain data for
+"""Comparison of parameters on the same workloads, and the candidates that no other beats in every respect: plain data for
 tables and plots."""
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters
 
 COSTS = ("origin_ms", "purges_hz", "stale")
-"""Figures of which less is better: the work of the origin, what purges cost, staleness."""
+"""Figures of which less is better: the work of the origin, the rate of purges, staleness."""
 
 
 def production(parameters: TtlParameters) -> LifetimeEstimator:
-    """The estimator that an app with these parameters runs."""
+    """Estimator that an app with these parameters runs."""
     return ChosenEstimators(parameters, false_positive_rate=DEFAULT.false_positive_rate)
 
 
 def oracle(workload: Workload, *, ttl_min_ms: int = 1, ttl_max_ms: int = 3_600_000) -> OracleTtl:
-    """The estimator that knows this workload's changes."""
+    """Estimator that knows this workload's changes."""
     order = np.argsort(workload.write_of, kind="stable")
     of, at_s = workload.write_of[order], workload.write_s[order]
     first = np.searchsorted(of, np.arange(workload.results + 1))

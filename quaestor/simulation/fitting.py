@@ -1,5 +1,5 @@
-"""Fitting of parameters to a recorded workload: for each kind of result the quantile and the exponent that give browsers the most
-fresh hits within a bound on staleness, checked on time that was held back."""
+"""Fitting of parameters to a recorded workload, checked on a part of the time that is held back. For each kind of result the fit
+finds the quantile and the exponent with the most fresh hits in browsers, within a bound on staleness."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 QUANTILES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 EXPONENTS: Final = (1.0, 1.5, 2.0)
 LEAST_READS: Final = 200
-"""Reads of a kind before anything is fitted to it; with fewer it goes with the others."""
+"""Fewest reads of a kind for a fit of its own; with fewer the kind shares the default parameters."""
 LEAST_HELD: Final = LEAST_READS // 4
-"""Reads in the time held back before its figures confirm anything."""
+"""Fewest reads in the time held back for its figures to confirm anything."""
 TRAINED: Final = 2 / 3
-"""Share of the time that is fitted to; the rest is held back."""
+"""Share of the time for the fit; the rest is held back."""
 
 
 class Judged(Protocol):
-    """Figures that candidates are judged by: shares of the requests (0..1)."""
+    """Figures by which candidates are judged: shares of the requests (0..1)."""
 
     @property
     def browser_fresh(self) -> float:
-        """Answered by the browser's own copy, and that was the newest version."""
+        """Share of requests that the browser's own copy answered, in its newest version."""
         ...
 
     @property
     def stale(self) -> float:
-        """Answered with something older than the newest version."""
+        """Share of requests whose answer was older than the newest version."""
         ...
 
 
@@ -42,10 +42,10 @@ class Judged(Protocol):
 class Fit:
     """Fit of one kind of result.
 
-    reads: of it, in all of the trace.
-    tuning: parameters that did best in the time fitted to.
+    reads: reads of the kind in the whole trace.
+    tuning: best parameters in the time of the fit.
     before, after: figures of the time held back, with the present parameters, and with the fitted ones.
-    confirmed: whether the time held back shows these to be better; otherwise the present ones stay.
+    confirmed: whether the fitted parameters are better in the time held back; otherwise the present ones stay.
     """
 
     kind: str
@@ -67,9 +67,9 @@ def fitted(
     """Parameters that the time held back confirms, and the fit of each kind. Takes one simulation for each candidate and kind.
 
     base: present parameters of all kinds; bounds and budgets stay.
-    stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
-        least stale is taken.
-    told: each fit as it is made, for progress.
+    stale_at_most: share of the requests (0..1) that may receive an older answer. If no candidate keeps that, the least
+        stale is taken.
+    told: receives each fit when it is made, to show progress.
     """
     kinds = sorted(set(workload.kinds))
     reads = np.bincount(workload.read_of, minlength=workload.results)
@@ -98,7 +98,7 @@ def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most:
 
 
 def candidates(present: Tuning) -> list[Tuning]:
-    """Parameters that are tried, the present ones first: bounds and budgets stay."""
+    """Parameters to try, the present ones first; bounds and budgets stay."""
     tried = [
         replace(present, estimator="lifetimes", quantile=quantile, exponent=exponent)
         for exponent in EXPONENTS
@@ -108,8 +108,8 @@ def candidates(present: Tuning) -> list[Tuning]:
 
 
 def best(figures: Sequence[Judged], stale_at_most: float) -> int:
-    """Place of the one with the most fresh hits within the bound on staleness (0..1); if none keeps it, of the least stale. The
-    first of equals."""
+    """Index of the candidate with the most fresh hits within the bound on staleness (0..1), the first of equals. If none keeps
+    the bound, index of the least stale."""
     allowed = [i for i, one in enumerate(figures) if one.stale <= stale_at_most]
     if allowed:
         return max(allowed, key=lambda i: figures[i].browser_fresh)
@@ -117,8 +117,8 @@ def best(figures: Sequence[Judged], stale_at_most: float) -> int:
 
 
 def better(after: Judged, before: Judged, stale_at_most: float) -> bool:
-    """Whether parameters may take the place of others. They exceed the bound on staleness by less; or by as little, with more
-    fresh hits; or both are the same, and answers are less often stale."""
+    """Whether parameters may replace others. Three cases allow it: their excess over the bound on staleness is less; or it is
+    equal, with more fresh hits; or both are equal, and fewer answers are stale."""
 
     def cost(figures: Judged) -> tuple[float, float, float]:
         return max(0.0, figures.stale - stale_at_most), -figures.browser_fresh, figures.stale
@@ -127,7 +127,7 @@ def better(after: Judged, before: Judged, stale_at_most: float) -> bool:
 
 
 def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Workload:
-    """The workload of some results alone."""
+    """Part of a workload that concerns only some results."""
     read, written = wanted[workload.read_of], wanted[workload.write_of]
     return replace(
         workload,
@@ -137,7 +137,7 @@ def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def between(workload: Workload, from_s: float, until_s: float) -> Workload:
-    """The workload of a time, from its beginning on."""
+    """Part of a workload between two times; it begins at time 0."""
     read = (workload.read_s >= from_s) & (workload.read_s < until_s)
     written = (workload.write_s >= from_s) & (workload.write_s < until_s)
     return replace(

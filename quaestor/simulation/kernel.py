@@ -1,11 +1,12 @@
-"""Event loop of the simulation, over arrays: compiled where numba is there, interpreted where it is not; the same results.
+"""Event loop of the simulation, over arrays: compiled if numba is installed, else interpreted, with the same results.
 
-It is a generator: it runs until a lifetime is needed, which only the estimator knows, yields, and goes on with the answer; its
-arguments cross into compiled code once. Invalidations are collected meanwhile and told before the next question: to leave the
-loop and to come back costs about a microsecond. Times are seconds; a version of a result is the number of its changes.
+The loop is a generator. The generator yields at each read that needs a lifetime, because only the estimator knows lifetimes, and
+goes on with the answer. Its arguments cross into compiled code once. Invalidations are collected meanwhile and passed before the
+next question, because leaving and entering the loop takes about a microsecond. Times are seconds. A version of a result is the
+number of its changes.
 
-A copy of a result is dead at a moment that all copies of it share: the app tells each its remaining lifetime. When that is
-over and nothing has changed, the app gives the same again (`read_path/outside_copies.py`).
+All copies of a result die at the same moment: the app gives each copy the remaining lifetime. When that is over and nothing has
+changed, the app gives the same lifetime again (`read_path/outside_copies.py`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function) -> _Function:
-    """The function compiled by numba, and kept for the next process where that is possible; without numba as it is: about a
-    hundred times as slow."""
+    """Function compiled by numba, and stored for the next process where that is possible. Without numba it is returned unchanged,
+    and is about a hundred times as slow."""
     try:
         from numba import njit
     except ImportError:
         return function
     try:
         return cast(_Function, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # nowhere to keep it
+    except RuntimeError:  # there is no place for the cache
         return cast(_Function, njit(nogil=True)(function))
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 NOTHING: Final = -1
-"""No question: there is only something to be told."""
+"""Result of a yield without a question: it only passes invalidations."""
 # Layers that answer.
 BROWSER, CDN, APP, DATABASE = 0, 1, 2, 3
 # Counters.
@@ -61,7 +62,7 @@ COPIES_UNTIL, LENGTH, ALIVE_UNTIL, LISTED_FROM, LISTED_UNTIL = 0, 1, 2, 3, 4
 
 @compiled
 def mixed(value: int) -> int:
-    """A number with well-mixed bits, below 2^31."""
+    """Number with well-mixed bits, below 2^31."""
     value = (value * 2654435761 + 1013904223) & 0xFFFFFFFF
     value ^= value >> 15
     value = (value * 2246822519) & 0xFFFFFFFF
@@ -71,7 +72,7 @@ def mixed(value: int) -> int:
 
 @compiled
 def enlist(k: int, at: float, known: float, until: float, state: Array, seconds: Array, leaving: Array) -> None:
-    """Put a result into the sketch, from when its change is known, until its last copy is dead."""
+    """Put a result into the sketch, from the moment its change is known until its last copy is dead."""
     last = leaving.shape[0] - 1
     if seconds[k, LISTED_UNTIL] > at:
         leaving[min(int(seconds[k, LISTED_UNTIL]) + 1, last)] -= 1
@@ -99,19 +100,19 @@ def run(
     sums: Array,
     told: tuple[Array, Array],
 ) -> Iterator[tuple[int, int, int]]:
-    """Run: yields the result and the time (ms) of each read that needs a lifetime, whose answer is put into state[ANSWER_S], and
-    how many invalidations are to be told before; NOTHING as the result: only those.
+    """Run the loop. Yields the result and the time (ms) of each read that needs a lifetime, and the number of invalidations to
+    pass before. The caller puts the lifetime into state[ANSWER_S]. NOTHING as the result: only invalidations.
 
-    reads: when, of which result, by which client.
-    writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
-    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges, from when on it is counted, how far
-        ahead browsers take the app's clock to be.
+    reads: time, result and client of each read.
+    writes: time and result of each write; start of a result's writes in the fourth array, which holds their times by result.
+    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges; then the time from which figures
+        count, and how far ahead browsers assume the app's clock to be.
     edges: version and end of each edge's copy, by edge and result; -1: none.
-    slots: client and result, version, end, sketch at which it was checked: copies in browsers. A place for each pair, or, where
-        there are fewer places, a hash table of 2^n of them.
-    clients: when each fetched its sketch.
-    leaving: keys that leave the sketch, by second.
-    told: result and time (ms) of each invalidation since the last yield.
+    slots: copies in browsers, each with client and result, version, end, and the sketch of its last check. Each pair has a place;
+        with fewer places than pairs they form a hash table of 2^n places.
+    clients: time at which each client fetched its sketch.
+    leaving: number of keys that leave the sketch, by second.
+    told: array of the result and time (ms) of each invalidation since the last yield.
     """
     read_s, read_of, read_by = reads
     write_s, write_of, first_write, by_result_s = writes
@@ -130,7 +131,7 @@ def run(
             counters[:] = 0
             sums[:] = 0.0
             counting = True
-        # What changes before this request.
+        # The changes before this request.
         while w < write_s.shape[0] and write_s[w] <= now:
             at, k = write_s[w], int(write_of[w])
             numbers[k, VERSION] += 1

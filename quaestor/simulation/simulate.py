@@ -1,8 +1,9 @@
 """Simulation of one workload: browsers with sketches, CDN edges, the app's store and its database, with the estimator of
 production.
 
-Counted are layers, staleness, the sketch, invalidations; latency follows from the layers that answered, and throughput from
-what each answer costs the app and its database (no more than the bottleneck can serve; waiting in queues is not simulated).
+The simulation counts layers, staleness, the sketch and invalidations. Latency follows from the layers that answered. Throughput
+follows from the cost of each answer for the app and its database, up to the capacity of the bottleneck. Waiting in queues is
+not simulated.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _STUDENT: Final = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """System that is simulated. Latencies are (mean, standard deviation) in ms, there and back; measured ones may take their
-    place.
+    """Simulated system. Latencies are (mean, standard deviation) in ms, there and back; measured values may replace
+    them.
 
-    delta_s: how often a browser fetches the sketch.
-    detection_s: from a write until the app's store knows.
-    purge_s: from then until the CDN has purged.
-    browsers: whether they keep copies.
-    ahead_s: how far ahead they take the app's clock to be: by so much earlier a copy's lifetime is over for them.
-    edges: of the CDN; 0: none.
-    browser_ms: of an answer that is the browser's own copy.
-    client_cdn_ms, cdn_app_ms, database_ms: between the layers, the last with the query.
-    hit_ms, fill_ms: time of a core that the app spends on an answer from its store, and on one from the database.
-    cores: of the app.
+    delta_s: time after which a browser fetches the sketch again.
+    detection_s: time from a write until the app's store knows it.
+    purge_s: time from then until the CDN has purged.
+    browsers: whether browsers keep copies.
+    ahead_s: how far ahead browsers assume the app's clock to be. A copy's lifetime ends earlier for them by this much.
+    edges: number of the CDN's edges; 0: no CDN.
+    browser_ms: latency of an answer from the browser's own copy.
+    client_cdn_ms, cdn_app_ms, database_ms: latencies between the layers, the last including the query.
+    hit_ms, fill_ms: core time that the app spends on an answer from its store, and on one from the database.
+    cores: number of the app's cores.
     """
 
     delta_s: float = 10.0
@@ -65,18 +66,18 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of one run. Shares lie in 0..1 and are of the requests, rates are a second.
+    """Figures of one run. Shares lie in 0..1 and refer to the requests; rates are per second.
 
-    browser, cdn, app, database: who answered.
-    browser_fresh: answered by the browser's own copy, and that was the newest version.
+    browser, cdn, app, database: shares that each layer answered.
+    browser_fresh: share that the browser's own copy answered, in its newest version.
     mean_ms, p50_ms, p99_ms: latency.
-    throughput_hz: requests that the app's cores would bear at this mixture.
-    stale: requests answered with something older than the newest version.
-    stale_mean_s, stale_max_s: by how much those were.
+    throughput_hz: requests that the app's cores could serve at this mixture.
+    stale: share of answers older than the newest version.
+    stale_mean_s, stale_max_s: age of these answers beyond the newest version.
     false_positives: revalidations of copies that were fresh, because the sketch listed them by mistake.
-    sketch_mean, sketch_peak: keys in it, when it was fetched.
-    invalidations_hz, purges_hz: changes of guarded results; those of which copies were alive.
-    origin_ms: time of cores and of the database, a request.
+    sketch_mean, sketch_peak: number of keys in the sketch when it was fetched.
+    invalidations_hz, purges_hz: changes of guarded results; such changes while copies were alive.
+    origin_ms: time of cores and of the database for one request.
     """
 
     requests: int
@@ -103,10 +104,10 @@ class Figures:
 def simulated(
     workload: Workload, estimator: LifetimeEstimator, system: System, *, seed: int = 0, counted_from_s: float = 0.0
 ) -> Figures:
-    """Run a workload. Takes as long as its events: see docs/ttl_theory.md for how many a second.
+    """Run a workload. The time grows with its events: see docs/ttl_theory.md for how many a second.
 
-    seed: of the latencies.
-    counted_from_s: what is asked for earlier fills the caches, and is in no figure. Raises ConfigurationError if nothing comes
+    seed: seed of the latencies.
+    counted_from_s: requests before this time fill the caches, and are in no figure. Raises ConfigurationError if no request comes
         later.
     """
     if counted_from_s > float(workload.read_s[-1:].sum()):
@@ -144,7 +145,7 @@ def simulated(
 
 
 def by_result(workload: Workload, estimator: LifetimeEstimator, system: System) -> tuple[Counts, Counts]:
-    """Run a workload: of each result, fresh hits in browsers, and answers with something older than the newest version."""
+    """Run a workload, and count for each result the fresh hits in browsers, and the answers older than the newest version."""
     numbers = _run(workload, estimator, system, np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS), 0.0)
     return numbers[:, kernel.FRESH_HITS], numbers[:, kernel.STALE_ANSWERS]
 
@@ -164,7 +165,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def _run(
     workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any, counted_from_s: float
 ) -> Any:
-    """Returns the columns of numbers by result."""
+    """Run the kernel over a workload, and return the columns of numbers by result."""
     results, edges = workload.results, max(1, system.edges)
     order = np.argsort(workload.write_of, kind="stable")
     first = np.searchsorted(workload.write_of[order], np.arange(results)).astype(np.int64)
@@ -195,7 +196,7 @@ def _run(
     reads = (workload.read_s, workload.read_of, workload.read_by)
     writes = (workload.write_s, workload.write_of, first, by_result_s)
     kinds, rates_hz = workload.kinds, workload.rates_hz.tolist()
-    ended_of, ended_ms = told_of.data, told_ms.data  # of plain numbers; an array's elements are objects of its own
+    ended_of, ended_ms = told_of.data, told_ms.data  # views that yield plain numbers; elements of an array are objects
     for of, now_ms, told in kernel.run(reads, writes, options, *arguments):
         for i in range(told):
             estimator.observe_invalidation(str(ended_of[i]), now_ms=ended_ms[i])
@@ -209,7 +210,7 @@ def _run(
 
 
 def _rates(geometry: Geometry) -> Any:
-    """False positive rate by keys in the sketch, the few that are possible looked up, the others between them."""
+    """False positive rate by the number of keys in the sketch; computed for some numbers, and interpolated between them."""
     known = np.unique(np.geomspace(1, _MOST_LISTED, 128).astype(np.int64))
     return np.interp(
         np.arange(_MOST_LISTED), np.append(0, known), [0.0, *(geometry.false_positive_rate(int(n)) for n in known)]
@@ -217,9 +218,9 @@ def _rates(geometry: Geometry) -> Any:
 
 
 def latencies_ms(share: Any, system: System, seed: int) -> Any:
-    """Latencies of a mixture of layers that answered, drawn.
+    """Random latencies of a mixture of layers that answered.
 
-    share: of the browser, the CDN, the app and the database, their sum above 0.
+    share: shares of the browser, the CDN, the app and the database, with a sum above 0.
     """
     dice = np.random.default_rng(seed)
     thrown = dice.random(_LATENCIES_DRAWN)

@@ -1,5 +1,5 @@
-"""Workloads: who reads which result when, and when which result changes; made by dice, or taken from a recorded trace or from
-counts in windows."""
+"""Workloads: the reads of results by clients, and the changes of results, over time. Made by random numbers, or taken from a
+recorded trace or from counts in windows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Workload:
     """Workload of one run; times in seconds from its beginning, ascending.
 
-    name: for people.
-    results: so many different results there are.
-    clients: so many browsers.
-    read_s, read_of, read_by: when which result is asked for by which client.
-    write_s, write_of: when which result changes.
-    rates_hz: of the writes to each result's members, as the app is told them.
-    kinds: of each result, what its estimator's parameters are chosen by.
+    name: name of the workload, for people.
+    results: number of different results.
+    clients: number of browsers.
+    read_s, read_of, read_by: time, result and client of each read.
+    write_s, write_of: time and result of each change.
+    rates_hz: rate of the writes to each result's members, as the app receives it.
+    kinds: kind of each result, by which its estimator's parameters are chosen.
     """
 
     name: str
@@ -46,16 +46,16 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Mix of a synthetic workload; open loop: requests come when they come. Raises ConfigurationError.
+    """Mix of a synthetic workload in an open loop: requests do not wait for answers. Raises ConfigurationError.
 
-    requests: reads and writes together.
-    rate_hz: of them, a second.
+    requests: number of reads and writes together.
+    rate_hz: requests a second.
     reads: share of reads (0..1): 0.95 is YCSB's B, 0.5 its A.
-    results, clients: how many.
+    results, clients: number of results and of clients.
     skew: exponent of the Zipf distribution over results, of reads and of writes; 0: uniform.
     writes: "poisson"; "bursts", five at a time; "cycle", ten times as many in the first half of each period as in the second.
-    period_s: of the cycle.
-    known: share of the writes that go to members (0..1): the others enter the result, and the app is not told their rate.
+    period_s: length of the cycle.
+    known: share of the writes that go to members (0..1). The other writes enter the result, and the app does not know their rate.
     """
 
     name: str = "zipf"
@@ -79,7 +79,7 @@ class Mix:
 
 
 def synthetic(mix: Mix, *, seed: int) -> Workload:
-    """A workload of this mix; the same for the same seed."""
+    """Workload of this mix; the same for the same seed."""
     dice = np.random.default_rng(seed)
     weights = 1.0 / np.arange(1, mix.results + 1) ** mix.skew
     cumulative = np.cumsum(weights / weights.sum())
@@ -112,8 +112,8 @@ def synthetic(mix: Mix, *, seed: int) -> Workload:
 
 
 def recorded(trace: Trace, *, clients: int, seed: int) -> Workload:
-    """A recorded trace as a workload: what was counted within a second is spread over it, and clients are drawn, because the
-    trace knows none. Raises ConfigurationError for a trace in which nothing was read."""
+    """Workload of a recorded trace. Requests counted within a second are spread over it, and clients are drawn, because the trace
+    knows none. Raises ConfigurationError for a trace in which nothing was read."""
     dice = np.random.default_rng(seed)
     numbers: dict[str, int] = {}
     of_query: dict[str, set[int]] = {}
@@ -159,11 +159,11 @@ def recorded(trace: Trace, *, clients: int, seed: int) -> Workload:
 def counted(
     kind: str, results: Array, from_s: Array, length_s: Array, reads: Array, changes: Array, *, clients: int
 ) -> Workload:
-    """A workload of one kind from counts in windows: what was counted is spread over its window, and clients are drawn.
+    """Workload of one kind from counts in windows. Counts are spread over their window, and clients are drawn.
 
-    results: of each window, what stands for its result.
-    from_s, length_s: when it began, and for how long.
-    reads, changes: counted in it.
+    results: name of each window's result.
+    from_s, length_s: beginning and length of each window.
+    reads, changes: counts of each window.
     """
     dice = np.random.default_rng(0)
     names, of = np.unique(results, return_inverse=True)

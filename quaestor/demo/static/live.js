@@ -1,4 +1,4 @@
-// The live page: totals and events arrive by Server-Sent Events; the board is asked for like any user would.
+// Live page: totals and events arrive by Server-Sent Events; the board is requested as by any user.
 
 const $ = (id) => document.getElementById(id);
 const MINUTE_MS = 60_000;
@@ -18,7 +18,7 @@ function show(id, text) {
 
 function showTotals(now) {
   const front = now.varnish;
-  // What Varnish did not have was asked of the app: each reader's request is counted once.
+  // Requests that Varnish could not answer went to the app: each reader's request is counted once.
   const requests = now.app.requests + (front?.hits ?? 0);
   history.push({ at: now.at_ms, requests, varnish: front?.hits ?? 0, app: now.app.hits,
     handler: now.app.misses + now.app.bypassed, writes: now.writes,
@@ -188,7 +188,7 @@ function visit(query) {
 async function compareVisits() {
   $("visit").disabled = true;
   show("from-nothing", await visit("?nothing"));
-  await visit("");  // has the browser keep what it did not have
+  await visit("");  // fills the browser's cache
   show("from-browser", await visit(""));
   $("visit").disabled = false;
 }

@@ -14,7 +14,7 @@ from quaestor.settings import Settings
 class ProcessContext:
     """Settings, telemetry, clock and supervisor of one process. Every part of the process holds the same context.
 
-    supervisor: of all background work.
+    supervisor: supervisor of all background work.
     """
 
     settings: Settings
@@ -28,7 +28,7 @@ class ProcessContext:
     ) -> ProcessContext:
         """Return a context with a supervisor of its own.
 
-        telemetry: None: a new one.
+        telemetry: None makes a new one.
         """
         telemetry = telemetry or Telemetry()
         return cls(settings=settings, telemetry=telemetry, clock=clock, supervisor=Supervisor(telemetry))

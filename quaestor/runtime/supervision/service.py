@@ -17,7 +17,7 @@ LONGEST_PAUSE_S: Final = 10.0
 DEGRADED_AFTER: Final = 5
 """A service is degraded after this number of failures without a minute of work between them."""
 HEALTHY_AFTER_S: Final = 60.0
-"""A service that has run for this long since its restart is healthy: its earlier failures count no longer."""
+"""A service that has run for this long since its restart is healthy: its earlier failures no longer count."""
 _STACK_CHARS: Final = 4_000
 
 
@@ -34,8 +34,8 @@ class ServiceState(StrEnum):
 class ServiceReport:
     """Report on one service.
 
-    failures: since the process started.
-    error: the last one; None: the service has never failed.
+    failures: number of failures since the process started.
+    error: the last error; None: the service has never failed.
     failed_s_ago: age of the last failure.
     """
 
@@ -57,8 +57,8 @@ class ServiceReport:
 class Service:
     """One background service. Several tasks or threads may share it. Use from any thread.
 
-    name: constant; the label `service` of the metrics.
-    monotonic: seconds.
+    name: a constant, used as the label `service` of the metrics.
+    monotonic: clock in seconds.
     """
 
     def __init__(self, name: str, telemetry: Telemetry, monotonic: Callable[[], float]) -> None:

@@ -23,13 +23,13 @@ from quaestor.tasks import ended
 Answer = TypeVar("Answer")
 
 STOP_S: Final = 5.0
-"""Time to stop of one service."""
+"""Longest time for the stop of one service."""
 
 
 class Supervisor:
     """Supervisor of the background work of one Quaestor, or of one process of a grid. Use from any thread.
 
-    monotonic: seconds.
+    monotonic: clock in seconds.
     """
 
     def __init__(self, telemetry: Telemetry, *, monotonic: Callable[[], float] = time.monotonic) -> None:
