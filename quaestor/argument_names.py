@@ -1,4 +1,4 @@
-"""Unknown names of arguments: the sentence that reports them, with the nearest known name."""
+"""Unknown names of arguments: makes the sentence that reports them, with the nearest known name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports by which CDN adapters say how they are: findings, facts that they are judged by, and reports."""
+"""Ports by which CDN adapters report on themselves: findings, the facts for their judgement, and reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Level(StrEnum):
 class Finding:
     """Finding about one CDN.
 
-    sentence: what was found, and what mends it.
+    sentence: the finding, and the remedy.
     """
 
     level: Level
@@ -33,7 +33,7 @@ class Facts:
     """Facts about an application that decide whether a CDN suits it.
 
     lives_ms: longest life of copies outside.
-    tags: of an answer, as every answer has them: its own first, its deployment's last.
+    tags: tags of an answer, as every answer has them: its own first, its deployment's last.
     """
 
     lives_ms: int
@@ -42,7 +42,7 @@ class Facts:
 
 @runtime_checkable
 class DiagnosedCdn(Protocol):
-    """A CDN adapter that knows what its CDN can."""
+    """CDN adapter that knows the abilities of its CDN."""
 
     async def diagnose(self, facts: Facts) -> list[Finding]:
         """Findings; none: all is well. Raises StoreError."""
@@ -56,7 +56,7 @@ class CdnReport:
     state: ok, throttled, dark or over-budget.
     open: purges that it has not acknowledged.
     dead: purges that it has refused for good.
-    stale_s: for so long at most it may still serve what open purges are about; None: nobody knows.
+    stale_s: longest time for which it may still serve the answers that open purges concern; None: not known.
     """
 
     place: str
@@ -68,7 +68,7 @@ class CdnReport:
 
 @runtime_checkable
 class ReportingCdn(Protocol):
-    """A CDN adapter that knows how its places take purges."""
+    """CDN adapter that knows how its places accept purges."""
 
     def reports(self) -> list[CdnReport]:
-        """A report of each place, about a second old. No I/O."""
+        """Report of each place, about a second old. No I/O."""

@@ -23,18 +23,18 @@ _YOUNG: Final = 1
 
 
 _OFTEN: Final = frozenset({700, 2_000})
-"""After so many new objects Python collects the young ones where nobody has said otherwise; until 3.12, and from 3.13."""
+"""Python's own thresholds for a collection of young objects, in new objects: until 3.12, and from 3.13."""
 _SELDOM: Final = 10_000
 
 
 def freeze_loaded() -> None:
-    """Collect what is garbage, and move all that a process has loaded so far out of the collector's sight. 60 ms and more."""
+    """Collect garbage, and hide all objects that the process has loaded so far from the collector. Takes 60 ms and more."""
     gc.collect()
     gc.freeze()
 
 
 def ease_once() -> None:
-    """The same in a process that serves requests, whose young objects are collected less often from then on.
+    """Do the same in a process that serves requests, and from then on collect its young objects less often.
 
     Does nothing if any object is frozen: the application has then decided already which objects are long-lived. A threshold that
     is not Python's own stays.
@@ -48,14 +48,14 @@ def ease_once() -> None:
 
 
 class GcFreezing:
-    """Moves the long-lived objects of a process out of the collector's sight as they become many."""
+    """Freezer of a process's long-lived objects: hides them from the collector as they become many."""
 
     __slots__ = ("_every", "_new")
 
     def __init__(self, every: int) -> None:
-        """Switch off full collections and freeze what there is, unless `every` is 0.
+        """Switch off full collections and freeze the present objects, unless `every` is 0.
 
-        every: after how many new objects to freeze; 0: never.
+        every: number of new objects after which to freeze; 0: never.
         """
         self._every = every
         self._new = 0

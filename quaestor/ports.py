@@ -1,6 +1,6 @@
-"""Ports: the seams between the parts.
+"""Ports: the interfaces between the parts.
 
-Each has an in-memory implementation, at least one real one, and a conformance suite that all of them run.
+Each port has an in-memory implementation, at least one real one, and a conformance suite that all of them run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventLayer(Protocol):
     is removed by reading. Offsets: "0" is before everything. Raises EventLayerError when the server does not answer and
     EventLayerResetError when it came back without its data. Payloads are opaque bytes. Safe to use from several threads.
 
-    immediate: append never waits for anybody, so an event loop may call it.
+    immediate: whether append never waits, so that an event loop may call it.
     """
 
     immediate: bool
@@ -47,34 +47,34 @@ class EventLayer(Protocol):
         """
 
     def offset_at(self, stream: str, at_ms: int) -> str:
-        """An offset such that reading after it yields every retained entry appended at or after at_ms."""
+        """Offset for reading every retained entry that was appended at or after at_ms."""
 
     def first_offset(self, stream: str) -> str | None:
         """Offset of the oldest retained entry; None if the stream is empty. Tells a reader whether it missed entries."""
 
     def trim(self, stream: str, *, before_ms: int) -> None:
-        """Forget entries appended before before_ms."""
+        """Remove entries appended before before_ms."""
 
     def put(self, name: str, value: bytes) -> None:
         """Keep a small named value (resume token, checkpoint) beside the streams."""
 
     def get(self, name: str) -> bytes | None:
-        """The value that was put under this name last; None if there is none."""
+        """Value that was put under this name last; None if there is none."""
 
     def close(self) -> None:
-        """Let go of the server. Nothing is called afterwards but reopen()."""
+        """Close the connection to the server. No method except reopen() is called afterwards."""
 
     def reopen(self) -> None:
-        """Let it be used again after close(); otherwise nothing. One in memory is empty then, and its old offsets are of another
-        epoch."""
+        """Make the layer usable again after close(); otherwise do nothing. A layer in memory is then empty, and its old offsets
+        belong to another epoch."""
 
 
 class PipelineSize(NamedTuple):
     """Size of a pipeline.
 
-    entries: how many it retains.
-    bytes: what they take in the server, roughly.
-    at_ms: the moment, by the clock that dates entries.
+    entries: number of retained entries.
+    bytes: rough size of the entries in the server.
+    at_ms: time of the measurement, by the clock that dates entries.
     """
 
     entries: int
@@ -84,43 +84,43 @@ class PipelineSize(NamedTuple):
 
 @runtime_checkable
 class MeasuredPipelines(Protocol):
-    """An event layer that can tell how large its pipelines are."""
+    """Event layer that can measure its pipelines."""
 
     def measure(self, stream: str) -> PipelineSize:
         """Size of one pipeline. O(1). Raises EventLayerError."""
 
     def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
-        """Trim each of these pipelines, unless None; how large each is then. One round trip for each server that has some.
+        """Trim each of these pipelines, unless None, and return their sizes. One round trip for each server that has some.
 
-        Raises EventLayerError; some may have been trimmed then.
+        Raises EventLayerError; some pipelines may have been trimmed then.
         """
 
 
 @runtime_checkable
 class LeasingLayer(EventLayer, Protocol):
-    """An event layer whose small values processes can hold for a time, or replace only if nobody else has.
+    """Event layer whose small values a process can lease for a time, or replace only if no other process has replaced them.
 
     Each call is one atomic round trip. Raises EventLayerError.
     """
 
     def lease(self, name: str, holder: str, *, lease_ms: int) -> bool:
-        """Take or prolong a lease. Returns whether this holder has it now: nobody else had.
+        """Take or prolong a lease. Returns whether this holder has it now; it does unless another holder has it.
 
-        lease_ms: after so long it ends by itself, by the server's clock.
+        lease_ms: time after which the lease ends by itself, by the server's clock.
         """
 
     def release(self, name: str, holder: str) -> None:
         """End the lease, if this holder has it."""
 
     def leaseholder(self, name: str) -> str | None:
-        """The holder of a lease; None if nobody has it."""
+        """Holder of a lease; None if there is none."""
 
     def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
-        """Put a value in place of `before`, None: of nothing. Returns False, and does nothing, if another is there."""
+        """Replace the value `before` (None: no value). Returns False, and changes nothing, if another value is there."""
 
 
 class Guarded(Protocol):
-    """Guarded entry: what stands for one, and not for the next one under the same key. A CachedResponse or a Dependent."""
+    """Guarded entry: identifies one entry, and not the next one under the same key. A CachedResponse or a Dependent."""
 
     @property
     def key(self) -> str:
@@ -135,10 +135,10 @@ class ResponseStore(Protocol):
     """Store of responses by key. Losing an entry is always allowed; returning another one never is. Raises StoreError."""
 
     async def get(self, key: str) -> CachedResponse | None:
-        """The entry under this key; None if there is none."""
+        """Entry under this key; None if there is none."""
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """Keep a response under its key, instead of the one before, for at most ttl_ms."""
+        """Store a response under its key, in place of the earlier one, for at most ttl_ms."""
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
         """Remove these entries, unless others with other registrations have taken their place."""
@@ -148,19 +148,19 @@ class ResponseStore(Protocol):
 
 
 class Turn(Enum):
-    """Turn to fetch what the shared store has not got."""
+    """Turn to fetch an answer that the shared store does not have."""
 
     MINE = auto()
     """The asking process, which holds the lease from now on."""
     THEIRS = auto()
     """Another process holds the lease."""
     UNCOALESCED = auto()
-    """Everybody for himself: the answer cannot be shared."""
+    """Each process fetches for itself, because the answer cannot be shared."""
 
 
 class Leases(Protocol):
-    """Leases of a response store that lets one of all processes fetch what is missing. Losing a lease is always allowed: then two
-    fetch the same. Every call is one atomic round trip. Raises StoreError."""
+    """Leases of a response store, by which one of all processes fetches a missing answer. Losing a lease is always allowed: two
+    processes then fetch the same. Every call is one atomic round trip. Raises StoreError."""
 
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
@@ -176,7 +176,7 @@ class Leases(Protocol):
     async def release(self, key: str, *, holder: str, uncoalesced_ms: int) -> None:
         """End the lease: its holder is done.
 
-        uncoalesced_ms: for so long nobody gets or needs a lease; 0: the next one takes it.
+        uncoalesced_ms: time in which no process gets or needs a lease; 0: the next one takes it.
         """
 
 
@@ -184,29 +184,29 @@ class DependencyIndex(Protocol):
     """Index of dependents: registration -> the cache keys and outside copies that depend on it. Durable until the effects are
     settled.
 
-    An invalidation is worked off as claim -> effects -> settle. A claimant that dies in between leaves its claim. Another process
+    The effects of an invalidation are claimed, done and settled. If a claimant dies in between, its claim stays. Another process
     reclaims it after the lease, so no purge is lost. Every call is one atomic round trip. Raises StoreError.
     """
 
     async def add(self, dependent: Dependent) -> None:
-        """Add a dependent. Must return before the response is handed to anyone with leave to keep it."""
+        """Add a dependent. Must return before any client receives the response with permission to keep it."""
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
-        """Take over the effects for what depends on any of these; a second claim of the same yields nothing."""
+        """Claim the dependents of these registrations, to do their effects. A second claim of the same yields nothing."""
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
-        """Forget these claims: their effects are done."""
+        """Remove these claims: their effects are done."""
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
-        """Claims taken before then and never settled, claimed anew."""
+        """Claim anew the claims that were taken before then and never settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDependent:
-    """Dependent whose effects were begun: it is claimed, and the sketch knows.
+    """Dependent whose effects have begun: it is claimed, and the sketch knows it.
 
-    outside_ms: remaining lifetime of the longest-lived copy outside our own stores; 0: no copy, no purge needed.
-    evicted: its entry is gone from the shared store as well.
+    outside_ms: remaining lifetime of the longest-lived copy outside Quaestor's own stores; 0: no copy, no purge needed.
+    evicted: whether its entry is gone from the shared store as well.
     """
 
     dependent: Dependent
@@ -222,18 +222,18 @@ class SharedInvalidation(Protocol):
     async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
-        """Claim what depends on these registrations, report it as written, evict its entries, those named in `entries` for
-        certain. The claims stay until DependencyIndex.settle(). Raises StoreError or SketchError; repeating it is safe, and
-        a claim whose answer was lost on the way is reclaimed after the lease."""
+        """Claim the dependents of these registrations, report them as written, and evict their entries, at least those in
+        `entries`. The claims stay until DependencyIndex.settle(). Raises StoreError or SketchError. Repeating the call is safe,
+        and a claim whose answer was lost on the way is reclaimed after the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchState:
     """State of a Cache Sketch beside its filters.
 
-    off: clients leave everything to the network.
+    off: whether clients send every request to the network.
     partitions: tokens of the partitions with their own filter.
-    removed: keys that have left the union since the sketch was begun.
+    removed: number of keys that have left the union since the sketch was new.
     """
 
     off: bool = False
@@ -242,18 +242,18 @@ class SketchState:
 
 
 class CacheSketch(Protocol):
-    """Server side of the Cache Sketch. Keys are resources (path and sorted query string), or such in a partition
+    """Server side of the Cache Sketch. Keys are resources (path and sorted query string), or resources in a partition
     (`cache_sketch.partitions.in_partition`). Atomic. Raises SketchError."""
 
     @property
     def epoch(self) -> str:
-        """Random number that the tokens of its partitions begin with, if it is forgotten with its process; empty: it is not."""
+        """Random number at the start of its partitions' tokens, if the sketch is lost with its process; empty: it is not."""
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
-        """Note that a copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
+        """Note that a copy was handed out that may live until expires_at_ms. Only the latest expiry counts."""
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
-        """Note that the resources changed: put each that may still have a living copy into the filter until that copy is dead.
+        """Note that the resources changed. Each that may still have a living copy is in the filter until that copy is dead.
 
         Without resources only the time counts.
 
@@ -261,21 +261,21 @@ class CacheSketch(Protocol):
         """
 
     async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
-        """Report everything as changed until then: what was handed out is no longer known.
+        """Report everything as changed until then, because the copies handed out are no longer known.
 
-        earlier: nothing is lost but what was handed out before this sketch was made. One with an epoch then reports no partition
-            that it knows.
+        earlier: whether only the copies from before this sketch are unknown. A sketch with an epoch then reports nothing as
+            changed in the partitions that it knows.
         """
 
     async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
-        """The flat filter of a partition as bytes that `pybloom_live.BloomFilter.fromfile` loads; the union of all, without a
-        partition and for one that is not known."""
+        """Flat filter of a partition, as bytes that `pybloom_live.BloomFilter.fromfile` loads. Without a partition, and for an
+        unknown one, the union of all."""
 
     async def state(self, *, now_ms: int) -> SketchState:
-        """The state of it beside its filters."""
+        """State of the sketch beside its filters."""
 
     async def switch(self, *, off: bool) -> None:
-        """Switch the sketch off or on. While it is off, clients leave everything to the network. Every process that shares the
+        """Switch the sketch off or on. While it is off, clients send every request to the network. Every process that shares the
         sketch follows."""
 
 
@@ -288,44 +288,44 @@ class CdnAdapter(Protocol):
         """Headers that make this CDN remember the tags of a response."""
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
-        """Remove every object with any of the tags, or under any of the URLs, whichever this CDN can."""
+        """Remove every object with any of the tags, or under any of the URLs, whichever this CDN supports."""
 
     async def aclose(self) -> None:
-        """Close its connections. Nothing is called afterwards."""
+        """Close the adapter's connections. No method is called afterwards."""
 
 
 @runtime_checkable
 class BoundedCdn(Protocol):
-    """A CDN adapter that knows whether its CDN takes purges as fast as there are."""
+    """CDN adapter that knows whether its CDN accepts purges as fast as they come."""
 
     def copies_live_ms(self) -> int | None:
-        """Longest life of copies in this CDN that are handed out now; None: as long as otherwise. No I/O."""
+        """Longest life of copies that are handed out to this CDN now; None: no special limit. No I/O."""
 
 
 @runtime_checkable
 class LifetimeCdn(Protocol):
-    """A CDN adapter whose CDN learns from other fields than CDN-Cache-Control how long it may keep an answer."""
+    """CDN adapter whose CDN reads the lifetime of an answer from other fields than CDN-Cache-Control."""
 
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
         """Return the headers for this lifetime; none if CDN-Cache-Control suffices.
 
-        lives_s: counted from when the answer's Age was 0.
-        until_s: its end, in seconds since the epoch.
+        lives_s: lifetime, counted from the moment when the answer's Age was 0.
+        until_s: end of the lifetime, in seconds since the epoch.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """Registrations of one response, activated.
+    """Activated registrations of one response.
 
-    ids: one per distinct query, and before them, if others rely on the first of those too, one that is the response's
-        own: it names the response, and no cell knows of it.
+    ids: one per distinct query. If other responses rely on the first of those too, an id of the response's own stands before
+        them: it names the response, and no cell knows it.
     query_ids: the queries, in the same order.
     tags: surrogate keys; the first is this response's own and is enough to purge it, the last is every response's.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
-    queries: these queries, as they were registered: of views on their collections, with what their collections add.
-    rechecked: how many of these are run again before what relies on them is evicted.
+    queries: the queries as they were registered: on the collections behind views, with the additions of their collections.
+    rechecked: number of queries that are run again before their results are evicted.
     """
 
     ids: tuple[str, ...]
@@ -341,10 +341,10 @@ class QueryRegistry(Protocol):
     """The app's side of the grid: registers what a response read and knows which registrations are live."""
 
     def watermark(self) -> Version:
-        """Newest version seen from the grid; taken before the handler runs, it is the registration's `since`."""
+        """Newest version received from the grid. Read before the handler runs, it becomes the registration's `since`."""
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
-        """Register what a response read; returns when every cell concerned has activated every query and none was invalidated
+        """Register the reads of a response. Returns when every cell concerned has activated every query, and none was invalidated
         meanwhile.
 
         Raises RegistrationRefusedError otherwise. Raises NotCacheableError if a read cannot be guarded (a view that does not
@@ -354,59 +354,59 @@ class QueryRegistry(Protocol):
     def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then.
 
-        cost_ms: what the answer has cost that relies on them; 0: not known.
+        cost_ms: cost of the answer that relies on them; 0: not known.
         """
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
 
     def held(self, registration_ids: Sequence[str]) -> bool:
-        """Whether one of these is not live only because its query is being run again, after a write that may have changed its
-        result. No I/O."""
+        """Whether one of these is held: not live only because its query is being run again, after a write that may have changed
+        its result. No I/O."""
 
     async def settled(self, registration_ids: Sequence[str]) -> None:
-        """Returns when none of these is held any more, live or dead, or after a bound (setting `recheck_ms`)."""
+        """Wait until none of these is held any more, live or dead, or until a bound (setting `recheck_ms`) is over."""
 
     def renewals(self, registration_ids: Sequence[str]) -> int:
-        """A number that grows when one of these lives on after it was held: in between its result may have been another one."""
+        """Number that grows when one of these lives on after it was held. In between its result may have been another one."""
 
     @property
     def known_since_ms(self) -> int:
-        """The moment before which it is not known of what others stored whether it was invalidated."""
+        """Moment before which invalidations of other processes' entries may be unknown here."""
 
     def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
-        """Whether nothing proves these fresh now, because their part of the grid lags behind. If they are not dead, they are as
-        good as before once it has caught up. No I/O."""
+        """Whether these cannot be proved fresh now, because their part of the grid lags behind. If they are not dead, they are
+        valid again once it has caught up. No I/O."""
 
     def serving(self, *, now_ms: int) -> bool:
-        """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""
+        """Whether at least a part of the grid is fresh enough to serve or store any answer."""
 
     def caught_up(self, *, now_ms: int) -> bool:
-        """Whether all of the grid is fresh: every change that is older than the staleness bound has been reported."""
+        """Whether the whole grid is fresh: every change that is older than the staleness bound has been reported."""
 
 
 class OwnWritesBarrier(Protocol):
     """Barrier for the answers to requests that wrote: once passed, this process serves nothing older than their writes."""
 
     def expect(self) -> None:
-        """Note that a request comes that will probably write. Never waits, never raises."""
+        """Note the begin of a request that will probably write. Never waits, never raises."""
 
     async def passed(self, version: Version) -> None:
-        """Returns when nothing older than this version is served any more, or when the time for it is over. Never raises.
+        """Wait until nothing older than this version is served any more, or until the time for it is over. Never raises.
 
-        version: of the newest write; 0: nobody knows, and nothing is waited for.
+        version: version of the newest write; 0: not known, and the call does not wait.
         """
 
 
 class LifetimeEstimator(Protocol):
-    """Estimator of how long a result will probably live. Pure arithmetic over its observations; no I/O, no clock. Observations
-    may come in any order, and never raise."""
+    """Estimator of a result's probable lifetime. Pure arithmetic over its observations; no I/O, no clock. Observations may come
+    in any order, and never raise."""
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """Lifetime in ms of a response made of these queries, within the bounds of the implementation. Asking changes nothing.
 
-        write_rate_hz: of all their records together.
-        kind: what else is known of results like this one counts for it too: its collection, or its route.
+        write_rate_hz: write rate of all their records together.
+        kind: kind of the result, its collection or its route; observations of this kind count for the estimate too.
         """
 
     def observe_read(
@@ -419,15 +419,15 @@ class LifetimeEstimator(Protocol):
         write_rate_hz: float = 0.0,
         kind: str = "",
     ) -> None:
-        """Note that these results were read from the database, and are guarded from now on for ttl_ms; None: until further
-        notice.
+        """Note that these results were read from the database, and are guarded from now on for ttl_ms; None: without a
+        known end.
 
-        given_ms: the estimate that copies outside were given for their lifetime; None: none was, or another one.
-        write_rate_hz, kind: as they were when it was estimated.
+        given_ms: estimate that copies outside received as their lifetime; None: none, or another lifetime.
+        write_rate_hz, kind: the values at the time of the estimate.
         """
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
         """Note that the result of this query has changed."""
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
-        """Note that this is no longer guarded, though nothing was written: what happens from now on is not seen."""
+        """Note that this result is no longer guarded, though it was not written. Later changes are not seen."""

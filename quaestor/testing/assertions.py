@@ -39,7 +39,7 @@ class AsyncClient(Protocol[AnswerT_co]):
 def assert_cached(client: Client[AnswerT], url: str, *, within_s: float = _WITHIN_S, **request: Any) -> AnswerT:
     """Ask for a URL until the answer comes from cache, and return that answer.
 
-    request: what else the client's get() takes, such as headers.
+    request: further arguments of the client's get(), such as headers.
 
     Raises AssertionError with the last Cache-Status if no answer came from cache within so many seconds.
     """

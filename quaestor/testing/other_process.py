@@ -1,4 +1,4 @@
-"""Pipe to the writer, which is a process of its own: the script's end of it."""
+"""Pipe to the writer, which is a process of its own, from the script's side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaestor.testing import writer
 
 
 class OtherProcess:
-    """Running writer on one collection, a process of its own; a context manager."""
+    """Running writer on one collection, in a process of its own; a context manager."""
 
     def __init__(self, mongo_url: str, database: str, collection: str = "flights") -> None:
         # -P and the file's name: the writer is a foreign program, not a part of this package.
@@ -27,7 +27,7 @@ class OtherProcess:
         )
 
     def write(self, operation: str, *arguments: Any) -> int:
-        """Do one write there; returns when it was acknowledged, in wall-clock ns. Raises DatabaseError if it was not."""
+        """Do one write there, and return the time of its acknowledgement in wall-clock ns. Raises DatabaseError without one."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json_util.dumps({"do": operation, "arguments": arguments}) + "\n")

@@ -13,9 +13,10 @@ _CLOCK_PARTS: Final = "QUAESTOR_CLOCK_PARTS"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take no constant for a part of the present time: by chance a small number equals the second, and its answer is short-lived.
+    """Switch off the search for parts of the present time. A small number may equal the second by chance, and its answer then
+    lives only for a short time.
 
-    A variable that is set already counts.
+    A variable that is set already stays as it is.
     """
     if _CLOCK_PARTS not in os.environ:
         variable = pytest.MonkeyPatch()

@@ -1,4 +1,4 @@
-"""Probe that asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
+"""Probe that asks over HTTP and observes from outside when an answer changes, as an unprivileged observer can."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from quaestor.testing.served_from import ServedFrom, served_from
 class Answer:
     """One response.
 
-    at_ns: wall-clock ns when it had arrived.
-    worker: which app worker sent or made it.
+    at_ns: time of its arrival, in wall-clock ns.
+    worker: app worker that sent or made it.
     """
 
     status: int
@@ -47,7 +47,7 @@ class Answer:
 class Probe:
     """One kept connection to one server. An app worker keeps the connection it accepted, so a probe asks one worker.
 
-    host: sent as Host; one and the same for app and Varnish makes them ask for the same thing.
+    host: sent as Host; with the same for app and Varnish, both are asked for the same page.
     """
 
     def __init__(self, url: str, *, host: str) -> None:
@@ -56,12 +56,12 @@ class Probe:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
 
     def get(self, path: str) -> Answer:
-        """Ask for a path. Raises DependencyError if nobody answers."""
+        """Ask for a path. Raises DependencyError if no server answers."""
         try:
             try:
                 return self._get(path)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                self._connection.close()  # an idle connection was closed by the other side: once more
+                self._connection.close()  # the other side had closed the idle connection: ask once more
                 return self._get(path)
         except (OSError, http.client.HTTPException) as error:
             raise DependencyError(f"GET {path} got no answer: {error}") from error
@@ -80,9 +80,9 @@ class Probe:
 
 
 def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200) -> list[Probe]:
-    """Probes, one for every worker: connections until each has accepted one.
+    """Probes, one for every worker. Connections are opened until each worker has accepted one.
 
-    Raises DependencyError if they do not all turn up.
+    Raises DependencyError if not all workers answer.
     """
     found: dict[str, Probe] = {}
     for _ in range(attempts):
@@ -100,7 +100,7 @@ def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200
 def until(
     probe: Probe, path: str, holds: Callable[[Answer], bool], *, timeout_s: float, every_s: float = 0.0
 ) -> Answer | None:
-    """Ask again and again; returns the first answer for which this holds, or None after the time."""
+    """Ask repeatedly, and return the first answer for which `holds` is true, or None after the time."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         answer = probe.get(path)
@@ -112,7 +112,7 @@ def until(
 
 
 class Watch:
-    """Watch of several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
+    """Watch of several probes at once, each in a thread, for the first answer that holds. Begin it before writing."""
 
     def __init__(
         self, probes: Sequence[Probe], path: str, holds: Callable[[Answer], bool], *, timeout_s: float

@@ -1,4 +1,4 @@
-"""Reaper of processes: none is left behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
+"""Reaper of processes: leaves none behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def stop_tree(server: Server, *, grace_s: float = 5.0) -> None:
-    """Stop a server, then whatever it had started and left behind."""
+    """Stop a server, then every process that it had started and left behind."""
     below = descendants(server.pid) if server.process is not None else []
     server.stop()
     end(below, grace_s=grace_s)
 
 
 def end(processes: Sequence[psutil.Process], *, grace_s: float = 5.0) -> None:
-    """End processes: SIGTERM, then SIGKILL after the grace. Ended processes are passed over (no pid is reused: psutil compares
+    """End processes: SIGTERM, then SIGKILL after the grace. Ended processes are ignored (no pid is reused: psutil compares
     the time of creation)."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):

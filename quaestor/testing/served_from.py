@@ -1,4 +1,4 @@
-"""Part of the stack that answered, from the headers of a response, as any outside observer sees them."""
+"""Part of the stack that answered, derived from the headers of a response, which any outside observer can see."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class ServedFrom(StrEnum):
     """Part of the stack that answered."""
 
     VARNISH = "varnish"
-    """Varnish had it."""
+    """Varnish answered."""
     APP = "app"
-    """The app's cache had it, or the answer of a request that was under way served this one too (`collapsed`)."""
+    """The app's cache answered, or this request shared the answer of a request under way (`collapsed`)."""
     HANDLER = "handler"
     """The handler ran and asked the database."""
 
@@ -22,7 +22,7 @@ def served_from(headers: Mapping[str, str]) -> ServedFrom:
 
     Each cache on the way adds a member to Cache-Status (RFC 9211), the cache nearest to the user last.
 
-    headers: case-insensitive, as httpx gives them, or with lower-case names.
+    headers: case-insensitive headers, as httpx gives them, or with lower-case names.
     """
     hits = set()
     for member in headers.get("cache-status", "").split(","):

