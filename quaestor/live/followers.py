@@ -27,19 +27,21 @@ class Follower:
     scope: ASGI's, as the client's request came.
     answer: the newest answer that the client was not sent.
     ended: the end of the stream.
+    offered: entity tag of the answer that was offered last, since the follower has joined its present loop.
     """
 
-    __slots__ = ("_wake", "answer", "ended", "scope")
+    __slots__ = ("_wake", "answer", "ended", "offered", "scope")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.answer: FollowedAnswer | None = None
         self.ended: End | None = None
+        self.offered = b""
         self._wake = asyncio.Event()
 
     def offer(self, answer: FollowedAnswer) -> None:
         """Have the client sent an answer, unless a newer one comes before."""
-        self.answer = answer
+        self.answer, self.offered = answer, answer.etag
         self._wake.set()
 
     def end(self, end: End) -> None:

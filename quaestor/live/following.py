@@ -60,6 +60,7 @@ class Following:
     def join(self, follower: Follower) -> None:
         """Add a follower; the newest answer is offered at once, if it still is the answer."""
         self.followers[follower] = None
+        follower.offered = b""
         if self.latest is not None and self._reader.valid(self.latest):
             follower.offer(self.latest)
         elif not self._reading:
@@ -72,17 +73,19 @@ class Following:
     def look(self) -> None:
         """Read again if the entry has ended without a notification, as at a reset, or cannot be served while the grid lags."""
         latest = self.latest
-        if latest is not None and latest.entry is not None and not self._reader.valid(latest):
+        if self._reading or latest is None or latest.entry is None:
+            return
+        if not self._reader.valid(latest):
             self._changed.set()
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
             follower = self._next()
-            if follower is None:
+            self._changed.clear()
+            if follower is None:  # all have ended; the last one to leave ends this loop too, unless another one joins
                 await self._wait(None)
                 continue
-            self._changed.clear()
             await self._rest()
             answer = await self._read(follower)
             if answer is None:
@@ -155,7 +158,8 @@ class Following:
     def _offer_all(self, answer: FollowedAnswer) -> None:
         self.latest = answer
         for follower in self.followers:
-            follower.offer(answer)
+            if follower.offered != answer.etag:
+                follower.offer(answer)
 
     def _end(self, follower: Follower, end: End) -> None:
         follower.end(end)
