@@ -24,7 +24,7 @@ BEGIN: Final = "<!-- figures: written by `make figures` -->"
 END: Final = "<!-- /figures -->"
 
 SECTIONS: Final[Mapping[str, Sequence[Callable[[], list[Row]]]]] = {
-    "Requests": (serving.requests, serving.idle),
+    "Requests": (serving.requests, serving.idle, serving.imports),
     "From a write to its effects": (grid.latency, guarantees.purges),
     "Exactness and faults": (guarantees.exactness,),
     "Matching": (grid.matching, grid.sustained, grid.cells),

@@ -130,3 +130,27 @@ def idle() -> list[Row]:
             f"{100 * bare['core']:.2f} %, {bare['rss_bytes'] / 1e6:.0f} MB, {bare['threads']} threads",
         )
     ]
+
+
+def imports() -> list[Row]:
+    """Cost of importing the names of an application, and of what a started app holds."""
+    measured = result("imports")
+    alone, beside = (measured["imports"][stage] for stage in ("alone", "beside_fastapi_and_pymongo"))
+    added = measured["started"]["added"]
+    return [
+        (
+            "`from quaestor import Quaestor, QuaestorMiddleware` in a fresh interpreter",
+            f"{_cost(alone['after'])}; beside FastAPI and PyMongo {_cost(beside['after'])}",
+            f"before parts were loaded at first use {_cost(alone['before'])}; beside FastAPI and PyMongo "
+            f"{_cost(beside['before'])} (aim: half)",
+        ),
+        (
+            "a started app with one cached route, beyond the same app without Quaestor",
+            f"{added['after']['rss_bytes'] / 1e6:.0f} MB; {100 * added['after']['core']:.2f} % of a core at rest",
+            f"before {added['before']['rss_bytes'] / 1e6:.0f} MB; {100 * added['before']['core']:.2f} %",
+        ),
+    ]
+
+
+def _cost(figures: dict[str, float]) -> str:
+    return f"{figures['rss_bytes'] / 1e6:.0f} MB and {figures['cpu_ms']:.0f} ms of a processor"

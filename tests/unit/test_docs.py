@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ def test_every_file_that_a_document_names_exists(document: str) -> None:
     named |= {(ROOT / document).parent / path for path in re.findall(r"\]\(((?!http)[\w/.-]+)\)", text)}
     assert named or document.startswith("docs/")
     assert [str(path) for path in sorted(named) if not path.exists()] == []
+
+
+@pytest.mark.parametrize("document", ["SECURITY.md", "docs/compatibility.md"])
+def test_documents_name_the_versions_of_python_that_the_package_names(document: str) -> None:
+    """Users read in both documents which versions are tested; the package's classifiers decide."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    classifiers = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert f"{', '.join(classifiers[:-1])} and {classifiers[-1]}" in (ROOT / document).read_text()
 
 
 def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
