@@ -46,6 +46,8 @@ _GROWTH: Final = 10
 """The server returns a batch when it is full, or has seen all that was written; so few events are asked for at first, and many
 times more while there are as many."""
 _KEPT_MS: Final = 10_000
+_BURST_READS: Final = 3
+"""Full reads of the early stream in a row that show another burst. Fewer may be writes of the time in which it was not read."""
 
 
 class Overtaking:
@@ -75,6 +77,7 @@ class Overtaking:
         self._hot: dict[Collection, None] = {}
         self._left = 0
         self._at_once = 1
+        self._full_in_a_row = 0
         self._failed = False
 
     def beside(self, events: Sequence[RawBSONDocument], version: Version, *, images: bool) -> None:
@@ -106,7 +109,7 @@ class Overtaking:
         """End the early stream, if there is one."""
         stream, self._stream = self._stream, None
         self._hot.clear()
-        self._left, self._failed = 0, False
+        self._left, self._at_once, self._full_in_a_row, self._failed = 0, 1, 0, False
         if stream is not None:
             try:
                 stream.close()
@@ -126,7 +129,9 @@ class Overtaking:
         self._reached(newest)
         self._trimmed_until_ms = self._clock() + 2 * _KEPT_MS
         self._pipelines.deliver(early, post_images=images)
-        if is_full(early):  # another collection has a burst too
+        self._full_in_a_row = self._full_in_a_row + 1 if is_full(early) else 0
+        if self._full_in_a_row >= _BURST_READS:  # another collection has a burst too
+            self._full_in_a_row = 0
             self._stream.close()
             self._stream = self._opened(hot(early), newest, images)
 
