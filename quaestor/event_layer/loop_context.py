@@ -15,7 +15,7 @@ class LoopContext:
 
     heartbeat_ms: longest time between two heartbeats of a cell, and between two ticks of ingest.
     retention_ms: time for which writes are kept for replay.
-    bounds: of each pipeline.
+    bounds: bounds of each pipeline.
     """
 
     deployment: str

@@ -28,7 +28,7 @@ def writes(deployment: str, write_partition: int, generation: int = 0) -> str:
 
 
 def early_writes(deployment: str, write_partition: int, generation: int = 0) -> str:
-    """After-images that overtake a backlog of `writes` (see invalidation/ingest/overtaking.py). Each comes again in `writes`."""
+    """After-images ahead of a backlog in `writes`, where each comes again; see invalidation/ingest/overtaking.py."""
     return f"quaestor:{{{deployment}:{_of(generation)}w{write_partition}}}:early"
 
 

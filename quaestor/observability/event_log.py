@@ -61,7 +61,7 @@ class EventLog:
 
     @cached_property
     def _log(self) -> Any:
-        """Logger of structlog, as the application has configured it."""
+        """Logger of structlog, configured by the application."""
         return structlog.get_logger("quaestor")
 
     def event(self, name: str, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""Histogram that costs one list entry an observation."""
+"""Histogram at the cost of one list entry for each observation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MOST_WAITING: Final = 1_000
 
 
 class Gathered(Histogram):
-    """Histogram without labels that takes an observation at the cost of a list entry. Thread-safe.
+    """Histogram without labels, at the cost of one list entry for each observation. Thread-safe.
 
-    Observations are sorted into buckets when they are read, or when there are very many.
+    Observations are sorted into buckets on collection, or at 1,000 observations.
     """
 
     _type = "histogram"
@@ -25,7 +25,7 @@ class Gathered(Histogram):
         super().__init__(name, documentation, **options)
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Take one observation."""
+        """Add one observation."""
         self._waiting.append(amount)
         if len(self._waiting) >= _MOST_WAITING:
             self._sort_in()

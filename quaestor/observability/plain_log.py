@@ -1,7 +1,7 @@
 """Log lines without colours, in an application that does not import structlog.
 
-The library costs 7 MB, most of it for coloured output. A line here is the line that structlog writes without configuration
-where its output is no terminal. As soon as the application imports structlog, structlog writes the lines.
+The library costs 7 MB, most of it for coloured output. A line here equals the line of an unconfigured structlog
+whose output is no terminal. As soon as the application imports structlog, structlog writes the lines.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any, Final
 _LEVEL_WIDTH: Final = len("exception")
 _EVENT_WIDTH: Final = 30
 _QUOTED: Final = frozenset(" \t=\r\n\"'")
-"""Characters of a text that make it stand in quotes."""
+"""Characters that put a text in quotes."""
 
 _writing = threading.Lock()
 
 
 def suffices() -> bool:
-    """Whether structlog would now write a plain line."""
+    """Return whether structlog would now write a plain line."""
     return "structlog" not in sys.modules and not _coloured()
 
 
 def write(level: str, name: str, fields: Mapping[str, Any]) -> None:
-    """Write one line to the standard output. Several threads may call. Raises OSError and ValueError, as print does."""
+    """Write one line to standard output. Thread-safe. Raises OSError and ValueError, like print."""
     text = line(time.strftime("%Y-%m-%d %H:%M:%S"), level, name, fields)
     with _writing:
         print(text, flush=True)
 
 
 def line(at: str, level: str, name: str, fields: Mapping[str, Any]) -> str:
-    """Return the line of an event, and below it the call stack if `fields` holds one as `stack`."""
+    """Return the line of an event, followed by the call stack in field `stack`, if any."""
     columns = [at, f"[{level:{_LEVEL_WIDTH}}]", f"{name:{_EVENT_WIDTH}}"]
     columns += [f"{key}={_shown(value)}" for key, value in sorted(fields.items()) if key != "stack"]
     text = " ".join(columns).rstrip(" ")
@@ -47,7 +47,7 @@ def _shown(value: Any) -> str:
 
 
 def _coloured() -> bool:
-    """Whether structlog colours its lines: on a terminal, unless one of two variables decides."""
+    """Return whether structlog colours its lines: on a terminal, unless NO_COLOR or FORCE_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout is not None and sys.stdout.isatty())

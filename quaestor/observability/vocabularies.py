@@ -85,7 +85,7 @@ FOLLOWER_REFUSALS = frozenset({"client", "process", "stopping"})
 FOLLOWER_ENDS = REASONS | {
     "left", "answered", "slow", "stopping", "expired", "unauthorized", "unfollowable",
 }  # fmt: skip
-"""Ends of a stream or a long poll: a reason of its own, or the reason by which its answers are not stored."""
+"""Ends of a stream or a long poll: its own reasons, or the reason why its answers are not stored."""
 
 _WIDENED = (
     ("collation ", "collation"), ("pipeline: widened to its leading", "leading-match"),

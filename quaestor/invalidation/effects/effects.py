@@ -1,7 +1,7 @@
 """Effects of an invalidation: claim, update the sketch and evict (one operation), then purge, then settle.
 
-The sketch comes before the CDN. No client can then fetch a sketch without the key after the caches are clean. A claim is settled
-only when every purge is acknowledged. If a process dies before that, another process reclaims its claims. Each step is
+The sketch comes before the CDN. No client can then fetch a sketch without the key after the caches are clean. A claim is
+settled only when every purge is acknowledged. If a process dies before that, another process reclaims its claims. Each step is
 idempotent, so a repetition is harmless.
 
 A process acts at once for its own registrations, and a moment later for those of other processes, in case they died. An answer
@@ -10,8 +10,8 @@ sent just before its invalidation may reach the CDN after the purge. Such keys a
 A second call evicts entries from the shared store that this process does not hold in memory. The purge does not wait for that
 call. A process that has read the notification refuses the entry, because its registration is dead. A purged CDN could fetch the
 old answer again only from a process that lags behind in reading notifications. A lagging process may hold the entry in its own
-memory, which no eviction reaches. Waiting for the eviction would therefore not close the gap. The second purge closes the gap: it
-comes `repurge_after_ms` after the eviction and the first purge, when no earlier look-up is still on its way.
+memory, which no eviction reaches. Waiting for the eviction would therefore not close the gap. The second purge closes the
+gap: it comes `repurge_after_ms` after the eviction and the first purge, when no earlier look-up is still on its way.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Effects:
     notify() and reset() may be called from any thread. `telemetry.hooks` notifies observers.
 
     forget: drops entries of dead registrations, of any process, from this process's memory, and returns them.
-    finishing: of claimed entries.
+    finishing: finishes the effects of claimed entries.
     progress: how many of the notified invalidations are done.
     announce: reports dead registrations to every process; None: there is no other process.
     """
@@ -232,9 +232,9 @@ class Effects:
     async def _drain(self) -> None:
         """Claim and evict waiting registrations batch by batch, with a rest in between.
 
-        Registrations that arrive during a batch form the next one. Under load an invalidation therefore costs fewer round trips.
-        All waiting registrations are refused already, so their effects may come a moment later. While the index does not answer,
-        no invalidation is lost, and no dead entry is served.
+        Registrations that arrive during a batch form the next one. Under load an invalidation therefore costs fewer round
+        trips. All waiting registrations are refused already, so their effects may come a moment later. While the index does
+        not answer, no invalidation is lost, and no dead entry is served.
         """
         while self._waiting:
             begun_s = await self._rests.over()

@@ -35,7 +35,7 @@ class EffectsFinishing:
         self._clock = process.clock
 
     async def stop(self) -> None:
-        """End what is under way; another process takes over the claims that are not settled."""
+        """End running effects; another process takes over unsettled claims."""
         await self._settling.stop()
 
     async def finish(
@@ -70,8 +70,8 @@ class EffectsFinishing:
         if self.purging.remembers:
             return
         if purged is not None:
-            # An answer that left before the invalidation may reach the CDN after the purge. Each tag belongs to one registration,
-            # so this second purge cannot hit the copy that replaced it. The outbox repeats its purges by itself.
+            # An answer that left before the invalidation may reach the CDN after the purge. Each tag belongs to one
+            # registration, so this second purge cannot hit the copy that replaced it. The outbox repeats its purges by itself.
             await asyncio.sleep(self._settings.cdn.repurge_after_ms / 1000)
             again = await self.purging.put(outside)
             if again is not None:

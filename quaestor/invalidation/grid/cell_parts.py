@@ -53,7 +53,7 @@ class CellParts:
 
 
 def cell_parts(node: MatchingNode, layer: EventLayer, cell: Cell, shape: GridShape, context: LoopContext) -> CellParts:
-    """Return the parts around this node; see CellLoop. Nothing is read yet."""
+    """Return the parts around this node; see CellLoop. Reads nothing."""
     deployment, clock, telemetry = context.deployment, context.clock, context.telemetry
     names = CellNames.of(deployment, cell, shape)
     layer_clock, meter = LayerClock(clock), CellMeter()

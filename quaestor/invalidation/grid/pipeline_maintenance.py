@@ -37,7 +37,7 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 class PipelineMaintenance:
     """One cell's part in the maintenance of the pipelines around it. Not thread-safe.
 
-    retention: of the query pipeline.
+    retention: retention of the query pipeline.
     """
 
     def __init__(

@@ -106,14 +106,14 @@ def time_and_token(event: RawBSONDocument) -> tuple[Version, bytes]:
 
 
 class Collection(NamedTuple):
-    """A collection as `ns` of its events names it."""
+    """Name of a collection, from field `ns` of its events."""
 
     db: str
     coll: str
 
 
 def collection_of(event: RawBSONDocument) -> Collection | None:
-    """The collection that an event concerns. None: no single one, or its name cannot be read."""
+    """Return the collection of an event, or None if the event concerns several or the name cannot be decoded."""
     try:
         ns = bson.decode(event["ns"].raw, BSON_OPTIONS)
         return Collection(ns["db"], ns["coll"])

@@ -19,7 +19,7 @@ from quaestor.invalidation.ingest.resume_tokens import time_of_token
 from quaestor.model import Version
 
 EVENTS_AT_ONCE: Final = 1_000
-"""The most that one read returns."""
+"""Largest number of events in one read."""
 _AWAITED: Final = "_max_await_time_ms"
 """The cursor's own field: how long the server waits for the first event of a batch."""
 
@@ -53,7 +53,8 @@ class ChangeStream:
         slim: leave out these images, because an event with them is too large.
         await_ms: time that a read waits for the first event.
         without: collections whose events the server skips, at a fifth of the cost of an event.
-        at_once: most events that opening fetches; the server searches until it has as many, or has seen everything.
+        at_once: largest number of events fetched on opening; the server searches until it has this number or has read every
+            write.
         """
         admin = client.get_database(
             "admin",
@@ -75,7 +76,7 @@ class ChangeStream:
         """Return the next events: the first one within the time to wait, and the events that the driver already holds.
 
         await_ms: time to wait in this read, if it differs from the usual one.
-        at_once: most events of a batch.
+        at_once: largest number of events in a batch.
         """
         self._cursor.batch_size(at_once)
         if hasattr(self._cursor, _AWAITED):

@@ -300,7 +300,7 @@ class ChangeStreamFollower:
         self._handover.complete()
 
     def _reach(self, version: Version) -> None:
-        """Keep the version of an early event. Raises EventLayerError."""
+        """Save the version of an early event. Raises EventLayerError."""
         assert self._position is not None
         self._save(self._position._replace(reached=max(version, self._position.reached)))
 

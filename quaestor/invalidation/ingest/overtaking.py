@@ -1,16 +1,16 @@
-"""Overtaking of a backlog: while a burst in one collection keeps ingest busy, writes of other collections are delivered early.
+"""Early delivery of writes: a burst in one collection keeps ingest busy, and writes of other collections overtake it.
 
-The server makes the events of a transaction or of `update_many` one by one, at 10 to 30 us each. Ingest and cells take as much
-again, so a write behind 50,000 such events would wait for more than a second. When a read of the change stream comes back full,
-ingest opens a second stream at the same position. That early stream leaves out the collections that fill the batch, and the
-server skips their events at 2 us each. Ingest reads both streams in turn. Early events go into pipelines of their own, which
-cells read first.
+The server produces the events of a transaction or of `update_many` one by one, at 10 to 30 us each. Ingest and cells need the
+same time again, so a write behind 50,000 such events would wait for more than a second. When a read of the change stream
+returns a full batch, ingest opens a second stream at the same position. This early stream leaves out the collections that
+fill the batch; the server skips their events at 2 us each. Ingest reads both streams alternately. Early events go into
+pipelines of their own, which cells read first.
 
-**Nothing relies on early events.** Each event comes again in the change stream, in order, and is then handled like any other.
+**Nothing relies on early events.** Each event comes again in the change stream, in order, and is then processed like any other.
 Position, ticks and watermark of ingest follow the change stream alone. The early stream may fail, begin late or miss events.
-Answers of other collections are then late, and never stale for longer than the bound.
+Invalidation of the other collections is late then, but no answer is stale for longer than the bound.
 
-**Gaps lie above early events.** An app process that learns of an early event dates its next reads by the version of that event.
+**Gaps lie above early events.** An app process that receives an early event dates its next reads by the version of that event.
 A gap must lie above the date of every read, so ingest saves that version with its position before it appends the event.
 """
 
@@ -33,25 +33,25 @@ from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
 
 _LARGE_BYTES: Final = 8 * 1024**2
-"""A batch of so many bytes is full too: the server ends a batch before 16 MB."""
+"""Size from which a batch counts as full; the server ends each batch before 16 MB."""
 _STEP: Final = 19
-"""One of so many events of a long batch is looked at. Prime, as collections may take turns in a transaction."""
+"""Step between sampled events of a long batch. A prime number, because collections may alternate in a transaction."""
 _LONG: Final = 20 * _STEP
 _HOT_SHARE: Final = 0.1
 _MOST_HOT: Final = 100
 _READS_KEPT: Final = 20
-"""The backlog is over after so many reads in a row that were not full."""
+"""Number of consecutive reads below a full batch that ends the backlog."""
 _AWAIT_MS: Final = 1
 _GROWTH: Final = 10
-"""The server returns a batch when it is full, or has seen all that was written; so few events are asked for at first, and many
-times more while there are as many."""
+"""Factor by which the batch size grows while batches are full. The size starts at 1, because the server returns a batch only when
+the batch is full or the server has read every write."""
 _KEPT_MS: Final = 10_000
 _BURST_READS: Final = 3
 """Full reads of the early stream in a row that show another burst. Fewer may be writes of the time in which it was not read."""
 
 
 class Overtaking:
-    """The early stream of one follower, while there is a backlog. Not thread-safe."""
+    """Early stream of one follower during a backlog. Not thread-safe."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class Overtaking:
         reached: Callable[[Version], None],
         clock: Clock = system_clock,
     ) -> None:
-        """Make the object; no stream is opened.
+        """Create the object; no stream is opened.
 
-        pipelines: those of early writes.
-        reached: keeps the version of the newest early event, before that is appended.
+        pipelines: pipelines of early writes.
+        reached: saves the version of the newest early event before the event is appended.
         """
         self._client = client
         self._pipelines = pipelines
         self._telemetry = telemetry
         self._reached = reached
         self._clock = clock
-        self._trimmed_until_ms = clock() + 2 * _KEPT_MS  # an ingest before this one may have left entries
+        self._trimmed_until_ms = clock() + 2 * _KEPT_MS  # an earlier ingest may have left entries
         self._stream: ChangeStream | None = None
         self._hot: dict[Collection, None] = {}
         self._left = 0
@@ -81,10 +81,10 @@ class Overtaking:
         self._failed = False
 
     def beside(self, events: Sequence[RawBSONDocument], version: Version, *, images: bool) -> None:
-        """Deliver the events that overtake the backlog, if there is one. Raises EventLayerError.
+        """During a backlog, deliver events of other collections early. Raises EventLayerError.
 
-        events: the batch that the change stream has just brought.
-        version: the newest one that was delivered before this batch.
+        events: newest batch of the change stream.
+        version: newest version delivered before this batch.
         images: see ChangeStream.open.
         """
         full = is_full(events)
@@ -100,7 +100,7 @@ class Overtaking:
                 self._telemetry.failure("mongodb", "ingest.early_stream_failed", error)
 
     def tidy(self) -> None:
-        """Trim the pipelines of early writes, as long as they may hold any. Raises EventLayerError."""
+        """Trim the pipelines of early writes while they may contain entries. Raises EventLayerError."""
         now_ms = self._clock()
         if now_ms < self._trimmed_until_ms:
             self._pipelines.trim(before_ms=now_ms - _KEPT_MS)
@@ -152,12 +152,12 @@ class Overtaking:
 
 
 def is_full(events: Sequence[RawBSONDocument]) -> bool:
-    """Whether a read brought as much as one can, so that more is likely to wait."""
+    """Return whether a read returned the most possible, so that more events probably wait."""
     return len(events) >= EVENTS_AT_ONCE or sum(len(event.raw) for event in events) >= _LARGE_BYTES
 
 
 def hot(events: Sequence[RawBSONDocument]) -> list[Collection]:
-    """The collections that fill this batch. O(events)."""
+    """Return the collections that fill this batch. O(events)."""
     sampled = Counter(map(collection_of, events[:: _STEP if len(events) >= _LONG else 1]))
     least = _HOT_SHARE * sampled.total()
     return [collection for collection, count in sampled.items() if collection is not None and count >= least]

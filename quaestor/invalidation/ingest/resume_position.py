@@ -19,7 +19,7 @@ class ResumePosition(NamedTuple):
     database: identity of the replica set; None if this user may not read it.
     election: the primary's election and process, see `Probe`; None: not known.
     gap: version of the last gap; a cell whose checkpoint lies below it may have missed the gap.
-    reached: newest version that was delivered early (see overtaking.py); apps may date their reads by it.
+    reached: newest version delivered early (see overtaking.py); apps may date their reads by it.
     life: identity of the event layer's data at the save (offsets.epoch_of). The position holds only for pipelines of that life.
     """
 

@@ -83,7 +83,7 @@ class WritePipelines:
         self._bounds.enforce(self._layer, measured(self._layer, dict.fromkeys(self._streams)))
 
     def trim(self, *, before_ms: int) -> None:
-        """Forget entries older than that (ms since the epoch). One round trip to each server. Raises EventLayerError."""
+        """Delete entries older than `before_ms`, ms since the epoch. One round trip to each server. Raises EventLayerError."""
         measured(self._layer, dict.fromkeys(self._streams, before_ms))
 
     def _append(self, made: Iterable[_Placed | AfterImage]) -> None:

@@ -162,7 +162,7 @@ class Namespace:
     def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally, *, early: bool = False) -> Changes:
         """Return the registrations whose results this write changes, each with its match type.
 
-        early: the write overtakes others. Subscribed queries follow writes in order, so they do not see it yet.
+        early: the write arrives ahead of others. Subscribed queries follow writes in order, so they do not see the write yet.
         """
         image = entry.image
         results = PredicateResults(image, predicates, tally)

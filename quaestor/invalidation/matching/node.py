@@ -58,7 +58,7 @@ _EARLY_MS: Final = 10_000
 _MOST_EARLY: Final = 20_000
 _MOST_EARLY_BYTES: Final = 64 * 1024**2
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
-"""Events that mean nothing before their turn."""
+"""Kinds of events that have a meaning only in order."""
 
 Outcome = Activated | Refused | Invalidated
 
@@ -197,7 +197,9 @@ class MatchingNode:
     def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
         namespaces = live.query.rules.namespaces
         retained = self._retention.newer_than(since, namespaces)
-        if self._early:  # Contributors follow the writes: an early write that has come again would take them back.
+        if (
+            self._early
+        ):  # Contributors follow the writes in order: an early write older than the watermark would set them back.
             retained += self._early.newer_than(max(since, self.watermark - 1), namespaces)
         for entry in retained:
             change = self._replayed(live, entry)
@@ -277,10 +279,10 @@ class MatchingNode:
         return gone + self._taken_in(image, now_ms, encoded)
 
     def overtake(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
-        """Forget and return the registrations that a write changes which comes before its turn, and again in its turn.
+        """Match an early write: forget and return the registrations that it changes.
 
-        Until then it is kept for registrations that come after it. The watermark, what is fresh and what is retained stay as they
-        are: nothing relies on early writes, so any of them may be missing. O(as for process).
+        The same write comes again in order. Until then the node keeps it for new registrations. Watermark, freshness and
+        retained writes stay as they are: nothing relies on early writes, so any of them may be missing. Same cost as process.
         """
         if image.version < self.watermark or image.kind in _UNORDERED:
             return []
