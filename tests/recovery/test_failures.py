@@ -17,11 +17,14 @@ from benchmarks.setups.faults.world import BOUND_MS, DEPLOYMENT, World
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.model import Cell
+from quaestor.settings.groups import GridSettings
 from tests.recovery.conftest import Proven
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 CELLS = [Cell(query_partition=q, write_partition=w) for q in (0, 1) for w in (0, 1)]
+AWAY_S = GridSettings().retention_ms / 1000 + 5
+"""Longer than cells keep writes for replay."""
 OUTAGE_S = 7.0
 """Longer than the staleness bound, and than any part waits for an answer."""
 
@@ -226,12 +229,16 @@ def test_an_app_worker_is_killed_and_started_again(deployment: World, proven: Pr
 
 
 @pytest.mark.slow
-def test_the_driver_is_killed_and_started_again(deployment: World, proven: Proven) -> None:
+@pytest.mark.parametrize("away_s", [0, AWAY_S], ids=["at once", "after the retention"])
+def test_the_driver_is_killed_and_started_again(deployment: World, proven: Proven, away_s: float) -> None:
     """Its executors end with it; the cells of the next grid go on from the checkpoints of the last."""
     tree = psutil.Process(deployment.grid.pid).children(recursive=True)
     with deployment.failure(within_s=150) as outcome:
         deployment.grid.kill()
         _, alive = psutil.wait_procs(tree, timeout=60)
         assert alive == []
+        last(away_s)
         deployment.grid.launch()
-    proven("driver-killed", outcome)
+    if not away_s:
+        proven("driver-killed", outcome)
+    assert outcome.violations == 0, deployment.checker.violations

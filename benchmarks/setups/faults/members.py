@@ -15,6 +15,8 @@ from quaestor.testing.servers import HOST, Server
 
 ELECTION_MS = 2_000
 _ANSWER_MS = 500
+ELECTED_S = 180.0
+"""A machine with ten times the load that it can bear elects a primary within this time."""
 
 
 @dataclass(slots=True)
@@ -25,6 +27,17 @@ class ReplicaSet:
     def primary(self) -> Server | None:
         """The member that says so; None while there is none."""
         return next((member for member in self.members if _hello(member).get("isWritablePrimary")), None)
+
+    def elected(self, *, within_s: float = ELECTED_S) -> Server:
+        """Wait for a primary, and return it. The driver watches all members at once, and no member has a time to answer in.
+
+        Raises ServerSelectionTimeoutError with the state of each member.
+        """
+        with pymongo.MongoClient[dict[str, Any]](self.url, serverSelectionTimeoutMS=int(within_s * 1000)) as client:
+            client.admin.command("ping")
+            address = client.address
+        assert address is not None
+        return next(member for member in self.members if member.port == address[1])
 
     def secondaries(self) -> list[Server]:
         return [member for member in self.members if _hello(member).get("secondary")]
