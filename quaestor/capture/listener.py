@@ -32,6 +32,7 @@ from quaestor.capture.captured_clients import CapturedClients
 from quaestor.capture.commands import READING
 from quaestor.capture.context import heard_by, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
+from quaestor.capture.listener_failures import ListenerFailures, distrust_request
 from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.capture.result_digests import ResultDigest, loses_nothing, may_be_compared
 from quaestor.capture.snapshot import Findings, snapshot
@@ -58,6 +59,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     clients: clients with this capture.
     unreported: writes that no change event reports.
+    failures: of this listener and of those beside it.
     """
 
     def __init__(self) -> None:
@@ -66,61 +68,75 @@ class Capture(CommandListener, ServerHeartbeatListener):
         self._compared: set[str] = set()
         self.clients = CapturedClients(self, self._topology)
         self.unreported = UnreportedWrites()
-        notice_uncaptured()
+        self.failures = ListenerFailures()
+        notice_uncaptured(self.failures)
 
     def watcher(self) -> Watcher:
         """Return a listener for the client that watches the writes. With it, reads from any other cluster are refused."""
-        return Watcher(self._topology)
+        return Watcher(self._topology, self.failures)
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
-        if not isinstance(event, CommandStartedEvent):
-            if not event.awaited:
-                self.clients.heartbeat()
-            return
-        recorder, writes = heard_by(self)
-        name = event.command_name
-        if name == APPLY_OPS:
-            self.unreported.started(event)
-        if writes is not None and name not in _NEVER_WRITES:
-            self._log_write(writes, event)
-        if recorder is None:
-            _started_without_recorder(event)
-        else:
-            recorder.claim(event)
-            try:
-                self._started(recorder, name, event)
-            except Exception as error:
-                _not_understood(recorder, name, error)
+        try:
+            if not isinstance(event, CommandStartedEvent):
+                if not event.awaited:
+                    self.clients.heartbeat()
+                return
+            recorder, writes = heard_by(self)
+            name = event.command_name
+            if name == APPLY_OPS:
+                self.unreported.started(event)
+            if writes is not None and name not in _NEVER_WRITES:
+                self._log_write(writes, event)
+            if recorder is None:
+                _started_without_recorder(event)
+            else:
+                recorder.claim(event)
+                try:
+                    self._started(recorder, name, event)
+                except Exception as error:
+                    _not_understood(recorder, name, error)
+        except Exception as error:
+            self._failed(error)
 
     def succeeded(self, event: CommandSucceededEvent | ServerHeartbeatSucceededEvent) -> None:
         """See pymongo.monitoring. Never raises."""
-        if not isinstance(event, CommandSucceededEvent):
-            self._topology.heartbeat_succeeded(event.connection_id, event.reply)
-            return
-        if event.command_name == APPLY_OPS:
-            self.unreported.ended(event)
-        recorder, writes = heard_by(self)
-        if writes is not None:
-            writes.succeeded(event)
-        if recorder is not None:
-            try:
-                _succeeded(recorder, event)
-            except Exception as error:
-                _not_understood(recorder, event.command_name, error)
+        try:
+            if not isinstance(event, CommandSucceededEvent):
+                self._topology.heartbeat_succeeded(event.connection_id, event.reply)
+                return
+            if event.command_name == APPLY_OPS:
+                self.unreported.ended(event)
+            recorder, writes = heard_by(self)
+            if writes is not None:
+                writes.succeeded(event)
+            if recorder is not None:
+                try:
+                    _succeeded(recorder, event)
+                except Exception as error:
+                    _not_understood(recorder, event.command_name, error)
+        except Exception as error:
+            self._failed(error)
 
     def failed(self, event: CommandFailedEvent | ServerHeartbeatFailedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
-        if not isinstance(event, CommandFailedEvent):
-            self._topology.heartbeat_failed(event.connection_id)
-            return
-        if event.command_name == APPLY_OPS:
-            self.unreported.ended(event)
-        recorder, writes = heard_by(self)
-        if writes is not None:
-            writes.failed(_request(event))
-        if recorder is not None:
-            recorder.failed(_request(event))
+        try:
+            if not isinstance(event, CommandFailedEvent):
+                self._topology.heartbeat_failed(event.connection_id)
+                return
+            if event.command_name == APPLY_OPS:
+                self.unreported.ended(event)
+            recorder, writes = heard_by(self)
+            if writes is not None:
+                writes.failed(_request(event))
+            if recorder is not None:
+                recorder.failed(_request(event))
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        distrust_request(error)
+        self.failures.note(error)
 
     def _log_write(self, writes: WriteLog, event: CommandStartedEvent) -> None:
         """Log a write, unless it is in another cluster than the watched one: no answer waits for that."""

@@ -19,6 +19,7 @@ from pymongo.monitoring import (
 )
 
 from quaestor.capture.context import current
+from quaestor.capture.listener_failures import ListenerFailures
 
 Address = Any
 """(host, port), as the driver gives it."""
@@ -82,20 +83,25 @@ class Watcher(CommandListener, ServerHeartbeatListener):
     """Listener of the client that watches the writes: it reports the watched cluster to the topology. Its commands do not belong
     to requests, even while a request is recorded."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, failures: ListenerFailures) -> None:
         self._topology = topology
+        self._failures = failures
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
-        """See pymongo.monitoring."""
-        if isinstance(event, CommandStartedEvent):
-            recorder = current()
-            if recorder is not None:
+        """See pymongo.monitoring. Never raises."""
+        try:
+            if isinstance(event, CommandStartedEvent) and (recorder := current()) is not None:
                 recorder.claim(event)
+        except Exception as error:  # the command stays unclaimed, so its request is not cached
+            self._failures.note(error)
 
     def succeeded(self, event: CommandSucceededEvent | ServerHeartbeatSucceededEvent) -> None:
-        """See pymongo.monitoring."""
-        if isinstance(event, ServerHeartbeatSucceededEvent):
-            self._topology.watch(event.connection_id, event.reply)
+        """See pymongo.monitoring. Never raises."""
+        try:
+            if isinstance(event, ServerHeartbeatSucceededEvent):
+                self._topology.watch(event.connection_id, event.reply)
+        except Exception as error:  # the next heartbeat says it again
+            self._failures.note(error)
 
     def failed(self, event: CommandFailedEvent | ServerHeartbeatFailedEvent) -> None:
         """See pymongo.monitoring."""

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import threading
 from typing import Final
+from weakref import WeakSet
 
 from pymongo import monitoring
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.capture.commands import HARMLESS
 from quaestor.capture.context import heard
+from quaestor.capture.listener_failures import ListenerFailures, distrust_request
 from quaestor.capture.write_log import writes_records
 
 _FOR_MONGOCRYPTD: Final = frozenset({"isRemoteSchema", "csfleEncryptionSchemas"})
 """Fields that libmongocrypt adds to a command for a mongocryptd; a mongod refuses a command with them."""
 _registering = threading.Lock()
 _registered = False
+_failures: WeakSet[ListenerFailures] = WeakSet()
+"""Those of every capture of this process."""
 
 
 class _EveryCommand(CommandListener):
@@ -30,13 +34,18 @@ class _EveryCommand(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
-        recorder, writes = heard()
-        if writes is not None and not writes.attempted and writes_records(event):
-            writes.attempt()
-        if recorder is None or event.command_name.lower() in HARMLESS:
-            return
-        if _FOR_MONGOCRYPTD.isdisjoint(event.command):
-            recorder.sent(event)
+        try:
+            recorder, writes = heard()
+            if writes is not None and not writes.attempted and writes_records(event):
+                writes.attempt()
+            if recorder is None or event.command_name.lower() in HARMLESS:
+                return
+            if _FOR_MONGOCRYPTD.isdisjoint(event.command):
+                recorder.sent(event)
+        except Exception as error:
+            distrust_request(error)
+            for failures in list(_failures):
+                failures.note(error)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         """See pymongo.monitoring."""
@@ -45,10 +54,14 @@ class _EveryCommand(CommandListener):
         """See pymongo.monitoring."""
 
 
-def notice_uncaptured() -> None:
-    """Note the uncaptured commands of every client that is made after the first call. Further calls change nothing."""
+def notice_uncaptured(failures: ListenerFailures) -> None:
+    """Note the uncaptured commands of every client that is made after the first call. Further calls change nothing else.
+
+    failures: of a capture; receives the failures of this listener too.
+    """
     global _registered
     with _registering:
+        _failures.add(failures)
         if not _registered:
             monitoring.register(_EveryCommand())
             _registered = True

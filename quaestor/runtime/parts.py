@@ -7,7 +7,9 @@ see `services`.
 from __future__ import annotations
 
 import os
+import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from quaestor.cache_sketch.sizing import geometry_of
@@ -82,6 +84,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     supervisor = Supervisor(telemetry)
     process = ProcessContext(settings=settings, telemetry=telemetry, clock=clock, supervisor=supervisor)
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
+    capture.failures.report = partial(_listener_failed, telemetry)
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
         storage = in_process(memory, settings, clock)
@@ -178,6 +181,11 @@ def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
     telemetry.stores.bytes.labels("memory").set_function(lambda: memory.used_bytes)
     telemetry.stores.entries.labels("memory").set_function(lambda: len(memory))
     return memory
+
+
+def _listener_failed(telemetry: Telemetry, error: Exception) -> None:
+    stack = "".join(traceback.format_exception(error))
+    telemetry.failure("engine", "capture.listener_failed", repr(error), stack=stack)
 
 
 def _registry(

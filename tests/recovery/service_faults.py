@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +23,8 @@ from quaestor.runtime.supervision.supervisor import KeptTask, KeptThread, Superv
 CODE = str(Path(quaestor.__file__).parent)
 NEUTRAL = ("/runtime/supervision/", "/observability/", "/errors.py", "/clock.py", "/testing/")
 """Code that services have in common with those who count their failures."""
+SWALLOWING = ("pymongo/monitoring.py",)
+"""Code of others that calls listeners, prints what they raise, and goes on."""
 
 
 class InjectedError(Exception):
@@ -48,12 +51,20 @@ class Faults:
             self.struck.append(place)
             return True
 
+    def _unraisable(self, otherwise: Callable[[Any], object], what: Any) -> None:
+        """Forget a strike in a finalizer, for instance of a generator that was left: no code can catch what that raises."""
+        if not isinstance(what.exc_value, InjectedError):
+            otherwise(what)
+            return
+        with self._lock:
+            self.struck = [place for place in self.struck if place != str(what.exc_value)]
+
     def trace(self) -> None:
         """Strike this thread in the functions that it enters from now on."""
         sys.settrace(self._entered)
 
     def _entered(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and _ours(frame):
+        if event == "call" and _ours(frame) and not _swallowed(frame):
             place = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_firstlineno} {frame.f_code.co_name}"
             if self.strikes(place):
                 raise InjectedError(place)
@@ -62,6 +73,7 @@ class Faults:
         """Strike the services that are started from now on. Restarts follow at once."""
         monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.001)
         monkeypatch.setattr(service_module, "LONGEST_PAUSE_S", 0.01)
+        monkeypatch.setattr(sys, "unraisablehook", partial(self._unraisable, sys.unraisablehook))
         keep, thread = Supervisor.keep, Supervisor.thread
 
         def struck_keep(
@@ -125,6 +137,12 @@ def _place_of(work: Any) -> str | None:
             place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
     return place
+
+
+def _swallowed(frame: FrameType) -> bool:
+    """Whether the caller swallows what this function raises, so that only its own code can catch a failure."""
+    caller = frame.f_back
+    return caller is not None and caller.f_code.co_filename.endswith(SWALLOWING)
 
 
 def _ours(frame: FrameType) -> bool:

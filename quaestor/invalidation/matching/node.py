@@ -177,10 +177,6 @@ class MatchingNode:
             live = self._admit(registration, now_ms)
         except QueryError as error:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=str(error))]
-        except Exception as error:
-            self.tally.failed += 1
-            reason = f"cannot be matched: {error!r}"
-            return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
         gone: list[Outcome] = []
         try:
             for query in self._eviction.make_room(live.query, now_ms=now_ms):
@@ -344,12 +340,7 @@ class MatchingNode:
         return gone
 
     def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
-        try:
-            key = record_key(image.key)
-        except Exception:
-            # BSON does not know the value, so no member can be distinguished: treat it as a change of the collection.
-            self.tally.failed += 1
-            return self._fire(self._on_collection(image), image)
+        key = record_key(image.key)
         identity = self._hashes.of(image.namespace, key)
         entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
         if entry is None:

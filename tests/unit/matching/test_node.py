@@ -338,14 +338,6 @@ def test_a_value_that_cannot_be_ordered_hides_no_match() -> None:
     assert types(fired) == ["match", "add"] or types(fired) == ["add", "match"]
 
 
-def test_an_id_that_bson_does_not_know_invalidates_the_collection() -> None:
-    scene = Scene()
-    scene.register(PAID, ())
-    scene.register(find({}, namespace="shop.other"), ())
-    assert types(scene.write(WriteKind.UPDATE, object(), {"status": "open"})) == ["match"]
-    assert scene.node.registrations == 1
-
-
 def test_images_from_the_wire_are_judged_like_any_other() -> None:
     """They decode their records when asked; the write before still tells what the next one replaces."""
     scene = Scene()
