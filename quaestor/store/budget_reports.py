@@ -25,8 +25,8 @@ async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
         try:
             used_bytes = await budget.tell()
             telemetry.stores.shared_evictions.inc(await budget.fit(used_bytes))
-        except (RedisError, OSError):
-            pass  # the requests count the failures of the server
+        except (RedisError, OSError) as error:
+            telemetry.failure("store", "store.not_accounted", error)
         else:
             shared_bytes.labels("used").set(used_bytes)
             shared_bytes.labels("budget").set(budget.limit_bytes)

@@ -31,12 +31,12 @@ async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
 
 
 async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Telemetry) -> None:
-    """Measure until cancelled. While the server is away the last values stay; the requests count its failures."""
+    """Measure until cancelled. While the server is away the last values stay."""
     while True:
         try:
             entries, used_bytes = await measure(client, index)
-        except (RedisError, OSError):
-            pass
+        except (RedisError, OSError) as error:
+            telemetry.failure("store", "store.not_measured", error)
         else:
             telemetry.stores.entries.labels("redis").set(entries)
             telemetry.stores.bytes.labels("redis").set(used_bytes)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.architecture.sources import ROOT, SOURCES
+from tests.recovery.struck_services import covered
 
 STARTERS = {"create_task", "ensure_future", "Thread", "Timer", "run_in_executor", "start_soon"}
 
@@ -50,6 +51,24 @@ def test_every_task_and_thread_that_nobody_waits_for_is_supervised() -> None:
     found = {f"{source.relative_to(ROOT)}:{line}" for source in SOURCES for line in starts(source)}
     assert [place for place in sorted(found) if not place.startswith((*WAITED_FOR, *NO_PART_OF_AN_APPLICATION))] == []
     assert [name for name in WAITED_FOR if not any(place.startswith(name) for place in found)] == []
+
+
+def kept() -> set[str]:
+    """Names of the services that are restarted, as far as they are constant."""
+    started = re.compile(r'\.(?:keep|thread)\(\s*f?"(?P<name>[a-z-]+)|_keep\("(?P<kept>[a-z-]+)"')
+    loops = re.compile(r'"(?P<name>[a-z]+)": self\._run_|loops\["(?P<kept>[a-z]+)"\]')
+    return {
+        found["name"] or found["kept"]
+        for source in SOURCES
+        for pattern in (started, loops)
+        for found in pattern.finditer(source.read_text())
+    }
+
+
+def test_faults_strike_every_service() -> None:
+    """The table of struck services names each service that is restarted, and no other one."""
+    assert {"catalog", "reset", "sender", "purges-", "ingest", "journal", "task-"} <= kept()
+    assert kept() ^ covered() == set()
 
 
 def test_the_documents_explain_every_service() -> None:

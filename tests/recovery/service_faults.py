@@ -6,8 +6,11 @@ and is struck again, until it has been struck everywhere.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from pathlib import Path
@@ -20,8 +23,12 @@ import quaestor
 from quaestor.runtime.supervision import service as service_module
 from quaestor.runtime.supervision.supervisor import KeptTask, KeptThread, Supervisor
 
+_FRAMES = 20
 CODE = str(Path(quaestor.__file__).parent)
-NEUTRAL = ("/runtime/supervision/", "/observability/", "/errors.py", "/clock.py", "/testing/")
+NEUTRAL = (
+    *("/runtime/supervision/", "/observability/", "/capture/listener_failures.py", "/runtime/parts.py"),
+    *("/errors.py", "/clock.py", "/testing/"),
+)
 """Code that services have in common with those who count their failures."""
 SWALLOWING = ("pymongo/monitoring.py",)
 """Code of others that calls listeners, prints what they raise, and goes on."""
@@ -35,11 +42,13 @@ class Faults:
     """Faults of the services with some names. Those that run already are not struck.
 
     struck: the places that were struck so far, as file:line.
+    stacks: of each, for who looks why no failure names it.
     """
 
     def __init__(self, *names: str) -> None:
         self.names = names
         self.struck: list[str] = []
+        self.stacks: dict[str, str] = {}
         self.armed = True
         self._lock = threading.Lock()
 
@@ -49,6 +58,7 @@ class Faults:
             if not self.armed or place in self.struck:
                 return False
             self.struck.append(place)
+            self.stacks[place] = "".join(traceback.format_stack(limit=_FRAMES))
             return True
 
     def _unraisable(self, otherwise: Callable[[Any], object], what: Any) -> None:
@@ -64,7 +74,7 @@ class Faults:
         sys.settrace(self._entered)
 
     def _entered(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and _ours(frame) and not _swallowed(frame):
+        if event == "call" and _ours(frame) and not (_resumed(frame) or _swallowed(frame)):
             place = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_firstlineno} {frame.f_code.co_name}"
             if self.strikes(place):
                 raise InjectedError(place)
@@ -108,6 +118,8 @@ class _StruckTask:
             while True:
                 place = _place_of(self._work)
                 if place is not None and self._faults.strikes(place):
+                    if asyncio.isfuture(waits):
+                        waits.cancel()  # as a cancellation does: what nobody awaits any more is not to fail later
                     waits = self._traced(steps.throw, InjectedError(place))
                     continue
                 try:
@@ -139,6 +151,11 @@ def _place_of(work: Any) -> str | None:
     return place
 
 
+def _resumed(frame: FrameType) -> bool:
+    """Whether a coroutine goes on: a strike would take the place of an error that is just being thrown into it."""
+    return bool(frame.f_code.co_flags & inspect.CO_COROUTINE) and frame.f_lineno != frame.f_code.co_firstlineno
+
+
 def _swallowed(frame: FrameType) -> bool:
     """Whether the caller swallows what this function raises, so that only its own code can catch a failure."""
     caller = frame.f_back
@@ -164,6 +181,23 @@ class _StruckThread:
             return self._body(stop)
         finally:
             sys.settrace(None)
+
+
+def pardon_orphans() -> None:
+    """Ignore what tasks raise that a library made for its own await: a strike there leaves them, as no real failure does.
+
+    `asyncio.wait_for` of Python 3.11 makes such tasks. Tasks of the project are not ignored.
+    """
+    loop = asyncio.get_running_loop()
+    otherwise = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        task = context.get("future")
+        code = getattr(task.get_coro(), "cr_code", None) if isinstance(task, asyncio.Task) else None
+        if code is None or code.co_filename.startswith(CODE):
+            loop.default_exception_handler(context) if otherwise is None else otherwise(loop, context)
+
+    loop.set_exception_handler(handle)
 
 
 def rearm(_: object = None) -> None:

@@ -95,6 +95,21 @@ async def test_a_service_that_raises_is_counted_and_restarted(world: World, log:
     assert world.state("housekeeping") is ServiceState.ENDED
 
 
+async def test_the_log_line_names_the_errors_before_the_last_one(world: World, log: LogCapture) -> None:
+    """A clean-up that fails hides the error that it follows; the stack may be too long for both."""
+    service = world.supervisor.service("catalog")
+    try:
+        try:
+            raise BrokenError("first")
+        finally:
+            raise BrokenError("clean-up")
+    except BrokenError as error:
+        service.failed(error)
+    (line,) = [line for line in log.entries if line["event"] == "service.failed"]
+    assert line["error"] == "BrokenError('clean-up')"
+    assert line["before"] == ["BrokenError('first')"]
+
+
 async def test_pauses_double_up_to_the_longest(world: World) -> None:
     service = world.supervisor.service("catalog")
     service.begun()

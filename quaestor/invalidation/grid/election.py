@@ -189,9 +189,13 @@ class Election:
         return True
 
     def _lead(self, run: GridRun) -> None:
-        self._run = run
-        self._cells = FreshCells(self._layer, self._deployment, run.own.shape, since_ms=self._clock())
-        self._grid.start(run.own.shape, run.earlier)
+        cells = FreshCells(self._layer, self._deployment, run.own.shape, since_ms=self._clock())
+        self._run, self._cells = run, cells
+        try:
+            self._grid.start(run.own.shape, run.earlier)
+        except BaseException:  # a leader without loops would keep the lease, and nothing would be cached
+            self._step_down("the loops of the grid did not start")
+            raise
         self._telemetry.grid.elected.set(1)
         self._telemetry.event("election.won", generation=run.own.shape.generation)
 

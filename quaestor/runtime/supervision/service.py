@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from quaestor.observability.telemetry import Telemetry
 
@@ -19,6 +20,8 @@ DEGRADED_AFTER: Final = 5
 HEALTHY_AFTER_S: Final = 60.0
 """A service that has run for this long since its restart is healthy: its earlier failures no longer count."""
 _STACK_CHARS: Final = 4_000
+_ERROR_CHARS: Final = 200
+_MOST_BEFORE: Final = 10
 
 
 class ServiceState(StrEnum):
@@ -116,9 +119,8 @@ class Service:
         self._count(error)
         self._in_a_row += 1
         pause_s = min(FIRST_PAUSE_S * (1 << min(self._in_a_row - 1, 32)), LONGEST_PAUSE_S)
-        stack = _stack(error)
         self._telemetry.failure(
-            "engine", "service.failed", repr(error), service=self.name, stack=stack, restart_in_s=pause_s
+            "engine", "service.failed", repr(error), service=self.name, **_origin(error), restart_in_s=pause_s
         )
         if self._in_a_row == DEGRADED_AFTER:
             self._telemetry.event("service.degraded", service=self.name, failures=self._in_a_row)
@@ -127,7 +129,7 @@ class Service:
     def errand_failed(self, error: BaseException) -> None:
         """Count and log a failure of a task that is not restarted."""
         self._count(error)
-        self._telemetry.failure("engine", "service.errand_failed", repr(error), service=self.name, stack=_stack(error))
+        self._telemetry.failure("engine", "service.errand_failed", repr(error), service=self.name, **_origin(error))
 
     def did_not_end(self, within_s: float) -> None:
         """Report that the service still runs after its time to stop is over."""
@@ -145,5 +147,19 @@ class Service:
         self._telemetry.services.failures.labels(self.name).inc()
 
 
-def _stack(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-_STACK_CHARS:]
+def _origin(error: BaseException) -> dict[str, Any]:
+    """Fields that tell where an error comes from: the end of its stack, and the errors that were raised before it."""
+    fields: dict[str, Any] = {"stack": "".join(traceback.format_exception(error))[-_STACK_CHARS:]}
+    if before := [repr(earlier)[:_ERROR_CHARS] for earlier in islice(_before(error), _MOST_BEFORE)]:
+        fields["before"] = before
+    return fields
+
+
+def _before(error: BaseException) -> Iterator[BaseException]:
+    """The errors that were being handled when this one was raised, the latest first."""
+    seen = {id(error)}
+    earlier = error.__cause__ or error.__context__
+    while earlier is not None and id(earlier) not in seen:
+        seen.add(id(earlier))
+        yield earlier
+        earlier = earlier.__cause__ or earlier.__context__

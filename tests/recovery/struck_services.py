@@ -1,0 +1,147 @@
+"""The table of background services that tests strike with faults, one row for each and for each place where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from quaestor import Quaestor
+from quaestor.ttl.published import PublishedParameters, SupersededError
+from tests.inputs.flights import is_hit
+from tests.support import eventually
+
+TOKEN: Final = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
+QUICKLY_S: Final = 0.05
+
+Stir = Callable[[Quaestor, httpx.AsyncClient], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """A service that is struck.
+
+    settings: of the Quaestor.
+    pauses: constants of the product that are shorter in the test, by their full name.
+    stir: gives the service work in each round.
+    dashboard: the site has one.
+    settle_s: time in which writes take effect, in seconds.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    pauses: Mapping[str, float] = field(default_factory=dict)
+    stir: Stir | None = None
+    dashboard: bool = False
+    settle_s: float = 10.0
+
+
+async def reset(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
+    """Everything that is stored is dropped."""
+    quaestor.parts.effects.reset("by a test")
+
+    async def missed() -> bool:
+        return not await is_hit(http, "/flights")
+
+    await eventually(missed)
+
+
+async def publish(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
+    """An operator publishes the parameters of the settings once more."""
+    published = PublishedParameters(quaestor.parts.storage.layer, scope=quaestor.settings.scope)
+    newest = published.history()[-1]
+    with suppress(SupersededError):
+        published.publish(None, base=newest.number, by="a test", now_ms=quaestor.parts.clock())
+
+
+async def watch_dashboard(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
+    """An operator looks at the dashboard; while it is struck there may be nothing to show."""
+    answer = await http.get("/quaestor/dashboard/data", headers={"authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code in (200, 503)
+
+
+_TUNED = Struck(pauses={"quaestor.runtime.services._TUNED_EVERY_S": QUICKLY_S}, stir=publish)
+_SKETCH = Struck(pauses={"quaestor.read_path.sketch_watching.EVERY_S": QUICKLY_S})
+_DASHBOARD = Struck(
+    dashboard=True,
+    stir=watch_dashboard,
+    pauses={"quaestor.dashboard.live.EVERY_S": QUICKLY_S, "quaestor.dashboard.live.SAMPLED_EVERY_S": QUICKLY_S},
+)
+_JOURNAL = Struck(settings={"journal_flush_ms": 50})
+_IMAGES = Struck(settings={"pre_images": "enable"}, pauses={"quaestor.capture.pre_images._LOOK_AGAIN_MS": 0})
+_PLAIN = Struck()
+_RESET = Struck(stir=reset)
+
+EMBEDDED: Final[Mapping[str, Struck]] = {
+    "housekeeping": _PLAIN,
+    "catalog": _PLAIN,
+    "unreported-writes": _PLAIN,
+    "reclaim": _PLAIN,
+    "invalidations": _PLAIN,
+    "settling": _PLAIN,
+    "sketch": _SKETCH,
+    "reset": _RESET,
+    "notifications": _PLAIN,
+    "sender": _PLAIN,
+    "ingest": _PLAIN,
+    "cell": _PLAIN,
+    "stage": _PLAIN,
+    "contributors": _PLAIN,
+    "subscriptions": _PLAIN,
+    "journal": _JOURNAL,
+    "watching": Struck(pauses={"quaestor.runtime.watching._LOOK_EVERY_S": QUICKLY_S}),
+    "pre-images": _IMAGES,
+    "tuning": _TUNED,
+    "trace": Struck(
+        settings={"trace_file": "{folder}/trace"}, pauses={"quaestor.runtime.services._HOUSEKEEPING_EVERY_S": QUICKLY_S}
+    ),
+    "manual-invalidation": Struck(pauses={"quaestor.invalidation.effects.manual.AGAIN_AFTER_S": QUICKLY_S}),
+    "dashboard": _DASHBOARD,
+    "dashboard-samples": _DASHBOARD,
+}
+"""Everything in one process, on the event layer in its memory."""
+
+ON_REDIS: Final[Mapping[str, Struck]] = {
+    "election": _PLAIN,
+    "measuring": Struck(pauses={"quaestor.store.size_metrics.EVERY_S": QUICKLY_S}),
+    "accounting": Struck(pauses={"quaestor.store.budget_reports.EVERY_S": QUICKLY_S}),
+    "notifications": _PLAIN,
+    "sender": _PLAIN,
+    "invalidations": _PLAIN,
+    "settling": _PLAIN,
+    "reclaim": _PLAIN,
+    "reset": _RESET,
+    "ingest": _PLAIN,
+    "cell": _PLAIN,
+    "stage": _PLAIN,
+    "contributors": _PLAIN,
+    "subscriptions": _PLAIN,
+    "journal": _JOURNAL,
+    "sketch": _SKETCH,
+    "tuning": _TUNED,
+    "dashboard-reports": _DASHBOARD,
+}
+"""The same process on a Redis, where it is elected to run the grid."""
+
+BEFORE_A_CDN: Final[Mapping[str, Struck]] = {
+    "purges-varnish": Struck(settle_s=150.0),  # a purge that was taken comes back when its lease is over
+    "purge-watch-varnish": _PLAIN,
+    "purge-probes": Struck(settings={"cdn_addresses": ["varnish={varnish}"], "cdn_canary_ms": 1_000}),
+}
+"""With a Varnish that is purged."""
+
+IN_GRIDS: Final = ("task-", "grid-watch", "run-watch")
+"""In the processes of a grid."""
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "spark-": "waits for a job of Spark, which restarts its tasks: tests/recovery/test_spark_grid.py kills them",
+}
+"""Services that no test strikes, and the reason."""
+
+
+def covered() -> set[str]:
+    """Names of all services of the table, without the names of CDNs."""
+    struck = {*EMBEDDED, *ON_REDIS, *(name.removesuffix("varnish") for name in BEFORE_A_CDN)}
+    return struck | set(IN_GRIDS) | set(ELSEWHERE)
