@@ -45,6 +45,7 @@ class DuePurges:
         if late and count > 0 and self._looking is None and len(self.waiting) < DUE_EACH:
             self.look_due_s = asyncio.get_running_loop().time() + self._pause_s
             self._looking = self._errands.start(self._take(count))
+            self._looking.add_done_callback(self._over)
 
     def take(self, most: int) -> list[QueuedPurge]:
         """Take at most this many of the waiting purges, the oldest first."""
@@ -66,6 +67,9 @@ class DuePurges:
         except StoreError as error:
             self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
             self._telemetry.failure("store", "cdn.outbox_away", error)
-        finally:
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Let the next look begin. A task that is cancelled before its first step runs no clean-up of its own."""
+        if self._looking is task:
             self._looking = None
-            self._wake.set()
+        self._wake.set()

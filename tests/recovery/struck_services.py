@@ -126,7 +126,7 @@ ON_REDIS: Final[Mapping[str, Struck]] = {
 """The same process on a Redis, where it is elected to run the grid."""
 
 BEFORE_A_CDN: Final[Mapping[str, Struck]] = {
-    "purges-varnish": Struck(settle_s=150.0),  # a purge that was taken comes back when its lease is over
+    "purges-varnish": Struck(settle_s=60.0),  # a purge that was taken comes back when its lease is over
     "purge-watch-varnish": _PLAIN,
     "purge-probes": Struck(settings={"cdn_addresses": ["varnish={varnish}"], "cdn_canary_ms": 1_000}),
 }
