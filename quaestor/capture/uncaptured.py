@@ -26,7 +26,7 @@ _FOR_MONGOCRYPTD: Final = frozenset({"isRemoteSchema", "csfleEncryptionSchemas"}
 _registering = threading.Lock()
 _registered = False
 _failures: WeakSet[ListenerFailures] = WeakSet()
-"""Those of every capture of this process."""
+"""Failures of every capture of this process."""
 
 
 class _EveryCommand(CommandListener):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching import node as matching_node
 from quaestor.invalidation.matching.node import MatchingNode
@@ -26,10 +27,10 @@ def cell(harness: Harness, failures: list[FailureSeen]) -> CellLoop:
     telemetry = Telemetry()
     telemetry.hooks.failures.append(failures.append)
     node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS)
-    loop = CellLoop(
-        node, harness.layer, CELL, SHAPE, deployment=harness.deployment, heartbeat_ms=600_000,
-        retention_ms=RETENTION_MS, telemetry=telemetry,
-    )  # fmt: skip
+    context = LoopContext(
+        deployment=harness.deployment, heartbeat_ms=600_000, retention_ms=RETENTION_MS, telemetry=telemetry
+    )
+    loop = CellLoop(node, harness.layer, CELL, SHAPE, context)
     harness.tick()
     loop.start()
     loop.step()
