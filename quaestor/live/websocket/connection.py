@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 from starlette.websockets import WebSocketDisconnect
 
 from quaestor.clock import Clock
@@ -87,8 +88,8 @@ class SocketConnection:
         self._grant: Grant | None = None
         self._token: str | None = None
         self._pings = False
-        self._closing: asyncio.Future[SocketClosedError] | None = None
-        self._cutting = asyncio.Event()
+        self._closed: SocketClosedError | None = None
+        self._tasks: TaskGroup | None = None
 
     @property
     def subscriptions(self) -> int:
@@ -97,32 +98,24 @@ class SocketConnection:
 
     async def run(self, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
         """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it."""
-        self._closing = asyncio.get_running_loop().create_future()
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._write, send)
-                tasks.start_soon(self._watch_closing)
-                tasks.start_soon(self._advance)
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._write, send)
                 await self._read(receive)
-                tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            closed = group.subgroup(SocketClosedError)
-            if closed is None:
-                raise
-            error: BaseException = closed
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+                self._tasks.cancel_scope.cancel()
         finally:
             for subscription in self._subscriptions.values():
                 subscription.leave()
             self._context.metrics.subscriptions.dec(len(self._subscriptions))
             self._subscriptions.clear()
+        if self._closed is not None:
+            raise self._closed
 
     def close(self, code: int, reason: str) -> None:
         """End the socket."""
-        if self._closing is not None and not self._closing.done():
-            self._closing.set_result(SocketClosedError(code, reason))
+        if self._tasks is not None and self._closed is None:
+            self._closed = SocketClosedError(code, reason)
+            self._tasks.cancel_scope.cancel()
 
     def look(self, now_s: float) -> None:
         """Once a second: end what has lasted too long.
@@ -163,7 +156,8 @@ class SocketConnection:
                 return
             text = message.get("text") or message.get("bytes") or ""
             if len(text) > limits.message_bytes:
-                raise SocketClosedError(TOO_BIG, f"a message may have {limits.message_bytes} bytes")
+                self.close(TOO_BIG, f"a message may have {limits.message_bytes} bytes")
+                return
             self.heard_at_s = loop.time()
             await self._handle(text)
             pause_s = pace.pause_s(loop.time())
@@ -257,7 +251,8 @@ class SocketConnection:
     def _cut(self, *, on: bool) -> None:
         if on and self.cuts is None:
             self.cuts = Cuts(self.outbox, self._cut_text)
-            self._cutting.set()
+            assert self._tasks is not None
+            self._tasks.start_soon(self._advance, self.cuts)
         elif not on and self.cuts is not None:
             cuts, self.cuts = self.cuts, None
             cuts.end()
@@ -266,14 +261,9 @@ class SocketConnection:
         fields = {"id": None, "type": "cut", "date": date_text(self._context.clock()), "version": str(version)}
         return json.dumps(fields, separators=(",", ":"))
 
-    async def _advance(self) -> None:
+    async def _advance(self, cuts: Cuts) -> None:
         """Put out one cut after the other, while they are on."""
-        while True:
-            await self._cutting.wait()
-            cuts = self.cuts
-            if cuts is None:
-                self._cutting.clear()
-                continue
+        while cuts is self.cuts:
             await cuts.waiting()
             self._context.groups.expect()
             if cuts is self.cuts:
@@ -301,7 +291,3 @@ class SocketConnection:
                 await send({"type": "websocket.send", "text": text})
                 self.sending_since_s = None
                 sent.inc()
-
-    async def _watch_closing(self) -> None:
-        assert self._closing is not None
-        raise await self._closing

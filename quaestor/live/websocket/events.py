@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from quaestor.incremental import ResultEvent
@@ -49,8 +50,15 @@ class EventShape:
 
     @classmethod
     def of(cls, message: Subscribe, form: RecordForm) -> EventShape:
-        """The shape that a message asks for."""
-        names = set(message.matchTypes)
+        """The shape that a message asks for. Equal ones are one object, so that their messages are found at once."""
+        flags = message.beforeImages, message.delta
+        return cls._of(form, frozenset(message.matchTypes), frozenset(message.operations), *flags)
+
+    @classmethod
+    @lru_cache(maxsize=1_024)
+    def _of(
+        cls, form: RecordForm, names: frozenset[str], operations: frozenset[str], before: bool, delta: bool
+    ) -> EventShape:
         single = {MatchType(name) for name in names - {"all", "match"}}
         every = {*_MATCH, MatchType.REMOVE} if "all" in names else set[MatchType]()
         merged = _MATCH - single - every if "match" in names else frozenset[MatchType]()
@@ -58,9 +66,9 @@ class EventShape:
             form=form,
             match_types=frozenset(single | every | merged),
             as_match=merged,
-            operations=None if "any" in message.operations else frozenset(message.operations),
-            before=message.beforeImages,
-            delta=message.delta,
+            operations=None if "any" in operations else operations,
+            before=before,
+            delta=delta,
         )
 
     def wants(self, event: ResultEvent) -> bool:
@@ -78,7 +86,7 @@ class SharedMatch:
     version: of the newest write that the result may contain then.
     """
 
-    __slots__ = ("_bucket", "_date", "_tails", "before", "event", "position", "version")
+    __slots__ = ("_bucket", "_date", "_newest", "_tails", "before", "event", "position", "version")
 
     def __init__(
         self, event: ResultEvent, *, before: Any, position: Position, version: Version, bucket: str, now_ms: int
@@ -90,9 +98,17 @@ class SharedMatch:
         self._bucket = bucket
         self._date = date_text(now_ms)
         self._tails: dict[tuple[Any, ...], str] = {}
+        self._newest: tuple[EventShape | None, str] = None, ""
 
     def tail(self, shape: EventShape) -> str:
         """The message without its `{"id":...,`."""
+        newest, tail = self._newest
+        if shape is not newest:
+            tail = self._encoded(shape)
+            self._newest = shape, tail
+        return tail
+
+    def _encoded(self, shape: EventShape) -> str:
         key = (shape.form, self.event.match_type in shape.as_match, shape.before, shape.delta)
         tail = self._tails.get(key)
         if tail is None:

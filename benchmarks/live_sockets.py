@@ -1,0 +1,213 @@
+"""Sockets of live queries beside bare ones: memory of idle sockets, one write to equal subscribers, latency of distinct queries.
+
+A real mongod, an application with an embedded grid under uvicorn, and a bare uvicorn application that sends a text to all its
+sockets by hand, one after the other in the same run. This process opens the sockets; it reads bytes and decodes nothing.
+Run: python -m benchmarks.live_sockets [--sockets 10000] [--queries 1000] [--no-save] (3 minutes)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+import psutil
+import pymongo
+
+from benchmarks import harness
+from quaestor.testing import servers
+from quaestor.testing.servers import HOST, Server
+
+DATABASE: Final = "live_sockets"
+FANOUTS: Final = 10
+WRITES: Final = 300
+AT_ONCE: Final = 200
+"""Sockets that are opened side by side."""
+
+
+class RawSocket(asyncio.Protocol):
+    """A WebSocket that is read byte by byte: counts what arrives.
+
+    arrived_s: when the newest bytes came.
+    """
+
+    def __init__(self, port: int, first: str) -> None:
+        self.opened = asyncio.get_running_loop().create_future()
+        self.answered = asyncio.get_running_loop().create_future()
+        self.arrived_s = 0.0
+        self.transport: asyncio.Transport | None = None
+        self._port = port
+        self._first = first
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for the upgrade."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        key = base64.b64encode(os.urandom(16)).decode()
+        transport.write(
+            f"GET /live HTTP/1.1\r\nHost: {HOST}:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Note when the bytes came; after the upgrade send the first message."""
+        self.arrived_s = time.perf_counter()
+        if not self.opened.done():
+            assert data.startswith(b"HTTP/1.1 101"), data[:200]
+            self.opened.set_result(None)
+            assert self.transport is not None
+            self.transport.write(_frame(self._first))
+        elif not self.answered.done():
+            self.answered.set_result(None)
+
+
+def _frame(text: str) -> bytes:
+    """A masked text frame; the mask is zero, which leaves the text as it is."""
+    body = text.encode()
+    head = bytes([0x81, 0x80 | len(body)]) if len(body) < 126 else bytes([0x81, 0xFE]) + len(body).to_bytes(2, "big")
+    return head + bytes(4) + body
+
+
+async def opened(port: int, firsts: list[str]) -> list[RawSocket]:
+    """One socket for each first message, all answered."""
+    loop = asyncio.get_running_loop()
+    sockets: list[RawSocket] = []
+    for start in range(0, len(firsts), AT_ONCE):
+        batch = [
+            (await loop.create_connection(lambda first=first: RawSocket(port, first), HOST, port))[1]  # type: ignore[misc]
+            for first in firsts[start : start + AT_ONCE]
+        ]
+        await asyncio.gather(*(socket.answered for socket in batch))
+        sockets += batch
+    return sockets
+
+
+def closed(sockets: list[RawSocket]) -> None:
+    for socket in sockets:
+        assert socket.transport is not None
+        socket.transport.abort()
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of one side. kib_a_socket: growth of the process; to_last_ms: from the write's begin to its last socket."""
+
+    kib_a_socket: float = 0.0
+    to_last_ms: list[float] = field(default_factory=list)
+
+
+def _memory(server: Server) -> int:
+    return int(psutil.Process(server.pid).memory_info().rss)
+
+
+async def _all_after(sockets: list[RawSocket], begun_s: float) -> float:
+    """Milliseconds until each socket has received something that came after a moment."""
+    while any(socket.arrived_s < begun_s for socket in sockets):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    return (max(socket.arrived_s for socket in sockets) - begun_s) * 1_000
+
+
+def subscription(query: dict[str, Any]) -> str:
+    return json.dumps({"type": "subscribe", "id": "1", "bucket": "items", "query": json.dumps(query)})
+
+
+async def of_live(server: Server, items: Any, sockets: int) -> Figures:
+    """Equal subscribers of one query; each write goes to all of them."""
+    figures = Figures()
+    warm = await opened(server.port, [subscription({"all": 1})])
+    before = _memory(server)
+    open_ = await opened(server.port, [subscription({"all": 1})] * sockets)
+    figures.kib_a_socket = (_memory(server) - before) / 1024 / sockets
+    for number in range(FANOUTS):
+        begun_s = time.perf_counter()
+        await asyncio.to_thread(items.update_one, {"_id": "all"}, {"$set": {"all": 1, "n": number}}, upsert=True)
+        figures.to_last_ms.append(await _all_after(open_, begun_s))
+    closed([*warm, *open_])
+    return figures
+
+
+async def of_bare(server: Server, sockets: int) -> Figures:
+    """The same text to as many sockets by hand."""
+    figures = Figures()
+    warm = await opened(server.port, ["{}"])
+    before = _memory(server)
+    open_ = await opened(server.port, ["{}"] * sockets)
+    figures.kib_a_socket = (_memory(server) - before) / 1024 / sockets
+    text = json.dumps({"id": "1", "type": "match", "data": {"_id": "all", "all": 1, "n": 0}, "padding": "x" * 200})
+    async with httpx.AsyncClient(timeout=60) as http:
+        for _ in range(FANOUTS):
+            begun_s = time.perf_counter()
+            await http.post(f"{server.url}/publish", content=text)
+            figures.to_last_ms.append(await _all_after(open_, begun_s))
+    closed([*warm, *open_])
+    return figures
+
+
+async def latency(server: Server, items: Any, queries: int) -> list[float]:
+    """Milliseconds from the acknowledgement of a write to its socket, with as many distinct queries."""
+    each = 100
+    firsts = [subscription({"k": number}) for number in range(queries)]
+    sockets = await opened(server.port, firsts)
+    took: list[float] = []
+    for number in range(WRITES):
+        k = (number * 7919) % queries
+        begun_s = time.perf_counter()
+        await asyncio.to_thread(items.update_one, {"_id": k}, {"$set": {"k": k, "n": number}}, upsert=True)
+        acknowledged_s = time.perf_counter()
+        await _all_after([sockets[k]], begun_s)
+        took.append(max(0.0, sockets[k].arrived_s - acknowledged_s) * 1_000)
+        await asyncio.sleep(1 / each)
+    closed(sockets)
+    return took
+
+
+async def measured(mongo_url: str, sockets: int, queries: int) -> dict[str, Any]:
+    environment = os.environ | {"MONGO_URL": mongo_url, "DATABASE": DATABASE}
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        client.drop_database(DATABASE)
+        items = client[DATABASE].items
+        items.create_index("k")
+        with harness.uvicorn("benchmarks.setups.live_endpoint:create_bare", environment=environment) as server:
+            bare = await of_bare(server, sockets)
+        with harness.uvicorn("benchmarks.setups.live_endpoint:create_live", environment=environment) as server:
+            live = await of_live(server, items, sockets)
+            took = await latency(server, items, queries)
+        client.drop_database(DATABASE)
+    ratio = sum(live.to_last_ms) / sum(bare.to_last_ms)
+    return {
+        "sockets": sockets,
+        "queries": queries,
+        "kib_a_socket": {"live": round(live.kib_a_socket, 1), "bare": round(bare.kib_a_socket, 1)},
+        "memory_of_bare": round(live.kib_a_socket / bare.kib_a_socket, 2),
+        "one_write_to_all": {"live": harness.summary(live.to_last_ms), "bare": harness.summary(bare.to_last_ms)},
+        "time_of_bare": round(ratio, 2),
+        "deliveries_a_second": round(sockets * FANOUTS / (sum(live.to_last_ms) / 1_000)),
+        "acknowledged_to_socket": harness.summary(took),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--sockets", type=int, default=10_000)
+    parser.add_argument("--queries", type=int, default=1_000)
+    parser.add_argument("--no-save", action="store_true")
+    given = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with servers.mongo_url(journal_ms=10) as url:
+        result = asyncio.run(measured(url, given.sockets, given.queries))
+    if given.no_save:
+        print(json.dumps(result, indent=2))
+    else:
+        harness.save("live_sockets", result)
+
+
+if __name__ == "__main__":
+    main()

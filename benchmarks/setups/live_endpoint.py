@@ -1,0 +1,51 @@
+"""Applications for the benchmark of sockets: live queries, and a bare endpoint that sends a text to all its sockets."""
+
+from __future__ import annotations
+
+import os
+
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from quaestor import Access, LiveQueries, Quaestor, QuaestorMiddleware, SocketLimits
+
+LIMITS = SocketLimits(connections=20_000, connections_an_address=20_000)
+
+
+def create_live() -> FastAPI:
+    """An application with live queries of DATABASE at MONGO_URL."""
+    quaestor = Quaestor.from_env(verification=False)
+    client = AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture])
+    app = FastAPI()
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    database = client[os.environ["DATABASE"]]
+    app.include_router(LiveQueries(database, quaestor=quaestor, access=Access.public_read(), limits=LIMITS))
+    return app
+
+
+def create_bare() -> Starlette:
+    """An application that sends what is posted to all sockets: by hand, without a database."""
+    sockets: set[WebSocket] = set()
+
+    async def live(socket: WebSocket) -> None:
+        await socket.accept()
+        sockets.add(socket)
+        try:
+            while True:
+                await socket.receive_text()
+                await socket.send_text('{"type":"result"}')
+        except WebSocketDisconnect:
+            sockets.discard(socket)
+
+    async def publish(request: Request) -> PlainTextResponse:
+        text = (await request.body()).decode()
+        for socket in list(sockets):
+            await socket.send_text(text)
+        return PlainTextResponse("sent")
+
+    return Starlette(routes=[WebSocketRoute("/live", live), Route("/publish", publish, methods=["POST"])])
