@@ -57,6 +57,7 @@ class Delivery:
                         unlisted=context.facts.unlisted,
                         with_body=context.facts.has_body,
                         leave=context.parts.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
+                        route=context.plan.route,
                     ),
                     ObservedRun(
                         outcome=answer.outcome, asked=answer.asked, since=answer.since, asked_ms=answer.asked_ms

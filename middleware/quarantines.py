@@ -1,6 +1,7 @@
 """Quarantines: routes that bypass the cache because two of their answers diverged or their handler writes.
 
-All known entries of such a route die as after a write: here, in other processes, and in copies outside.
+All known entries of such a route die as after a write: here, in other processes, and in copies outside. The same holds for
+a route whose queries turn out to have a hidden input.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Quarantines:
         self._routes = routes
         self._releases: dict[Any, asyncio.TimerHandle] = {}
         self._under_way = read_path.process.supervisor.errands("quarantines")
+        read_path.admission.earlier.hidden_inputs.on_learned.append(self.hidden_input)
 
     async def stop(self) -> None:
         """End the releases and the work under way."""
@@ -89,9 +91,15 @@ class Quarantines:
             " background",
             route=plan.route_name,
         )  # fmt: skip
-        work = self._forget_route(keys)
+        self._start_forgetting(keys)
+
+    def hidden_input(self, route: Any) -> None:
+        """End the known entries of a route whose queries turned out to have a hidden input. The route goes on being cached."""
+        self._start_forgetting(self._routes.forget_route(route))
+
+    def _start_forgetting(self, keys: Sequence[str]) -> None:
         # In a new context, because this may run in the context of the request.
-        self._under_way.start(work, context=contextvars.Context())
+        self._under_way.start(self._forget_route(keys), context=contextvars.Context())
 
     async def forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
         """Drop these entries here, and notify every process that they are dead, as after a write."""

@@ -23,6 +23,7 @@ from quaestor.middleware.request_admission import somebody
 from quaestor.middleware.routes import Plan
 from quaestor.middleware.storable_fields import storable
 from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
+from quaestor.read_path.hidden_inputs import HIDDEN_INPUT
 from quaestor.read_path.probation import DIVERGED
 from quaestor.read_path.quarantine_trial import TRIAL_SHARE, Trial
 from quaestor.read_path.request import CONDITIONS, inspect
@@ -87,11 +88,14 @@ class Answered:
 
     headers: as they would be stored.
     outcome: the reads of its handler.
+    started_ms, ended_ms: when its handler ran.
     """
 
     fingerprint: Fingerprint
     headers: RawHeaders
     outcome: Outcome
+    started_ms: int
+    ended_ms: int
 
     @property
     def wrote(self) -> bool:
@@ -219,10 +223,14 @@ class Verifications:
             await self._quarantines.diverged(sample.plan, sample.key, sample.registrations[0], differs, answers)
             if self._trials < _MOST_TRIALS:
                 self._start(self._on_trial(sample, again.fingerprint))
-        elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
+        elif (
+            finding is Finding.DIVERGED
+            or differs == (HIDDEN_INPUT,)
+            or (again and chosen_otherwise(sample.fingerprint, again.fingerprint))
+        ):
             if finding is Finding.DIVERGED:
                 until_ms = read_path.clock() + _DOUBTED * self._probation.ttl_ms
-                read_path.admission.missing_reads.doubt(sample.key, until_ms=until_ms)
+                read_path.admission.earlier.missing_reads.doubt(sample.key, until_ms=until_ms)
             await self._quarantines.forget([sample.registrations[0]], [sample.key])
         return judged
 
@@ -258,6 +266,10 @@ class Verifications:
         differs = differences(sample.fingerprint, again.fingerprint)
         if again.wrote:
             return Finding.EXCUSED, differs, again
+        hidden_inputs = self._read_path.admission.earlier.hidden_inputs
+        judged = hidden_inputs.judge(
+            sample.key, sample.plan.route, again.outcome.run, started_ms=again.started_ms, ended_ms=again.ended_ms
+        )
         if not differs:
             return Finding.SAME, (), again
         chosen = chosen_otherwise(sample.fingerprint, again.fingerprint)
@@ -272,6 +284,8 @@ class Verifications:
         proved = await self._proved_live(sample, newest)
         # An entry that was renewed meanwhile may have had another result in between.
         proved = proved and self._read_path.usability.renewals(sample.registrations) == renewals
+        if "queries" in differs and hidden_inputs.explain(sample.plan.route, judged, proved=proved):
+            return Finding.EXCUSED, (HIDDEN_INPUT,), again
         return (Finding.DIVERGED if proved else Finding.EXCUSED), differs, again
 
     def _live(self, sample: Sample) -> bool:
@@ -310,11 +324,12 @@ class Verifications:
 
     async def _run(self, request: Repeatable, on_write: Callable[[], None] | None) -> Answered | None:
         read_path = self._read_path
+        started_ms = ended_ms = read_path.clock()
         status, headers, body = 0, [], bytearray()
         outcome: Outcome | None = None
 
         async def send(message: Message) -> None:
-            nonlocal status, headers, outcome
+            nonlocal status, headers, outcome, ended_ms
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
@@ -323,7 +338,8 @@ class Verifications:
                 if len(body) > read_path.process.settings.store.max_body_bytes:
                     raise ValueError("an answer that is too large to be stored")
                 if not message.get("more_body", False):
-                    outcome = recorder.outcome(read_path.clock())
+                    ended_ms = read_path.clock()
+                    outcome = recorder.outcome(ended_ms)
                     recorder.close()
 
         try:
@@ -340,7 +356,7 @@ class Verifications:
             reason = Reason(Uncacheable.WROTE, "a write after the answer")
             outcome = replace(outcome, reasons=(*outcome.reasons, reason))
         compared = fingerprint(status, stored, bytes(body), outcome.reads)
-        return Answered(fingerprint=compared, headers=stored, outcome=outcome)
+        return Answered(fingerprint=compared, headers=stored, outcome=outcome, started_ms=started_ms, ended_ms=ended_ms)
 
 
 def _wrote(outcome: Outcome) -> bool:

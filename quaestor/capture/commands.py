@@ -11,6 +11,7 @@ from typing import Any
 
 from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.constants import Constant, constants_of
+from quaestor.capture.run_constants import QueryConstants, query_constants
 from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
 from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
 from quaestor.planning.plan import HINTED
@@ -75,6 +76,7 @@ class Understood:
     instants: every point in time in the query, in ms since the epoch.
     clock_values: every value in it that may follow the clock.
     constants: its leaves, which may hold parts of the present time.
+    in_run: its constants, for comparison with another run.
     keeps_records: the reply's documents are records with their whole `_id`, each perhaps with changed fields.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
@@ -85,6 +87,7 @@ class Understood:
     instants: tuple[int, ...] = ()
     clock_values: tuple[ClockValue, ...] = ()
     constants: tuple[Constant, ...] = ()
+    in_run: QueryConstants | None = None
     keeps_records: bool = False
     primary_preference: bool = True
     description: str = ""
@@ -202,6 +205,7 @@ class _Reader:
             instants=findings.instants(),
             clock_values=tuple(dict.fromkeys(findings.clock_values)),
             constants=constants_of(self.namespace, **looked_at),
+            in_run=query_constants(self.command, self.database),
             keeps_records=keeps_records,
             primary_preference=preference is None or preference.get("mode") == "primary",
             description=f"{self.kind} on {self.namespace}",

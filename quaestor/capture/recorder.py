@@ -12,6 +12,7 @@ from quaestor.capture import clock_values
 from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.commands import Understood
 from quaestor.capture.result_digests import ResultDigest
+from quaestor.capture.run_constants import RunQuery
 from quaestor.capture.seen_constants import AskedText, SeenConstants
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
@@ -31,6 +32,7 @@ class Outcome:
     reasons: why not to cache, each once.
     valid_until_ms: when it is over without any write; None: never. A value in a query was then floored to a unit of the clock, or
         holds a part of the present time.
+    run: constants of the reads, in the same order, for comparison with another run.
 
     Cacheable exactly if `reasons` is empty; a Recorder adds NO_READS, so that "nothing known" is a reason as well.
     """
@@ -38,6 +40,7 @@ class Outcome:
     reads: tuple[CapturedRead, ...]
     reasons: tuple[Reason, ...]
     valid_until_ms: int | None = None
+    run: tuple[RunQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class ReadInProgress:
     unanswered: commands under way.
     failed: a command failed, and no retry has replaced it.
     digest: of the result so far; None: not wanted.
+    follows: see RunQuery.
     """
 
     understood: Understood
@@ -82,6 +86,7 @@ class ReadInProgress:
     unanswered: int = 1
     failed: bool = False
     digest: ResultDigest | None = None
+    follows: bool = False
 
     def captured(self) -> CapturedRead:
         """Return the read as far as it went; without its records unless all of them are known."""
@@ -116,6 +121,7 @@ class Recorder:
     _by_request: dict[Any, ReadInProgress] = field(default_factory=dict)
     _by_cursor: dict[Any, ReadInProgress] = field(default_factory=dict)
     _unclaimed: dict[int, CommandStartedEvent] = field(default_factory=dict)
+    _answered: bool = False
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -150,6 +156,7 @@ class Recorder:
             failed = self._failed.pop(read.operation_id, None)
             if failed is not None:
                 self._reads.remove(failed)
+            read.follows = self._answered
             self._reads.append(read)
             self._by_request[request] = read
 
@@ -186,6 +193,7 @@ class Recorder:
             read = self._by_request.pop(request, None)
             if read is None:
                 return
+            self._answered = True
             read.unanswered -= 1
             read.duration_ms += duration_ms
             if not read_at:
@@ -253,6 +261,9 @@ class Recorder:
                 reads=tuple(read.captured() for read in self._reads),
                 reasons=tuple(reasons),
                 valid_until_ms=min(ends, default=None),
+                run=tuple(
+                    RunQuery(read.understood.in_run, read.follows, read.understood.description) for read in self._reads
+                ),
             )
 
     def _ends_ms(

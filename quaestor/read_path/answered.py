@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from quaestor.capture import Outcome
@@ -23,6 +23,7 @@ class AnsweredRequest:
     unlisted: see `RequestFacts.unlisted`.
     with_body: it is keyed by its body.
     leave: whether caches outside may keep copies.
+    route: stands for the handler.
     """
 
     target: Target
@@ -33,6 +34,7 @@ class AnsweredRequest:
     unlisted: frozenset[bytes]
     with_body: bool
     leave: bool
+    route: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

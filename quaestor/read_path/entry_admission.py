@@ -30,6 +30,7 @@ from quaestor.read_path.answered import AnsweredRequest, ObservedRun
 from quaestor.read_path.decision import Event
 from quaestor.read_path.declared_dependencies import declared_reads, waived
 from quaestor.read_path.doorkeeper import Doorkeeper
+from quaestor.read_path.earlier_runs import EarlierRuns
 from quaestor.read_path.entries import (
     COPY_SLACK_MS,
     Answer,
@@ -41,7 +42,6 @@ from quaestor.read_path.entries import (
 )
 from quaestor.read_path.entry_announcement import EntryAnnouncement
 from quaestor.read_path.explicit_entries import ExplicitEntries
-from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.store.memory import Resident, first_copies_until_ms
 from quaestor.ttl.query_classes import kind_of_result
@@ -56,6 +56,7 @@ class EntryAdmission:
     announcement: reports entries to index and sketch.
     publication: stores entries after their handler has ended.
     doorkeeper: decides which first answers are not stored.
+    earlier: memory of earlier runs.
     factors: of the lifetimes of copies, by sketch partition.
     """
 
@@ -68,13 +69,13 @@ class EntryAdmission:
         keys: AnswerKeys,
         announcement: EntryAnnouncement,
         explicit: ExplicitEntries,
-        missing_reads: MissingReads,
+        earlier: EarlierRuns,
         partitioning: Partitioning,
     ) -> None:
         self.clock = process.clock
         self.announcement = announcement
         self.publication = announcement.publication
-        self.missing_reads = missing_reads
+        self.earlier = earlier
         self.doorkeeper = Doorkeeper(least_share=process.settings.store.doorkeeper_share)
         self.factors = LifetimeFactors()
         self._registry = registry
@@ -120,17 +121,17 @@ class EntryAdmission:
         key, answer = self._keys.of(answer, request, deciding)
         if key is None or self.publication.backs_off(key):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
+        valid_until_ms = self.earlier.valid_until_ms(key, request.route, run, now_ms=self.clock())
+        if isinstance(valid_until_ms, Verdict):
+            return valid_until_ms
         window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.lifetimes.ttl_max_ms)
         registered = await self._register(self._reads(request, run), since=run.since, window_ms=window_ms)
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
-        if missing := self.missing_reads.missing(key, registered, now_ms):
+        if (missing := self.earlier.missing(key, registered, now_ms=now_ms)) is not None:
             self._registry.lease(registered.ids, until_ms=0)
-            detail = (
-                f"an earlier run read {', '.join(missing)}, written since; this one did not: it may hold an older memo"
-            )
-            return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
+            return missing
         ttl_ms = (
             self._settings.lifetimes.ttl_max_ms
             if policy.ttl_ms is None
@@ -143,7 +144,7 @@ class EntryAdmission:
         response = guarded_entry(
             answer, registered,
             EntryBounds(
-                ttl_ms=ttl_ms, window_ms=window_ms, at_most_ms=at_most_ms, valid_until_ms=outcome.valid_until_ms,
+                ttl_ms=ttl_ms, window_ms=window_ms, at_most_ms=at_most_ms, valid_until_ms=valid_until_ms,
                 copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
             ),
             key=key, resource=request.target.resource, partition=partition,
@@ -209,7 +210,7 @@ class EntryAdmission:
     ) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
-        self.missing_reads.note(response.key, registered)
+        self.earlier.note(response.key, outcome, registered)
         if self._settings.observability.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         now_ms = response.stored_at_ms

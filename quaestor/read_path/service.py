@@ -19,11 +19,13 @@ from quaestor.model import Version
 from quaestor.ports import LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.answer_keys import AnswerKeys
 from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.earlier_runs import EarlierRuns
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_announcement import EntryAnnouncement
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.entry_publication import EntryPublication
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
+from quaestor.read_path.hidden_inputs import HiddenInputs
 from quaestor.read_path.local_store import EntryStorage
 from quaestor.read_path.missing_reads import MissingReads
 from quaestor.read_path.outside_copies import OutsideCopies
@@ -96,7 +98,9 @@ class ReadPath:
             keys=AnswerKeys(self.variants, store),
             announcement=EntryAnnouncement(storage, usability, publication, early, telemetry),
             explicit=self.explicit,
-            missing_reads=MissingReads(hold_ms=settings.verification.quarantine_ms, dead=self._is_dead),
+            earlier=EarlierRuns(
+                MissingReads(hold_ms=settings.verification.quarantine_ms, dead=self._is_dead), HiddenInputs(dead=self._is_dead)
+            ),
             partitioning=Partitioning(settings.sketch.sketch_partitions, epoch=storage.sketch.epoch),
         )  # fmt: skip
         self._registry = registry

@@ -23,7 +23,7 @@ class LocalEviction:
 
         Registrations that this process made under an outdated label die in every process.
         """
-        self._read_path.admission.missing_reads.changed(names)
+        self._read_path.admission.earlier.missing_reads.changed(names)
         explicit = self._read_path.explicit
         registrations = explicit.outdate_here(names)
         if registrations:
