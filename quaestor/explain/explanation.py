@@ -52,6 +52,10 @@ _RECHECKED = (
     "This check is made where it costs less than the misses it saves (setting recheck)"
 )
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
+_HIDDEN_INPUT = (
+    "a value that the request does not contain, and that differs between two runs for it, ends the answer after the time that the "
+    "value was seen to stay the same (hidden-input): runs tell, not this explanation"
+)
 
 _FOLLOWS_THE_CLOCK = Reason(
     Uncacheable.CLOCK, "it names a time that follows the clock (now, or shifted from it by a round amount)"
@@ -196,7 +200,7 @@ def explain(
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
         kept=describe_contributors(plan),
-        remark="; ".join(_remarks(query, plan, images, indexes_known)) or None,
+        remark="; ".join(_remarks(query, plan, images, indexes_known, may_follow=bool(findings.clock_values))) or None,
     )
 
 
@@ -209,7 +213,11 @@ def _window(plan: QueryPlan) -> str:
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
-def _remarks(query: Query, plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
+def _remarks(
+    query: Query, plan: QueryPlan, images: bool | None, indexes_known: bool, *, may_follow: bool
+) -> Iterator[str]:
+    if may_follow:
+        yield _HIDDEN_INPUT
     if may_be_compared(query) and (plan.match == "widened" or plan.at_most is None):
         yield _RECHECKED
     if plan.predicate is None:

@@ -68,7 +68,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer
     "status", "set-cookie", "no-store", "private", "no-cache", "partial", "vary", "unspecified", "trailers", "stream",
     "too-large", "length", "unfinished", "extension", "rerouted", "client-address", "scope-entry", "condition",
-    "missing-read", "unnoticed",
+    "missing-read", "hidden-input", "unnoticed",
     # of the request
     "request", "request-body", "precondition", "override", "host", "authorization", "cookie", "credentials", "unkeyed",
     # of the route
