@@ -53,8 +53,8 @@ _RECHECKED = (
 )
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
 _HIDDEN_INPUT = (
-    "a value that the request does not contain, and that differs between two runs for it, ends the answer after the time that the "
-    "value was seen to stay the same (hidden-input): runs tell, not this explanation"
+    "a value that the request does not contain, and that differs between two runs for it, bounds the answer's life to the time "
+    "that the value was seen to stay the same (hidden-input)"
 )
 
 _FOLLOWS_THE_CLOCK = Reason(

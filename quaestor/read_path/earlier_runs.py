@@ -25,7 +25,7 @@ class EarlierRuns:
     hidden_inputs: HiddenInputs
 
     def valid_until_ms(self, key: str, route: Hashable, run: ObservedRun, *, now_ms: int) -> int | Verdict | None:
-        """Return when an answer is over because of its clock values and hidden inputs, None for never; or why it is not stored."""
+        """Return when clock values and hidden inputs end an answer, None for never; or why it is not stored."""
         outcome = run.outcome
         judged = self.hidden_inputs.judge(key, route, outcome.run, started_ms=run.asked_ms, ended_ms=now_ms)
         if judged.until_ms is None:

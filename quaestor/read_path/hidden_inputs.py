@@ -1,17 +1,18 @@
-"""Hidden inputs: constants of a handler's queries that differ between two runs for the same request. Pure, but for its memory.
+"""Hidden inputs: constants of a handler's queries that differ between two runs for the same request. Pure except for its memory.
 
-Runs for one cache key see the same request. So a constant that differs follows the database, if an earlier read of the run found
-something else, or it follows what no write announces: the clock in any encoding, a counter, chance, a memo, another service. From
-then on an answer with that query lives no longer than its constants have been seen to stay the same before it:
+Runs for one cache key see the same request. A constant that differs follows the database, if an earlier read of the
+run found another result. Otherwise no write announces the difference: it is the clock in any encoding, a counter,
+chance, a memo, another service. From then on an answer with that query lives no longer than its constants have been
+seen to stay the same before it:
 
 | the constants have been the same for | the answer lives |
 |---|---|
-| 0 s: their first run | it is not stored |
+| 0 s: this is their first run | it is not stored |
 | less than earlier constants in this place, at most | as long again, until that time at the latest |
 | longer than earlier constants in this place | as long as they exceed it |
 
-A difference counts if nothing was read before the query was sent, or if all that was read before was the same for certain; without
-certainty if it comes twice and no write explains one in between.
+A difference counts if nothing was read before the query was sent, or if all that was read before was the same for
+certain; without certainty if it comes twice and no write explains one in between.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Hidden inputs: what a handler puts into a query besides the request is learned from runs, on a real mongod. The search for parts of the
-time is off in these tests: nothing tells but that two runs differ."""
+"""Hidden inputs: values that a handler puts into a query besides the request are learned from runs, on a real mongod.
+The search for parts of the time is off in these tests: only runs that differ tell."""
 
 from __future__ import annotations
 
