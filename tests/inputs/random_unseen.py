@@ -6,6 +6,7 @@ import hashlib
 from datetime import timedelta
 from typing import Any
 
+from quaestor.read_path.hidden_inputs import HIDDEN_INPUT
 from quaestor.read_path.verification import Finding
 from tests.inputs.random_handlers import Ask, Change, Handler, Story
 from tests.inputs.random_inputs import Said
@@ -16,14 +17,15 @@ from tests.support import eventually
 class UnseenWorld(World):
     """A world where an answer may be wrong because of what nobody can see, until that is found out.
 
-    wrong: answers that were. found: how often a route was quarantined for it. ended: how often a wrong entry was over before.
+    wrong: answers that were. found: how often a route was quarantined for it, or showed a hidden input. ended: how often a
+    wrong entry was over before.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"verification": True, "verify_share": 1.0, "verify_per_second": 1_000.0} | settings)
         self.wrong = self.found = self.ended = 0
         self._earlier: list[Said] = []
-        self._compared: list[tuple[int, str, str, Finding]] = []
+        self._compared: list[tuple[int, str, str, Finding, tuple[str, ...]]] = []
         self._played: dict[str, Handler] = {}
         self._changes = 0
         verifications = self._cached._verifications
@@ -32,7 +34,7 @@ class UnseenWorld(World):
         async def noted(sample: Any) -> Any:
             changes = self._changes
             result = await compared(sample)
-            self._compared.append((changes, sample.plan.route_name, sample.fingerprint.digest, result[0]))
+            self._compared.append((changes, sample.plan.route_name, sample.fingerprint.digest, *result[:2]))
             return result
 
         verifications.compared = noted  # type: ignore[method-assign]
@@ -85,11 +87,11 @@ class UnseenWorld(World):
         await eventually(right, within_s=self.patience_s)
         path, digest = self.path(answered.ask.handler), hashlib.blake2b(answered.body, digest_size=16).hexdigest()
         findings = [
-            finding for changes, name, of, finding in self._compared
+            (finding, differs) for changes, name, of, finding, differs in self._compared
             if changes == self._changes and name.endswith(path) and of == digest
         ]  # fmt: skip
-        assert Finding.SAME not in findings, f"{findings} of what was wrong: {answered}"
-        if path in self.quarantined():
+        assert all(finding is not Finding.SAME for finding, _ in findings), f"{findings} of what was wrong: {answered}"
+        if path in self.quarantined() or any(differs == (HIDDEN_INPUT,) for _, differs in findings):
             self.found += 1
         else:
             self.ended += 1
