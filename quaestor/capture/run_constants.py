@@ -1,7 +1,7 @@
 """Constants of one run: each query of a handler as a shape and a hash of its values, to be compared with another run.
 
 The shape is everything but the values: the names of databases, collections, fields and operators, with digits left out. The value
-covers the whole command but for options that change no result. Both hold within one process only: Python salts its hashes.
+covers the whole command except options that change no result. Both hold within one process only: Python salts its hashes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RunShape(NamedTuple):
 
 
 def query_constants(command: Mapping[str, Any], database: str) -> QueryConstants | None:
-    """Return the constants of a read command; None if they cannot be told. O(size)."""
+    """Return the constants of a read command; None if they are not known. O(size)."""
     names: list[str] = [_general(database)]
     deciding: dict[str, Any] = {"": database}
     for name, value in command.items():

@@ -53,8 +53,8 @@ _RECHECKED = (
 )
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
 _HIDDEN_INPUT = (
-    "a value that the request does not contain, and that differs between two runs for it, bounds the answer's life to the time "
-    "that the value was seen to stay the same (hidden-input)"
+    "a value that differs between two runs for one request, and that the request does not contain, bounds the answer's life "
+    "(hidden-input)"
 )
 
 _FOLLOWS_THE_CLOCK = Reason(

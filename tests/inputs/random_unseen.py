@@ -28,7 +28,7 @@ class UnseenWorld(World):
         self._compared: list[tuple[int, str, str, Finding, tuple[str, ...]]] = []
         self._played: dict[str, Handler] = {}
         self._changes = 0
-        verifications = self._cached._verifications
+        verifications = self._cached._parts.verifications
         compared = verifications.compared
 
         async def noted(sample: Any) -> Any:

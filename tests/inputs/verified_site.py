@@ -79,7 +79,7 @@ class VerifiedSite:
         stack = self.app.middleware_stack
         while not isinstance(stack, QuaestorMiddleware):
             stack = stack.app  # type: ignore[union-attr]
-        return list(stack._routes.plans.values())
+        return list(stack._plans.values())
 
 
 async def _nothing(_: Request) -> None: ...
