@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from quaestor.testing.servers import HOST, free_port
 from tests.live.streamed import Client, following
-from tests.support import DEADLINE_S, eventually
+from tests.support import DEADLINE_S, PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -33,8 +34,9 @@ class Workers:
         self._mongo_url, self._deployment, self._directory = mongo_url, deployment, directory
         self.all: list[subprocess.Popen[bytes]] = []
 
-    def start(self, redis_url: str = "") -> str:
+    def start(self, redis_url: str = "", **settings: Any) -> str:
         port = free_port()
+        environment = os.environ | {f"QUAESTOR_{name.upper()}": str(value) for name, value in settings.items()}
         command = [
             sys.executable,
             "-m",
@@ -45,7 +47,7 @@ class Workers:
             str(port),
         ]
         with (self._directory / f"worker-{len(self.all)}").open("wb") as runs:
-            self.all.append(subprocess.Popen(command, stderr=runs, cwd=ROOT))
+            self.all.append(subprocess.Popen(command, stderr=runs, cwd=ROOT, env=environment))
         return f"http://{HOST}:{port}"
 
     def runs(self) -> int:
@@ -98,7 +100,7 @@ async def until(stream: Client, n: int) -> list[int]:
 
 
 async def test_two_processes_run_the_handler_once_for_a_change(workers: Workers, redis_url: str) -> None:
-    urls = [workers.start(redis_url) for _ in range(2)]
+    urls = [workers.start(redis_url, **PATIENT) for _ in range(2)]
     async with (
         client_of(urls[0]) as one,
         client_of(urls[1]) as other,
