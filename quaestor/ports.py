@@ -263,8 +263,8 @@ class CacheSketch(Protocol):
     async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
         """Report everything as changed until then, because the copies handed out are no longer known.
 
-        earlier: whether only the copies from before this sketch are unknown. A sketch with an epoch then reports nothing as
-            changed in the partitions that it knows.
+        earlier: whether only the copies from before this sketch are unknown. A sketch with an epoch then does not saturate the
+            partitions that it knows.
         """
 
     async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:

@@ -1,4 +1,4 @@
-"""Answers that followers receive, and the seam through which they are read: the cache's own read path."""
+"""Answers that followers receive, and the interface to the cache's own read path, by which they are read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Scope = MutableMapping[str, Any]
 
 UNAUTHORIZED = frozenset({401, 403})
 SHARED_UNSTORED = frozenset({"refused", "died", "lagging"})
-"""Reasons of answers that are for everybody with the same key, although they could not be stored at that moment."""
+"""Reasons of answers that could not be stored at that moment, and that all clients with the same key may receive."""
 _MOMENTARY = SHARED_UNSTORED | {
     "failed", "not-serving", "unsettled", "doorkeeper", "condition", Uncacheable.READ_FAILED.value,
 }  # fmt: skip
-"""Reasons that say nothing about the next answer."""
+"""Reasons of this moment, which need not hold for the next answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedAnswer:
     """One answer of a followed URL.
 
-    etag: as a plain GET has it.
+    etag: entity tag, the same as of a plain GET.
     entry: the stored entry; None: the answer was not stored.
-    names: what ends the entry: its registrations and labels.
+    names: registrations and labels whose invalidation ends the entry.
     reasons: why the answer was not stored.
     """
 
@@ -52,22 +52,22 @@ class FollowedAnswer:
 
     @property
     def shared(self) -> bool:
-        """Whether all followers with the same key may be sent it."""
+        """Whether all followers with the same key may receive it."""
         return self.entry is not None or (bool(self.reasons) and SHARED_UNSTORED.issuperset(self.reasons))
 
     def content_type(self) -> str:
-        """The media type without parameters, in lower case; empty if the answer has none."""
+        """Media type without parameters, in lower case; empty if the answer has none."""
         value = next((value for name, value in self.headers if name.lower() == b"content-type"), b"")
         return value.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """The name of what a request follows.
+    """Name of the answer that a request follows.
 
     key: equal for requests that share an answer; None: the cache keeps out, so no other request shares it.
     reason: why the cache keeps out.
-    live: how the route is followed; None: it is not.
+    live: how the route is followed; None: it cannot be followed.
     """
 
     key: str | None
@@ -79,10 +79,10 @@ class Reader(Protocol):
     """The cache's read path, as followers need it."""
 
     def named(self, scope: Scope) -> Named:
-        """The name of what a request follows now. Its credentials are judged anew at each call. No I/O."""
+        """Name of the answer that a request follows now. Its credentials are judged anew at each call. No I/O."""
 
     async def read(self, scope: Scope, *, withdrawn: Callable[[], None]) -> FollowedAnswer:
-        """The answer to a GET like this one: out of the cache, or by one run of the handler. Raises what the handler raises.
+        """Answer to a GET like this one, from the cache or by one run of the handler. Raises what the handler raises.
 
         withdrawn: called if nothing guards the answer any more although it was not invalidated.
         """

@@ -1,4 +1,4 @@
-"""Followed routes of one app: which followers share an answer, who gets a place, and what ends all of it."""
+"""Followed routes of one app: groups followers by answer, grants places, and ends all streams."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TICK_S = 0.5
 
 
 class FollowedRoutes:
-    """The followed answers of one process. Use from one event loop.
+    """Followed answers of one process. Use from one event loop.
 
-    stopping: the process ends: streams end, and no stream begins.
+    stopping: whether the process ends; streams then end, and no stream begins.
     errands: tasks of the followers.
     """
 
@@ -43,7 +43,7 @@ class FollowedRoutes:
 
     @asynccontextmanager
     async def place(self, scope: Scope) -> AsyncIterator[str]:
-        """A place for one client; yields why there is none, or an empty text."""
+        """Place for one client. Yields the reason if there is none, or an empty text."""
         client = (scope.get("client") or ("",))[0]
         refused = "stopping" if self.stopping else self.places.refusal(client)
         if refused:
@@ -57,9 +57,9 @@ class FollowedRoutes:
             give_back()
 
     def follow(self, follower: Follower, named: Named, *, alone: bool = False) -> Following:
-        """Have a follower offered the answers of what its request asks for. leave() has to follow.
+        """Begin to offer a follower the answers to its request. leave() must follow.
 
-        alone: the answers are for nobody else.
+        alone: whether the answers are for no other client.
         """
         if self._ticker is None or self._ticker.done:
             self._ticker = self._supervisor.keep("live", self._tick)
@@ -90,7 +90,7 @@ class FollowedRoutes:
             raise
 
     def leave(self, follower: Follower, following: Following) -> None:
-        """Offer no more answers. The last one to leave ends the loop and its watches."""
+        """Stop offering answers to a follower. When the last one leaves, the loop and its watches end."""
         following.leave(follower)
         if not following.followers:
             if self._shared.get(following.key) is following:
@@ -100,11 +100,11 @@ class FollowedRoutes:
                 task.cancel()
 
     def reconnect_ms(self) -> int:
-        """A time after which a client connects again: another one for each, so that not all come at once."""
+        """Random time after which a client connects again, so that not all clients come at once."""
         return random.randint(500, self.settings.live_reconnect_ms)
 
     async def _tick(self) -> None:
-        """Look after what no notification reports: a reset, a grid that lags, a server that is about to stop."""
+        """Check at intervals for events without a notification: a reset, a grid that lags, a server that is about to stop."""
         while True:
             await asyncio.sleep(TICK_S)
             if server_stops():
@@ -131,7 +131,7 @@ class FollowedRoutes:
         self.stopping = False
 
     def counts(self) -> tuple[int, int]:
-        """Followers and followed answers."""
+        """Number of followers, and of followed answers."""
         return self.places.total, len(self._running)
 
 

@@ -11,10 +11,10 @@ from quaestor.live.answers import FollowedAnswer, Scope
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a stream.
+    """End of a stream.
 
     reason: one of vocabularies.FOLLOWER_ENDS, or the reason why an answer is not stored.
-    answer: of the handler, which refuses the client or has failed; None: there is none.
+    answer: answer of the handler, which refuses the client or has failed; None: there is none.
     """
 
     reason: str
@@ -22,11 +22,12 @@ class End:
 
 
 class Follower:
-    """One client. A slow client skips answers and always gets the last one: an offered answer replaces the one before it.
+    """Client of a followed answer. A slow client skips answers and always receives the last one: each offer replaces the earlier
+    one.
 
     scope: ASGI's, as the client's request came.
-    answer: the newest answer that the client was not sent.
-    ended: the end of the stream.
+    answer: newest answer that the client has not received.
+    ended: end of the stream; None: it goes on.
     offered: entity tag of the answer that was offered last, since the follower has joined its present loop.
     """
 
@@ -40,7 +41,7 @@ class Follower:
         self._wake = asyncio.Event()
 
     def offer(self, answer: FollowedAnswer) -> None:
-        """Have the client sent an answer, unless a newer one comes before."""
+        """Offer the client an answer, which is sent unless a newer one comes before."""
         self.answer, self.offered = answer, answer.etag
         self._wake.set()
 
@@ -50,7 +51,7 @@ class Follower:
         self._wake.set()
 
     async def news(self, *, within_s: float) -> FollowedAnswer | None:
-        """The newest answer. None: the stream has ended, or there is none within the time."""
+        """Newest answer. None: the stream has ended, or there is none within the time."""
         if self.answer is None and self.ended is None:
             try:
                 async with asyncio.timeout(within_s):
@@ -63,7 +64,7 @@ class Follower:
 
 
 class Places:
-    """The places of one process: so many followers in all, and so many of one client."""
+    """Places of one process, limited in all and per client."""
 
     def __init__(self, *, most: int, most_of_one: int) -> None:
         self._most, self._most_of_one = most, most_of_one
@@ -71,13 +72,13 @@ class Places:
         self.total = 0
 
     def refusal(self, client: str) -> str:
-        """The limit by which a client gets no place: "client", "process", or empty."""
+        """Limit that refuses a client a place: "client", "process", or empty."""
         if self._taken.get(client, 0) >= self._most_of_one:
             return "client"
         return "process" if self.total >= self._most else ""
 
     def take(self, client: str) -> Callable[[], None]:
-        """Take a place; returns what gives it back."""
+        """Take a place, and return the function that gives it back."""
         self.total += 1
         self._taken[client] = self._taken.get(client, 0) + 1
 

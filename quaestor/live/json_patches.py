@@ -16,13 +16,13 @@ else:
     jsonpatch = FirstUse("jsonpatch")
 
 LONGEST_BODY = 1024 * 1024
-"""Longer bodies are sent whole: comparing them takes longer than sending."""
+"""Longest body that is compared; longer ones are sent whole, because comparing takes longer than sending."""
 _IN_A_THREAD = 16 * 1024
 _SHORTEST_BODY = 128
 
 
 async def patch(old: FollowedAnswer, new: FollowedAnswer) -> bytes | None:
-    """The patch that makes one answer's value the other's. None: there is none, or it saves nothing."""
+    """Patch that turns one answer's value into the other's. None: there is none, or it saves nothing."""
     if not _comparable(old) or not _comparable(new):
         return None
     work = partial(_patch, old.body, new.body)

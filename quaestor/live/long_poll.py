@@ -16,16 +16,16 @@ _WAIT = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,5})"?\s*(?=$|[,;])', re.IG
 
 
 def wait_s(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Seconds that a request is willing to wait; 0: it is not."""
+    """Seconds that a request is ready to wait; 0: none."""
     found = (_WAIT.search(value) for name, value in headers if name == b"prefer")
     return next((int(match[1]) for match in found if match is not None), 0)
 
 
 class LongPoll:
-    """One long poll: it holds a request back. The middleware answers the request as any other GET afterwards.
+    """Long poll, which holds a request back. The middleware answers the request as any other GET afterwards.
 
-    plain: the scope of the GET without its condition.
-    left: the client has gone.
+    plain: scope of the GET without its condition.
+    left: whether the client has gone.
     """
 
     def __init__(self, routes: FollowedRoutes, scope: Scope, receive: Receive, *, plain: Scope) -> None:

@@ -22,7 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 class Stream:
     """One stream of events. run() is called once.
 
-    plain: the scope of a GET for the same, which the answers are read with.
+    plain: scope of a plain GET for the same URL, with which the answers are read.
     live: how the route is followed.
     """
 
@@ -79,7 +79,7 @@ class Stream:
         await self._finish(self._follower.ended)
 
     def _follow(self) -> None:
-        """Join the followers of what the request asks for now, or end if the client may not ask for it."""
+        """Join the followers of the request's present answer, or end if the client may not ask for it."""
         self._unfollow()
         named = self._routes.reader.named(self._follower.scope)
         if named.live is None:
@@ -165,7 +165,7 @@ class Stream:
             self._follower.end(End("slow"))
 
     async def _finish(self, end: End) -> None:
-        """Tell the client why the stream ends."""
+        """Send the client the reason for the stream's end."""
         if end.reason == "left":
             return None
         refused = end.answer
@@ -185,7 +185,7 @@ class Stream:
 
 
 async def pass_on(send: Send, answer: FollowedAnswer) -> None:
-    """Answer with what the handler says to a client that it refuses."""
+    """Pass on the handler's answer to a client that it refuses."""
     kept = [
         (name, value) for name, value in answer.headers if name.lower() not in (b"cache-control", b"content-length")
     ]
@@ -205,9 +205,9 @@ _REFUSALS = {
 
 
 async def refuse(send: Send, why: str, retry_ms: int = 0) -> None:
-    """Answer that there is no stream, and why.
+    """Answer that there is no stream, with the reason.
 
-    retry_ms: after what time another attempt makes sense; 0: never.
+    retry_ms: time after which another attempt makes sense; 0: never.
     """
     status, sentence = _REFUSALS[why]
     body = sentence.encode() + b"\n"
