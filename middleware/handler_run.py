@@ -7,43 +7,52 @@ Its answer is held back until it is complete, or until it is known that it will 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from quaestor.capture import Recorder, not_recording
-from quaestor.capture.left_behind import LeftBehind
-from quaestor.middleware.asked_scope import hand_back, recorded
 from quaestor.middleware.bodies import UnkeyedBody
 from quaestor.middleware.constants_of_run import constants_of_run
 from quaestor.middleware.context import ExchangeContext
 from quaestor.middleware.delivery import Delivery
-from quaestor.middleware.handler_scope import conditional, conditions, handler_scope
 from quaestor.middleware.handovers import Missed, WholeAnswer
 from quaestor.middleware.headers import UNKEYED
 from quaestor.middleware.held_answer import HeldAnswer, ReleaseTimer
 from quaestor.middleware.interface import Message
 from quaestor.middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
 from quaestor.middleware.partial_answers import BegunEntry, as_received, storable_part
+from quaestor.middleware.pending_entry import PendingEntry
+from quaestor.middleware.shown_request import ShownRequest
 from quaestor.middleware.stale_entry import Settled
 from quaestor.middleware.storable_fields import storable
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
 from quaestor.read_path import freshness, partial_answers, shared_cache_rules, validation
-from quaestor.read_path.asked_fields import CONDITION, AskedFields
+from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.missing_reads import MISSING_READ
 from quaestor.read_path.partial_answers import Part
-from quaestor.store.memory import Resident
 
-_PATIENCE_S = 0.05
-"""How long other requests wait while the answer is sent or its handler goes on; then one of them runs its own handler."""
-_LONGEST_WORK_S = 30.0
-"""How long tasks that a handler leaves behind delay storing its answer. A later write ends the entry."""
+
+@dataclass(slots=True)
+class RunStart:
+    """Beginning of a handler run.
+
+    since: newest version that the grid had reported.
+    asked_ms: wall time.
+    begun_s: by time.perf_counter().
+    span: of the handler, for tracing.
+    """
+
+    since: Version = 0
+    asked_ms: int = 0
+    begun_s: float = 0.0
+    span: Any = None
 
 
 class HandlerRun:
@@ -69,99 +78,51 @@ class HandlerRun:
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
         self._part: Part | None = None
-        validators = [] if missed.stale is None else missed.stale.conditions()
-        self._asked = AskedFields(forwards=context.plan.forwards)
-        whole = missed.flight is not None
-        self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
-        self._withheld = whole or bool(validators)
-        self._given = handler_scope(context, validators, self._asked, whole=whole)
-        self._notices = validators or conditional(context.facts) or missed.key not in context.parts.never_stored
-        self._shown = (
-            recorded(self._given, self._asked, shared=context.shared_state) if self._notices else dict(self._given)
-        )
-        self._surroundings = contextvars.copy_context()
+        self._request = ShownRequest(context, missed, reading=self._reading)
         self._recorder: Recorder | None = None
-        self._admitted: Resident | None = None
-        self._patience: asyncio.TimerHandle | None = None
-        self._verify: Callable[[], None] | None = None
-        self._since: Version = 0
-        self._asked_ms = 0
-        self._begun_s = 0.0
-        self._span: Any = None
+        self._pending = PendingEntry(self._delivery, context.parts.refreshes)
+        self._start = RunStart()
 
     async def run(self) -> None:
         """Run the handler, and deliver its answer. Raises the handler's exceptions, even if another answer was sent."""
         tracing = self._read_path.process.telemetry.tracing
-        self._begun_s = time.perf_counter()
-        self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
+        self._start.begun_s = time.perf_counter()
+        self._start.span = tracing.begin("quaestor.handler", missing=self._missed.why)
         block = self._read_path.run_capture.recording()
         try:
-            with tracing.inside(self._span), block as self._recorder:
+            with tracing.inside(self._start.span), block as self._recorder:
                 self._recorder.writes.on_attempt = self._context.parts.quarantines.on_write(self._context.plan)
                 await self._run_recorded()
         finally:
-            if self._admitted is not None:
-                await self._publish(block.left_behind())
+            if self._pending.waits and self._recorder is not None:
+                await self._pending.publish(block.left_behind(), self._recorder)
         await self._finish()
 
     async def _run_recorded(self) -> None:
-        self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
+        self._start.since, self._start.asked_ms = self._read_path.watermark(), self._read_path.clock()
         try:
-            await self._context.parts.app(self._shown, self._body.receive, self._take)
+            await self._context.parts.app(self._request.scope, self._body.receive, self._take)
         except BaseException as error:
             # Raised even if the client receives no error: a middleware around this one may log exceptions.
             if isinstance(error, Exception):
                 await self._serve_on_error(b"fwd=stale; detail=error")
             else:
-                self._give_up()
+                self._pending.discard()
             if self.state not in TERMINAL:
                 self._step(Event.RAISED)
             raise
         finally:
-            end(self._span)
+            end(self._start.span)
             if self._timer is not None:
                 await self._timer.stop(self._read_path.process.telemetry)
             self._hand_back()
 
     def _hand_back(self) -> None:
         # After a misleading 304 the handler runs again, with the scope as it came.
-        hand_back(self._shown, self._context.scope, changed=self._settled is not Settled.MISLED)
+        self._request.hand_back(changed=self._settled is not Settled.MISLED)
 
     def _step(self, event: Event) -> None:
         self.state = step(self.state, event)
-
-    async def _publish(self, left: LeftBehind) -> None:
-        """Publish the entry once its handler has ended without a write. Tasks that the handler leaves behind are awaited in the
-        background."""
-        tasks = await left.tasks()
-        if tasks:
-            self._context.parts.refreshes.beside(self._publish_after(tasks))
-        else:
-            await self._publish_unless_written()
-
-    async def _publish_after(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        await asyncio.wait(tasks, timeout=_LONGEST_WORK_S)
-        await self._publish_unless_written()
-
-    async def _publish_unless_written(self) -> None:
-        assert self._recorder is not None
-        if self._recorder.writes.attempted:
-            self._give_up()
-        if self._patience is not None:
-            self._patience.cancel()
-        if (admitted := self._admitted) is not None:
-            self._admitted = None
-            await self._delivery.publish(admitted, asked_ms=self._asked_ms)
-            if self._verify is not None:
-                self._verify()
-
-    def _give_up(self) -> None:
-        """Discard the entry of an answer that was sent: its handler writes, or was cancelled."""
-        if self._patience is not None:
-            self._patience.cancel()
-        if (admitted := self._admitted) is not None:
-            self._admitted = None
-            self._delivery.withdraw(admitted)
 
     async def _finish(self) -> None:
         """Complete the exchange after the handler has returned."""
@@ -200,7 +161,11 @@ class HandlerRun:
         if await self._settles_stale(fields):
             return
         reason = self._refusal(message, self._held.headers if self._held.completed else fields)
-        if self._held.status == 304 and self._asked.conditions is not None and self._asked.conditions.shown:
+        if (
+            self._held.status == 304
+            and self._request.asked.conditions is not None
+            and self._request.asked.conditions.shown
+        ):
             assert self._recorder is not None
             # Its reads show that the whole answer could be stored.
             reason = CONDITION if self._recorder.reading else reason
@@ -278,8 +243,8 @@ class HandlerRun:
 
     async def _complete(self) -> None:
         """Make an entry of the whole answer and send it; or send the answer with copies forbidden."""
-        self._read_path.process.telemetry.requests.handler_s.observe(time.perf_counter() - self._begun_s)
-        end(self._span)
+        self._read_path.process.telemetry.requests.handler_s.observe(time.perf_counter() - self._start.begun_s)
+        end(self._start.span)
         body = self._held.body
         headers = storable(self._held.headers, body, status=self._held.status)
         if headers is None:
@@ -289,13 +254,13 @@ class HandlerRun:
         if self._settled is Settled.CONFIRMED and UNKEYED in headers:
             # The stored answer's UNKEYED is this cache's own: an origin's `Vary: *` is never stored.
             headers.remove(UNKEYED)
-            self._asked.note_everything()
-        if not self._notices:
+            self._request.asked.note_everything()
+        if not self._request.tracked:
             self._context.parts.never_stored.forget(self._missed.key)
             return await self._withhold(UNNOTICED, more=False)
         if self._body.seen:
             return await self._withhold("request-body", more=False)
-        if self._context.parts.routes.rerouted(self._context.plan, self._shown):
+        if self._context.parts.routes.rerouted(self._context.plan, self._request.scope):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
         if self._reading() and self._delivery.first_request():
@@ -303,9 +268,9 @@ class HandlerRun:
         text = self._request_text()
         outcome = self._recorder.outcome(
             self._read_path.clock(),
-            started_ms=self._asked_ms,
+            started_ms=self._start.asked_ms,
             asked=text,
-            constants=constants_of_run(self._context, self._asked, text),
+            constants=constants_of_run(self._context, self._request.asked, text),
         )
         self._context.plan.traffic.read(read.query.namespace for read in outcome.reads)
         if self._held.completed and outcome.reads:
@@ -313,19 +278,21 @@ class HandlerRun:
             return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
-        context, verifications = self._context, self._context.parts.verifications
+        context, verifications, request = self._context, self._context.parts.verifications, self._request
         # Made before the scope is handed back, so that a repetition sees the scope as it is now. Most answers without reads
         # are not stored.
-        repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
+        repeatable = (
+            verifications.repeatable(context.plan, request.given, request.surroundings) if outcome.reads else None
+        )
         self._hand_back()
         answer = WholeAnswer(
             status=self._held.status if self._part is None else 200,
             headers=headers if self._part is None else partial_answers.without_place(headers),
             body=body,
             outcome=outcome,
-            asked=self._asked,
-            since=self._since,
-            asked_ms=self._asked_ms,
+            asked=self._request.asked,
+            since=self._start.since,
+            asked_ms=self._start.asked_ms,
             part=self._part,
         )
         at_most_ms = None if repeatable is None else verifications.lives_at_most_ms(context.plan)
@@ -337,14 +304,11 @@ class HandlerRun:
         self.reasons = verdict.reasons
         await self._after_own_writes()
         if verdict.resident is not None:
-            self._admitted = verdict.resident
-            self._patience = asyncio.get_running_loop().call_later(
-                _PATIENCE_S, self._delivery.let_others_run, context=self._surroundings
-            )
+            self._pending.hold(verdict.resident, asked_ms=self._start.asked_ms, surroundings=request.surroundings)
             if repeatable is not None:
                 stored = verdict.resident.response
                 stored = stored if self._part is None else as_received(stored, headers, body)
-                self._verify = partial(verifications.stored, repeatable, context.plan, stored, outcome.reads)
+                self._pending.verify = partial(verifications.stored, repeatable, context.plan, stored, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         self._learn()
         return await self._delivery.hand_on(
@@ -397,9 +361,8 @@ class HandlerRun:
 
     def _client_has_it(self) -> bool:
         """Whether the handler would have answered 304, had it seen the conditions that it looked up."""
-        facts, shown = self._context.facts, self._asked.conditions
-        withheld = self._withheld and self._asked.conditional if shown is None else shown.withheld
-        if not withheld or facts.has_body or self._held.status != 200 or self._held.confirmed:
+        facts = self._context.facts
+        if not self._request.conditions_withheld or facts.has_body or self._held.status != 200 or self._held.confirmed:
             return False
         fields = [(name.lower(), value) for name, value in self._held.headers]
         return validation.holds(fields, if_none_match=facts.if_none_match, if_modified_since=facts.if_modified_since)
