@@ -37,6 +37,7 @@ from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.missing_reads import MISSING_READ
 from quaestor.read_path.partial_answers import Part
+from quaestor.read_path.service import ReadPath
 
 
 @dataclass(slots=True)
@@ -69,7 +70,6 @@ class HandlerRun:
         self.state = State.RUNNING
         self.reasons: tuple[str, ...] = ()
         self._context = context
-        self._read_path = context.parts.read_path
         self._missed = missed
         self._body = body
         self._delivery = Delivery(context, missed, span)
@@ -82,6 +82,10 @@ class HandlerRun:
         self._recorder: Recorder | None = None
         self._pending = PendingEntry(self._delivery, context.parts.refreshes)
         self._start = RunStart()
+
+    @property
+    def _read_path(self) -> ReadPath:
+        return self._context.parts.read_path
 
     async def run(self) -> None:
         """Run the handler, and deliver its answer. Raises the handler's exceptions, even if another answer was sent."""

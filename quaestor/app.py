@@ -59,7 +59,7 @@ class Quaestor:
         self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
         self._ignored_variables = () if settings is not None else settings_in(os.environ)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)
-        self.telemetry = parts.telemetry
+        self.telemetry = parts.process.telemetry
         self.capture = parts.capture
         self.registry = parts.registry
         self.read_path = parts.read_path
@@ -210,4 +210,4 @@ class Quaestor:
 
     def services(self) -> list[ServiceReport]:
         """Reports on the background services of this process: their states, failures and last errors."""
-        return self.parts.supervisor.reports()
+        return self.parts.process.supervisor.reports()

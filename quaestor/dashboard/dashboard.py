@@ -50,17 +50,17 @@ class Dashboard:
         parts = engine.parts
         reporter = ProcessReporter(engine)
         reporter.begin()
-        traces = parts.settings.observability.trace_file.replace("{pid}", "*")
-        what_if = WhatIf(traces, delta_s=parts.settings.sketch.sketch_delta_s)
+        traces = parts.process.settings.observability.trace_file.replace("{pid}", "*")
+        what_if = WhatIf(traces, delta_s=parts.process.settings.sketch.sketch_delta_s)
         applying = canaries = None
         if reporter.own is not None:
-            published = PublishedParameters(parts.storage.layer, scope=parts.settings.scope)
-            applying = Applying(published, own=reporter.own, clock=parts.clock)
-            delta_ms = parts.settings.sketch.sketch_delta_s * 1_000
+            published = PublishedParameters(parts.storage.layer, scope=parts.process.settings.scope)
+            applying = Applying(published, own=reporter.own, clock=parts.process.clock)
+            delta_ms = parts.process.settings.sketch.sketch_delta_s * 1_000
             canaries = Canaries(applying, parts.storage.canary_reports, what_if, delta_ms=delta_ms)
         shared = None
         if parts.storage.redis is not None:
-            shared = SharedReports(parts.storage.redis, scope=parts.settings.scope)
+            shared = SharedReports(parts.storage.redis, scope=parts.process.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
         return DashboardApp(
             path=self.path,
@@ -71,13 +71,13 @@ class Dashboard:
                 shared,
                 applying,
                 canaries,
-                telemetry=parts.telemetry,
-                clock=parts.clock,
-                supervisor=parts.supervisor,
+                telemetry=parts.process.telemetry,
+                clock=parts.process.clock,
+                supervisor=parts.process.supervisor,
             ),
             applying=applying,
             canaries=canaries,
             what_if=what_if,
-            telemetry=parts.telemetry,
-            clock=parts.clock,
+            telemetry=parts.process.telemetry,
+            clock=parts.process.clock,
         )

@@ -35,7 +35,7 @@ class ProcessReporter:
     def __init__(self, quaestor: Quaestor) -> None:
         self.process = f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(3)}"
         self._quaestor = quaestor
-        self._heaviest = HeaviestResults(quaestor.parts.clock)
+        self._heaviest = HeaviestResults(quaestor.parts.process.clock)
         self._windows = Windows()
         recorder = quaestor.parts.estimator
         inner = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
@@ -55,12 +55,12 @@ class ProcessReporter:
         telemetry.requests.count_hits()
         registry = telemetry.families.registry
         counted = readings(registry) | {EVICTED: histogram(registry, _EVICTION)}
-        self._windows.sample(counted, now_ms=self._quaestor.parts.clock())
+        self._windows.sample(counted, now_ms=self._quaestor.parts.process.clock())
 
     def report(self) -> Report:
         """Report of this moment."""
         quaestor = self._quaestor
-        now_ms = quaestor.parts.clock()
+        now_ms = quaestor.parts.process.clock()
         telemetry, chosen = quaestor.telemetry, self._chosen
         telemetry.requests.count_hits()
         registry = telemetry.families.registry
@@ -96,5 +96,8 @@ class ProcessReporter:
         if self._chosen is None:
             return {"estimator": "the application's own"}
         return self._chosen.reasons(
-            kept.query_ids, write_rate_hz=kept.write_rate_hz, now_ms=self._quaestor.parts.clock(), kind=kept.kind
+            kept.query_ids,
+            write_rate_hz=kept.write_rate_hz,
+            now_ms=self._quaestor.parts.process.clock(),
+            kind=kept.kind,
         )

@@ -16,12 +16,10 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
 from quaestor.event_layer import streams
 from quaestor.incremental import ResultEvent
 from quaestor.model import GridShape, Query
-from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.plan import plan_query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_result, encode_query_event
@@ -42,8 +40,8 @@ from quaestor.realtime.query_resolution import Resolver, require_maintainable, r
 from quaestor.realtime.replica import Replica
 from quaestor.realtime.rows import OutOfStepError
 from quaestor.realtime.stall_watch import StallWatch
-from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
-from quaestor.settings import Settings
+from quaestor.runtime.supervision.process_context import ProcessContext
+from quaestor.runtime.supervision.supervisor import KeptThread
 
 _ASK_AGAIN_MS: Final = 1_000
 _RECONNECT_S: Final = 0.2
@@ -60,32 +58,25 @@ class Subscriptions:
     def __init__(
         self,
         layer: EventLayer,
+        process: ProcessContext,
         *,
         shape: Callable[[], GridShape | None],
-        settings: Settings,
-        telemetry: Telemetry,
-        clock: Clock = system_clock,
         resolver: Resolver | None = None,
-        supervisor: Supervisor | None = None,
     ) -> None:
-        self._supervisor = supervisor or Supervisor(telemetry)
+        self._process = process
         self._layer = layer
         self._shape = shape
-        self._settings = settings
-        self._telemetry = telemetry
-        self._clock = clock
         self.resolver = resolver
-        self._origin = uuid.uuid4().hex[:12]
-        self._counter = itertools.count(1)
+        origin = uuid.uuid4().hex[:12]
+        self._names = (f"{origin}:{number}" for number in itertools.count(1))
         self._lock = threading.RLock()
         self._subscriptions: dict[str, LocalSubscription] = {}
-        self._reader = PipelineReader(layer, {}, retention_ms=settings.grid.retention_ms)
-        self._offsets = self._reader.positions
+        self._reader = PipelineReader(layer, {}, retention_ms=process.settings.grid.retention_ms)
         self._reported: dict[str, ReportedProgress] = {}
         self._thread: KeptThread | None = None
         self._housekept_ms = 0
         self._interrupted = False
-        self._stall_watch = StallWatch(telemetry, bound_ms=settings.grid.staleness_bound_ms)
+        self._stall_watch = StallWatch(process.telemetry, bound_ms=process.settings.grid.staleness_bound_ms)
         self._placed: GridShape | None = None
         self._work = threading.Event()
 
@@ -138,7 +129,7 @@ class Subscriptions:
             self._thread.stop()
         with self._lock:
             self._thread = None
-            self._offsets.clear()
+            self._reader.positions.clear()
             ended, self._subscriptions = list(self._subscriptions.values()), {}
             for local in ended:
                 local.fail(SubscriptionError("this process follows nothing any more"))
@@ -157,7 +148,7 @@ class Subscriptions:
                 shape = self._shape()
                 if shape is None:
                     raise SubscriptionError("the grid has been lost meanwhile")
-                stage, name = StageAddress.of(query_id, shape), self._name()
+                stage, name = StageAddress.of(query_id, shape), next(self._names)
                 shared = SharedResult(
                     lock=self._lock,
                     query_id=query_id,
@@ -168,8 +159,8 @@ class Subscriptions:
                 local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
                 self._subscriptions[query_id] = local
             elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
-                local.rename(self._name())  # post-images may have been switched on since: its stage has to look
-            queue = self._settings.realtime.subscription_queue
+                local.rename(next(self._names))  # post-images may have been switched on since: its stage has to look
+            queue = self._process.settings.realtime.subscription_queue
             live = LiveResult(local.shared, queue=queue, cancel=self._leave, exact=exact, steps=steps)
             local.live.add(live)
             return live
@@ -185,9 +176,6 @@ class Subscriptions:
         with self._lock:  # it is taken over together with what it lacks
             if live.exact and live.delivery is not DeliveryMode.EXACT:
                 raise SubscriptionError(remedy(live.lacking), retryable=False)
-
-    def _name(self) -> str:
-        return f"{self._origin}:{next(self._counter)}"
 
     async def _leave(self, live: LiveResult, shared: SharedResult) -> None:
         local = self._left(live, shared)
@@ -207,7 +195,7 @@ class Subscriptions:
         return self._reported.setdefault(self._results_of(stage), ReportedProgress())
 
     def _results_of(self, stage: StageAddress) -> str:
-        return streams.results(self._settings.deployment, *stage)
+        return streams.results(self._process.settings.deployment, *stage)
 
     def _open(self, query_id: str) -> None:
         """Tell the stage that this process is subscribed to the query, unless it knows."""
@@ -216,34 +204,34 @@ class Subscriptions:
             if local is None or local.asked_ms:
                 return
             stream = self._results_of(local.stage)
-            known = stream in self._offsets
+            known = stream in self._reader.positions
         if not known:
             try:
-                offset = self._layer.offset_at(stream, self._clock() - LOOK_BACK_MS)
+                offset = self._layer.offset_at(stream, self._process.clock() - LOOK_BACK_MS)
             except EventLayerError as error:
                 raise SubscriptionError(f"the event layer did not answer: {error}") from error
             with self._lock:
-                self._offsets.setdefault(stream, offset)
+                self._reader.positions.setdefault(stream, offset)
         self._ask(local)
         self._work.set()
 
     def _ask(self, local: LocalSubscription) -> None:
-        now_ms = self._clock()
+        now_ms = self._process.clock()
         local.asked_ms = now_ms
-        expires_at_ms = now_ms + self._settings.realtime.subscription_lease_ms
-        self._send_quietly(local.stage, local.subscription(self._settings.owner, expires_at_ms=expires_at_ms))
+        expires_at_ms = now_ms + self._process.settings.realtime.subscription_lease_ms
+        self._send_quietly(local.stage, local.subscription(self._process.settings.owner, expires_at_ms=expires_at_ms))
 
     def _send_quietly(self, stage: StageAddress, event: Subscription | Unsubscription) -> None:
         """What could not be sent is sent again, or its lease ends."""
         try:
-            self._layer.append(streams.queries(self._settings.deployment, *stage), [encode_query_event(event)])
+            self._layer.append(streams.queries(self._process.settings.deployment, *stage), [encode_query_event(event)])
         except EventLayerError as error:
-            self._telemetry.failure("event-layer", "subscriptions.send_failed", error)
+            self._process.telemetry.failure("event-layer", "subscriptions.send_failed", error)
 
     def _ensure_running(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = self._supervisor.thread("subscriptions", self._run, wake=self._work.set)
+                self._thread = self._process.supervisor.thread("subscriptions", self._run, wake=self._work.set)
 
     def _run(self, stop: threading.Event) -> None:
         if self._interrupted:  # some message may have been read and not taken
@@ -253,29 +241,29 @@ class Subscriptions:
             try:
                 self._step()
             except EventLayerResetError as error:
-                self._telemetry.failure("event-layer", "subscriptions.event_layer_reset", error)
+                self._process.telemetry.failure("event-layer", "subscriptions.event_layer_reset", error)
                 self._begin_anew()
             except EventLayerError as error:
-                self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
+                self._process.telemetry.failure("event-layer", "subscriptions.read_failed", error)
                 stop.wait(_RECONNECT_S)
             except Exception as error:  # one message that nobody understands must not end the only reader
-                self._telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
+                self._process.telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
                 self._begin_anew()
                 stop.wait(_RECONNECT_S)
             with self._lock:
-                self._stall_watch.look(self._subscriptions.values(), self._clock())
+                self._stall_watch.look(self._subscriptions.values(), self._process.clock())
             self._interrupted = False
 
     def _step(self) -> None:
-        if not self._offsets or not self._subscriptions:
+        if not self._reader.positions or not self._subscriptions:
             self._work.wait(_LOOK_AGAIN_S * 10)
             self._work.clear()
             self._housekeep()
             return
-        entries = self._reader.read(block_ms=self._settings.grid.heartbeat_ms)
+        entries = self._reader.read(block_ms=self._process.settings.grid.heartbeat_ms)
         with self._lock:
             for entry in entries:
-                if entry.stream not in self._offsets:
+                if entry.stream not in self._reader.positions:
                     continue
                 if self._reader.missed(entry):
                     raise EventLayerResetError("results were trimmed before they were read")
@@ -301,12 +289,12 @@ class Subscriptions:
                     self._take_end(local, message)
 
     def _take_full(self, local: LocalSubscription, message: FullResult) -> None:
-        if not local.shared.admits(message, now_ms=self._clock()):
+        if not local.shared.admits(message, now_ms=self._process.clock()):
             return  # it is asked for again
         events = local.shared.replica.replace(message)
         if events is not None:
             local.shared.needs_full_result = False
-            self._telemetry.subscriptions.wholes.inc()
+            self._process.telemetry.subscriptions.wholes.inc()
             self._push(local, events, reread=True)
             local.take_lacking(message.lacking)
 
@@ -314,7 +302,7 @@ class Subscriptions:
         try:
             self._push(local, local.shared.replica.apply(message), reread=message.reread)
         except OutOfStepError as error:
-            self._telemetry.failure("event-layer", "subscriptions.out_of_step", error)
+            self._process.telemetry.failure("event-layer", "subscriptions.out_of_step", error)
             self._push(local, error.applied)
             local.require_full_result()
 
@@ -323,31 +311,33 @@ class Subscriptions:
             local.require_full_result()
             return
         del self._subscriptions[message.query_id]
-        self._telemetry.subscriptions.refused.inc()
+        self._process.telemetry.subscriptions.refused.inc()
         local.fail(SubscriptionError(message.reason, retryable=False))
 
     def _push(self, local: LocalSubscription, events: Sequence[ResultEvent], *, reread: bool = False) -> None:
-        self._telemetry.subscriptions.events.inc(len(events))
+        self._process.telemetry.subscriptions.events.inc(len(events))
         if events and reread and local.shared.delivery is DeliveryMode.EXACT:
             local.push([Resynchronized(events=len(events))])
         local.push(events, step=local.shared.replica.step)
 
     def _begin_anew(self) -> None:
         """Nothing says what was missed: ask for every result, from the present on."""
-        now_ms = self._clock()
+        now_ms = self._process.clock()
         try:
-            offsets = {stream: self._layer.offset_at(stream, now_ms - LOOK_BACK_MS) for stream in list(self._offsets)}
+            offsets = {
+                stream: self._layer.offset_at(stream, now_ms - LOOK_BACK_MS) for stream in list(self._reader.positions)
+            }
         except EventLayerError as error:
-            self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
+            self._process.telemetry.failure("event-layer", "subscriptions.read_failed", error)
             return
         with self._lock:
-            self._offsets.update(offsets)
+            self._reader.positions.update(offsets)
             for local in self._subscriptions.values():
-                local.rename(self._name())
+                local.rename(next(self._names))
 
     def _housekeep(self) -> None:
         """Once a second: renew leases, ask again for what was not sent, end what has no subscriber any more."""
-        now_ms = self._clock()
+        now_ms = self._process.clock()
         if now_ms - self._housekept_ms < _ASK_AGAIN_MS // 2:
             return
         self._housekept_ms = now_ms
@@ -359,8 +349,8 @@ class Subscriptions:
             due = [local for local in self._subscriptions.values() if self._due(local, now_ms)]
             wanted = {self._results_of(local.stage) for local in self._subscriptions.values()}
             self._measure(wanted, now_ms)
-            for stream in self._offsets.keys() - wanted:
-                del self._offsets[stream]
+            for stream in self._reader.positions.keys() - wanted:
+                del self._reader.positions[stream]
         for local in abandoned:
             self._send_quietly(local.stage, local.unsubscription())
         for local in due:
@@ -368,7 +358,7 @@ class Subscriptions:
 
     def _measure(self, wanted: Set[str], now_ms: int) -> None:
         fresh_ms = [reported.fresh_as_of_ms for stream, reported in self._reported.items() if stream in wanted]
-        metrics = self._telemetry.subscriptions
+        metrics = self._process.telemetry.subscriptions
         metrics.queries.set(len(self._subscriptions))
         metrics.subscribers.set(sum(len(local.live) for local in self._subscriptions.values()))
         known_ms = [at_ms for at_ms in fresh_ms if at_ms]
@@ -376,7 +366,9 @@ class Subscriptions:
 
     def _due(self, local: LocalSubscription, now_ms: int) -> bool:
         """Not before `_open` has asked for the first time."""
-        every_ms = _ASK_AGAIN_MS if local.shared.needs_full_result else self._settings.realtime.subscription_extend_ms
+        every_ms = (
+            _ASK_AGAIN_MS if local.shared.needs_full_result else self._process.settings.realtime.subscription_extend_ms
+        )
         return local.asked_ms > 0 and now_ms - local.asked_ms >= every_ms
 
     def _follow_shape(self, now_ms: int) -> None:
@@ -395,6 +387,6 @@ class Subscriptions:
             for local, stage in moved:
                 local.stage = stage
                 local.shared.move(self._reported_by(stage), now_ms=now_ms)
-                self._offsets.setdefault(self._results_of(stage), offsets[stage])
-                local.rename(self._name())
+                self._reader.positions.setdefault(self._results_of(stage), offsets[stage])
+                local.rename(next(self._names))
         self._placed = shape

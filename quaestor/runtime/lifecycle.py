@@ -65,7 +65,7 @@ class Lifecycle:
         try:
             for service in _SERVICES:
                 self._stops.append((service.__name__, await service(parts)))
-            if parts.settings.grid.enabled:
+            if parts.process.settings.grid.enabled:
                 await self._watching.start()
         except BaseException:
             await self.stop()
@@ -83,7 +83,7 @@ class Lifecycle:
             raise
         self.settling.watch(client)
         self.manual = services.manual_invalidation(self._parts, client)
-        self._parts.telemetry.event("quaestor.watching")
+        self._parts.process.telemetry.event("quaestor.watching")
 
     async def stop(self) -> None:
         """End all services, and close what was opened. Returns within STOP_S. Raises the caller's own cancellation alone."""
@@ -98,7 +98,10 @@ class Lifecycle:
         interrupted.append(await self._end(0, deadline))
         last: list[tuple[str, Stop]] = [("coalescing", parts.read_path.coalescing.settle)]
         last += [(f"cdn {adapter.name}", adapter.aclose) for adapter in parts.effects.cdn]
-        last += [("supervisor", parts.supervisor.aclose), ("event_layer", partial(_at_once, parts.storage.layer.close))]
+        last += [
+            ("supervisor", parts.process.supervisor.aclose),
+            ("event_layer", partial(_at_once, parts.storage.layer.close)),
+        ]
         if parts.storage.redis is not None:
             last.append(("redis", parts.storage.redis.aclose))
         watched, self._watched = self._watched, None
@@ -133,7 +136,7 @@ class Lifecycle:
 
     def _failed(self, name: str, error: BaseException, text: str) -> None:
         stack = "".join(traceback.format_exception(error))
-        self._parts.telemetry.failure("engine", "quaestor.stop_failed", text, service=name, stack=stack)
+        self._parts.process.telemetry.failure("engine", "quaestor.stop_failed", text, service=name, stack=stack)
 
 
 class _Deadline:

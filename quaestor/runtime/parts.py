@@ -53,12 +53,9 @@ class Parts:
     broadcast: reports to every process the entries that are invalid by name.
     rechecking: rechecks queries before results are evicted; None: it is off, or there is no grid.
     collection_events: reports to the grid that whole collections have changed.
-    supervisor: supervisor of all background work.
     """
 
-    settings: Settings
-    clock: Clock
-    telemetry: Telemetry
+    process: ProcessContext
     capture: Capture
     storage: Storage
     estimator: LifetimeEstimator
@@ -72,7 +69,6 @@ class Parts:
     effects: Effects
     rechecking: Rechecking | None
     subscriptions: Subscriptions
-    supervisor: Supervisor
 
 
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
@@ -130,9 +126,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     events.reset.subscribe(own_writes.ask_again)
     events.reset.subscribe(effects.reset)
     return Parts(
-        settings=settings,
-        clock=clock,
-        telemetry=telemetry,
+        process=process,
         capture=capture,
         storage=storage,
         estimator=estimator,
@@ -146,15 +140,8 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         effects=effects,
         rechecking=rechecking,
         subscriptions=Subscriptions(
-            storage.layer,
-            shape=lambda: registry.shape,
-            settings=settings,
-            telemetry=telemetry,
-            clock=clock,
-            resolver=LenientResolver(resolver),
-            supervisor=supervisor,
+            storage.layer, process, shape=lambda: registry.shape, resolver=LenientResolver(resolver)
         ),
-        supervisor=supervisor,
     )
 
 

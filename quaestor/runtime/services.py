@@ -49,28 +49,32 @@ async def invalidating(parts: Parts) -> Stop:
 async def purging(parts: Parts) -> Stop:
     """Purges from the outbox to the CDNs."""
     parts.effects.purging.begin(
-        parts.storage.outbox, repurge_after_ms=parts.settings.cdn.repurge_after_ms, supervisor=parts.supervisor
+        parts.storage.outbox,
+        repurge_after_ms=parts.process.settings.cdn.repurge_after_ms,
+        supervisor=parts.process.supervisor,
     )
     if parts.effects.cdn and not parts.storage.outbox.durable:
-        parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
+        parts.process.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
     return _nothing
 
 
 async def purge_probes(parts: Parts) -> Stop:
     """Purge probes of the CDNs whose public addresses are known. Raises ConfigurationError for an invalid address."""
-    known = addresses(parts.settings.cdn.cdn_addresses)
+    known = addresses(parts.process.settings.cdn.cdn_addresses)
     names = {adapter.name for adapter in parts.effects.cdn}
-    if not known or not parts.settings.cdn.cdn_canary_ms:
+    if not known or not parts.process.settings.cdn.cdn_canary_ms:
         return _nothing
     if strangers := known.keys() - names:
         raise ConfigurationError(
             f"cdn_addresses names {sorted(strangers)}, which is no CDN here; there are: {', '.join(sorted(names)) or 'none'}"
         )
     watching = PurgeProbes(
-        parts.effects.cdn, addresses=known, tag=probe_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
-        outbox=parts.storage.outbox, telemetry=parts.telemetry, clock=parts.clock,
+        parts.effects.cdn, addresses=known, tag=probe_tag(parts.process.settings.scope), purge_of=parts.effects.purging.of,
+        outbox=parts.storage.outbox, telemetry=parts.process.telemetry, clock=parts.process.clock,
     )  # fmt: skip
-    return parts.supervisor.keep("purge-probes", partial(watching.run, parts.settings.cdn.cdn_canary_ms / 1_000)).aclose
+    return parts.process.supervisor.keep(
+        "purge-probes", partial(watching.run, parts.process.settings.cdn.cdn_canary_ms / 1_000)
+    ).aclose
 
 
 async def registering(parts: Parts) -> Stop:
@@ -88,12 +92,12 @@ async def housekeeping(parts: Parts) -> Stop:
             served = parts.read_path.lookup.take_served()
             parts.registry.housekeep(served)
             if isinstance(parts.estimator, TraceRecorder):
-                parts.estimator.served(served, now_ms=parts.clock())
+                parts.estimator.served(served, now_ms=parts.process.clock())
             for verify in parts.read_path.lookup.samples.choose(served):
                 verify()
-            parts.telemetry.requests.count_hits()
+            parts.process.telemetry.requests.count_hits()
 
-    return parts.supervisor.keep("housekeeping", keep_house).aclose
+    return parts.process.supervisor.keep("housekeeping", keep_house).aclose
 
 
 async def recording(parts: Parts) -> Stop:
@@ -106,14 +110,14 @@ async def recording(parts: Parts) -> Stop:
         try:
             await anyio.to_thread.run_sync(write)
         except OSError as error:
-            parts.telemetry.failure("engine", "ttl.trace_not_written", error)
+            parts.process.telemetry.failure("engine", "ttl.trace_not_written", error)
 
     async def keep_writing() -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
             await written(recorder.write)
 
-    stop = parts.supervisor.keep("trace", keep_writing).aclose
+    stop = parts.process.supervisor.keep("trace", keep_writing).aclose
 
     async def end() -> None:
         await stop()
@@ -129,13 +133,13 @@ async def tuning(parts: Parts) -> Stop:
     estimator = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
     if not isinstance(estimator, ChosenEstimators):
         return _nothing
-    published, own = PublishedParameters(parts.storage.layer, scope=parts.settings.scope), estimator.parameters
-    telemetry = parts.telemetry
+    published, own = PublishedParameters(parts.storage.layer, scope=parts.process.settings.scope), estimator.parameters
+    telemetry = parts.process.telemetry
     watch = CanaryWatch(published, parts.storage.canary_reports, telemetry)
 
     def served(taken: Sequence[tuple[tuple[str, ...], int]]) -> None:
         if estimator.canary is not None:
-            estimator.canary.served(taken, now_ms=parts.clock())
+            estimator.canary.served(taken, now_ms=parts.process.clock())
 
     async def history() -> list[Publication]:
         if parts.storage.layer.immediate:  # in memory: a thread for that would never rest
@@ -153,7 +157,7 @@ async def tuning(parts: Parts) -> Stop:
             return newest.number, False
         try:
             cdn = bool(parts.effects.cdn)
-            ended = await watch.look(newest, estimator.canary, cdn=cdn, now_ms=parts.clock())
+            ended = await watch.look(newest, estimator.canary, cdn=cdn, now_ms=parts.process.clock())
         except StoreError as error:
             telemetry.failure("store", "ttl.canary_unjudged", error)
             ended = None
@@ -171,7 +175,7 @@ async def tuning(parts: Parts) -> Stop:
                 await asyncio.sleep(_TUNED_EVERY_S)
 
     parts.read_path.lookup.served_to.append(served)
-    stop = parts.supervisor.keep("tuning", keep_tuned).aclose
+    stop = parts.process.supervisor.keep("tuning", keep_tuned).aclose
 
     async def end() -> None:
         parts.read_path.lookup.served_to.remove(served)
@@ -187,7 +191,7 @@ async def measuring(parts: Parts) -> Stop:
         return _nothing
     from quaestor.runtime.shared_services import measured
 
-    return parts.supervisor.keep("measuring", partial(measured, parts, redis)).aclose
+    return parts.process.supervisor.keep("measuring", partial(measured, parts, redis)).aclose
 
 
 async def accounting(parts: Parts) -> Stop:
@@ -197,16 +201,18 @@ async def accounting(parts: Parts) -> Stop:
         return _nothing
     from quaestor.runtime.shared_services import keep_accounting
 
-    return parts.supervisor.keep("accounting", partial(keep_accounting, budget, parts.telemetry)).aclose
+    return parts.process.supervisor.keep("accounting", partial(keep_accounting, budget, parts.process.telemetry)).aclose
 
 
 async def sketch_watching(parts: Parts) -> Stop:
     """Watching of the Cache Sketch, whose fill shortens lifetimes."""
-    settings, sketch, factors = parts.settings, parts.storage.sketch, parts.read_path.admission.factors
+    settings, sketch, factors = parts.process.settings, parts.storage.sketch, parts.read_path.admission.factors
     if settings.lifetimes.client_ttl == "none" and not parts.effects.cdn:
         return _nothing
-    watch = partial(keep_watching, sketch, factors, geometry_of(settings.sketch), parts.telemetry, parts.clock)
-    return parts.supervisor.keep("sketch", watch).aclose
+    watch = partial(
+        keep_watching, sketch, factors, geometry_of(settings.sketch), parts.process.telemetry, parts.process.clock
+    )
+    return parts.process.supervisor.keep("sketch", watch).aclose
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
@@ -218,7 +224,7 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
         try:
             parts.collection_events.send(namespaces)
         except EventLayerError as error:
-            parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+            parts.process.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
 
     def indexed(changes: IndexChanges) -> None:
         """Report indexes that came or went: results planned without the change must be evicted."""
@@ -226,22 +232,22 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
             for namespace, (keys, first_fields) in changes.items():
                 parts.collection_events.send_indexes(namespace, keys, first_fields)
         except EventLayerError as error:
-            parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+            parts.process.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
 
     def failed(error: DependencyError) -> None:
-        parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
+        parts.process.telemetry.failure("mongodb", "catalog.poll_failed", error)
 
-    poll_ms = min(POLL_MS, parts.settings.grid.staleness_bound_ms // 2)
-    catalog = Catalog(client, on_changed=changed, on_indexes=indexed, poll_ms=poll_ms, clock=parts.clock)
+    poll_ms = min(POLL_MS, parts.process.settings.grid.staleness_bound_ms // 2)
+    catalog = Catalog(client, on_changed=changed, on_indexes=indexed, poll_ms=poll_ms, clock=parts.process.clock)
     parts.read_path.definitions = partial(anyio.to_thread.run_sync, catalog.poll)
     trust = _Trust(parts.registry, "catalog")
     poll = partial(catalog.run, failed, trust.confirmed)
-    polling = parts.supervisor.keep("catalog", poll, on_failure=trust.lost)
-    if parts.settings.grid.pre_images != "enable":
+    polling = parts.process.supervisor.keep("catalog", poll, on_failure=trust.lost)
+    if parts.process.settings.grid.pre_images != "enable":
         parts.resolver.connect(catalog)
         return polling.aclose
     parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
-    turning_on = parts.supervisor.keep("pre-images", partial(parts.pre_images.run, client, catalog))
+    turning_on = parts.process.supervisor.keep("pre-images", partial(parts.pre_images.run, client, catalog))
 
     async def end() -> None:
         await turning_on.aclose()
@@ -278,7 +284,7 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
             try:
                 await anyio.to_thread.run_sync(parts.collection_events.send, again | new)
             except EventLayerError as error:
-                parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+                parts.process.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
             else:  # only now: if this task raises before, the restart sends them
                 waiting.difference_update(new)
                 again.clear()
@@ -286,7 +292,7 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
             await asyncio.sleep(_SENT_AGAIN_S)
 
     parts.capture.unreported.follow(reported)
-    stop = parts.supervisor.keep("unreported-writes", send, on_failure=trust.lost).aclose
+    stop = parts.process.supervisor.keep("unreported-writes", send, on_failure=trust.lost).aclose
 
     async def end() -> None:
         parts.capture.unreported.follow(None)
@@ -297,8 +303,8 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
 
 async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
     """Reading of the records that contribute to registered results; the registry ends it."""
-    if parts.settings.grid.max_contributors and isinstance(parts.registry, Registry):
-        most = parts.settings.grid.max_contributors + 1
+    if parts.process.settings.grid.max_contributors and isinstance(parts.registry, Registry):
+        most = parts.process.settings.grid.max_contributors + 1
         parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))
     return _nothing
 
@@ -307,38 +313,38 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
     """Rechecking of widened results before they are evicted."""
     if parts.rechecking is None:
         return _nothing
-    parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.grid.recheck_ms))
+    parts.rechecking.start(Rereader(client, timeout_ms=parts.process.settings.grid.recheck_ms))
     return parts.rechecking.stop
 
 
 async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid of all processes, run by one elected process, while a deployment on Redis has no grid of its own."""
-    if parts.settings.redis_url is None or not parts.settings.grid.elect_grid:
+    if parts.process.settings.redis_url is None or not parts.process.settings.grid.elect_grid:
         return _nothing
     from quaestor.runtime.shared_services import elected  # drivers of Redis: see parts
 
-    return elected(parts, client, parts.settings.redis_url)
+    return elected(parts, client, parts.process.settings.redis_url)
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid in this process, if everything else is in it too."""
-    if parts.settings.redis_url is not None:
+    if parts.process.settings.redis_url is not None:
         return _nothing
     grid = EmbeddedGrid(
         client,
         layer=parts.storage.layer,
-        settings=parts.settings,
-        telemetry=parts.telemetry,
-        clock=parts.clock,
-        supervisor=parts.supervisor,
+        settings=parts.process.settings,
+        telemetry=parts.process.telemetry,
+        clock=parts.process.clock,
+        supervisor=parts.process.supervisor,
     )
     grid.start()
-    if parts.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:
+    if parts.process.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:
         # Copies that an earlier process handed out still exist, and only that process's memory knew them.
         parts.effects.reset("a new embedded process does not know what was handed out before", earlier=True)
-    elif parts.settings.lifetimes.client_ttl == "sketch" and not parts.settings.sketch.trust_new_sketch:
+    elif parts.process.settings.lifetimes.client_ttl == "sketch" and not parts.process.settings.sketch.trust_new_sketch:
         await parts.storage.sketch.saturate(
-            parts.clock() + parts.settings.lifetimes.ttl_max_ms + COPY_SLACK_MS, earlier=True
+            parts.process.clock() + parts.process.settings.lifetimes.ttl_max_ms + COPY_SLACK_MS, earlier=True
         )
     return partial(anyio.to_thread.run_sync, grid.stop, abandon_on_cancel=True)
 
@@ -347,11 +353,11 @@ def manual_invalidation(parts: Parts, client: WatchClient) -> ManualInvalidation
     """Invalidation by tag, by URL and by collection."""
     return ManualInvalidation(
         client,
-        parts.settings,
+        parts.process.settings,
         collection_changed=parts.collection_events.send,
         stored=parts.storage.store.get,
         announce=parts.broadcast.announce,
-        supervisor=parts.supervisor,
+        supervisor=parts.process.supervisor,
     )
 
 

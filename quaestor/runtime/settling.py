@@ -82,7 +82,7 @@ class Settling:
                 parts.read_path.own_writes.expect()
                 await parts.registry.progress.until(version)
                 await parts.effects.progress.caught_up()
-                while not parts.registry.serving(now_ms=parts.clock()):  # noqa: ASYNC110
+                while not parts.registry.serving(now_ms=parts.process.clock()):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError:
             raise DependencyError(

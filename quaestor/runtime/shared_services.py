@@ -25,12 +25,12 @@ __all__ = ["elected", "keep_accounting", "measured"]
 
 def measured(parts: Parts, redis: SharedClient) -> Coroutine[Any, Any, None]:
     """Measure the shared store until cancelled."""
-    return keep_measuring(redis, RedisIndex(redis, deployment=parts.settings.scope), parts.telemetry)
+    return keep_measuring(redis, RedisIndex(redis, deployment=parts.process.settings.scope), parts.process.telemetry)
 
 
 def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitable[object]]:
     """Stand for election; returns the function that ends it."""
-    settings = parts.settings
+    settings = parts.process.settings
 
     def layer() -> RedisPipelines:
         return event_layer(url, settings.deployment)
@@ -38,12 +38,12 @@ def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitab
     def grid(held: Callable[[], bool]) -> EmbeddedGrid:
         return EmbeddedGrid(
             client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
-            settings=settings, telemetry=parts.telemetry, clock=parts.clock, supervisor=parts.supervisor,
+            settings=settings, telemetry=parts.process.telemetry, clock=parts.process.clock, supervisor=parts.process.supervisor,
         )  # fmt: skip
 
     election = Election(
         layer(), grid, deployment=settings.deployment, staleness_bound_ms=settings.grid.staleness_bound_ms,
-        telemetry=parts.telemetry, clock=parts.clock, supervisor=parts.supervisor,
+        telemetry=parts.process.telemetry, clock=parts.process.clock, supervisor=parts.process.supervisor,
     )  # fmt: skip
     election.start()
     return partial(anyio.to_thread.run_sync, election.stop, abandon_on_cancel=True)

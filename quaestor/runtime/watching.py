@@ -28,7 +28,7 @@ class Watching:
         self._parts = parts
         self._begin = begin
         self._clients = parts.capture.clients
-        self._named = parts.settings.mongo_url is not None
+        self._named = parts.process.settings.mongo_url is not None
         self._begun = False
         self._complaints: set[str] = set()
         self._appeared = asyncio.Event()
@@ -45,7 +45,7 @@ class Watching:
         self._loop = asyncio.get_running_loop()
         self._clients.follow(self._tell)
         await self._look(last=False)
-        self._task = self._parts.supervisor.keep("watching", self._keep_looking)
+        self._task = self._parts.process.supervisor.keep("watching", self._keep_looking)
 
     async def stop(self) -> None:
         """Stop the search for clients; watching that has not begun will not begin."""
@@ -74,7 +74,7 @@ class Watching:
             if not self._named:
                 self._clients.look()
             if not self._begun and (self._clients.first is not None or last):
-                client = watch_client(self._parts.capture, self._parts.settings)
+                client = watch_client(self._parts.capture, self._parts.process.settings)
                 await self._begin(client)
                 self._begun = True
         except ConfigurationError as error:
@@ -85,4 +85,4 @@ class Watching:
     def _complain(self, event: str, sentence: str) -> None:
         if sentence not in self._complaints:
             self._complaints.add(sentence)
-            self._parts.telemetry.failure("configuration", event, sentence)
+            self._parts.process.telemetry.failure("configuration", event, sentence)

@@ -32,6 +32,7 @@ from quaestor.realtime.snapshots import MongoSnapshots, Snapshot
 from quaestor.realtime.stage import StageLoop
 from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.redis import clients
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.oracle.maintained_world import World, comparable
 from tests.support import Loop, eventually
@@ -125,7 +126,9 @@ class Grid:
 
     def app(self, *, tenant: str = "") -> Subscriptions:
         settings = replace(self.settings, tenant=tenant)
-        app = Subscriptions(self.connect(), shape=lambda: self.shape, settings=settings, telemetry=self.telemetry)
+        app = Subscriptions(
+            self.connect(), ProcessContext.of(settings, telemetry=self.telemetry), shape=lambda: self.shape
+        )
         self.apps.append(app)
         return app
 

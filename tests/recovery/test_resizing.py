@@ -189,7 +189,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
         collection.insert_many([{"_id": key, "a": key % VALUES} for key in range(KEYS)])
         layer = opened.enter_context(closing(event_layer(shared_url, prefix)))
         app = App(layer, collection, settings)
-        subscriptions = Subscriptions(layer, shape=lambda: app.registry.shape, settings=settings, telemetry=Telemetry())
+        subscriptions = Subscriptions(layer, ProcessContext.of(settings), shape=lambda: app.registry.shape)
         grid = Threads(shared_url, client, settings, GridShape(query_partitions=1, write_partitions=1))
         opened.callback(lambda: grid.stop())
         app.registry.start()

@@ -42,10 +42,10 @@ from quaestor.model import (
     Query,
     Registration,
 )
-from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.plan import plan_query
 from quaestor.realtime.live import Whole
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import eventually
 
@@ -178,12 +178,7 @@ async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: 
     """A sorted window through two cells and a stage, with a cell killed on the way, then every task of the grid at
     once: told once, and never anew."""
     layer = RedisEventLayer(redis_url, DEPLOYMENT)
-    app = Subscriptions(
-        layer,
-        shape=lambda: SHAPE,
-        settings=Settings(deployment=DEPLOYMENT),
-        telemetry=Telemetry(),
-    )
+    app = Subscriptions(layer, ProcessContext.of(Settings(deployment=DEPLOYMENT)), shape=lambda: SHAPE)
     board = {"board": "subscribed"}
     query = Query(namespace=f"{DATABASE}.flights", operation=Operation.FIND, filter=board, sort=(("_id", -1),), limit=3)
     wholes, rows = 0, list[tuple[Any, Any]]()

@@ -21,6 +21,7 @@ from quaestor.planning.plan import plan_query
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.stage import StageLoop
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.standing_orders.database import BASE, START_MS, Change, Database, State
 from tests.standing_orders.every_order import Step, Touched
@@ -169,10 +170,11 @@ class World:
         tap = self._tap(("app", number), lambda stream, payload: True)
         self.apps.append(
             Subscriptions(
-                tap, shape=lambda: self.shape, settings=SETTINGS, telemetry=TELEMETRY,
-                clock=lambda: self.clocks["app", number],
+                tap,
+                ProcessContext.of(SETTINGS, telemetry=TELEMETRY, clock=lambda: self.clocks["app", number]),
+                shape=lambda: self.shape,
             )
-        )  # fmt: skip
+        )
         self.followers.append([])
         self._subscribe(number)
 

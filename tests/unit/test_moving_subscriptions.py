@@ -17,6 +17,7 @@ from quaestor.realtime.codec import decode_query_event, encode_result
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.messages import FullResult, ResultMessage, StageProgress, Subscription
 from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.settings import Settings
 from tests.support import eventually
 
@@ -39,7 +40,7 @@ class Stages:
         self.subscriptions = self.made(lambda: self.shape)
 
     def made(self, shape: Any) -> Subscriptions:
-        return Subscriptions(self.layer, shape=shape, settings=self.settings, telemetry=self.telemetry)
+        return Subscriptions(self.layer, ProcessContext.of(self.settings, telemetry=self.telemetry), shape=shape)
 
     def asked(self, shape: GridShape) -> list[Subscription]:
         """What the stage of this generation has been asked for."""
@@ -96,7 +97,7 @@ async def test_a_subscription_that_is_placed_while_the_grid_changes_is_on_the_ne
         nonlocal looks
         looks += 1
         if looks == 1:
-            subscriptions._follow_shape(stages.subscriptions._clock())  # the reading thread is quicker
+            subscriptions._follow_shape(stages.subscriptions._process.clock())  # the reading thread is quicker
             return OLD
         return NEW
 

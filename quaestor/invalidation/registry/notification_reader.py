@@ -55,10 +55,7 @@ class NotificationReader:
         self.caught_up = False
         self.known_since_ms = 0
         self._layer = layer
-        self._retention_ms = settings.grid.retention_ms
-        self._heartbeat_ms = settings.grid.heartbeat_ms
-        self._telemetry = process.telemetry
-        self._clock = process.clock
+        self._process = process
         self._taker = taker
         tenant = settings.owner
         self._stream = streams.notifications(settings.deployment, tenant)
@@ -87,29 +84,29 @@ class NotificationReader:
             try:
                 self._step()
             except EventLayerResetError as error:
-                self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
+                self._process.telemetry.failure("event-layer", "registry.event_layer_reset", error)
                 self._taker.reset(str(error))
                 self.forget()
             except EventLayerError as error:
-                self._telemetry.failure("event-layer", "registry.read_failed", error)
+                self._process.telemetry.failure("event-layer", "registry.read_failed", error)
                 stop.wait(RECONNECT_S)
             except ConfigurationError as error:
-                self._telemetry.failure("configuration", "registry.misconfigured", error)
+                self._process.telemetry.failure("configuration", "registry.misconfigured", error)
                 stop.wait(MISCONFIGURED_S)
             except Exception as error:  # an unreadable payload must not end the only reader
-                self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
+                self._process.telemetry.failure("event-layer", "registry.notification_unreadable", error)
                 self._taker.reset(f"a notification could not be read: {error}")
             self._interrupted = False
 
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()
-        now_ms = self._clock()
-        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._retention_ms):
+        now_ms = self._process.clock()
+        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._process.settings.grid.retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._taker.reset("notifications were trimmed before they were read")
         entries = self._read(offset)
-        self._read_at_ms = self._clock()
+        self._read_at_ms = self._process.clock()
         if entries:
             self._offset = entries[-1].offset
             self._take([codec.decode_notification(entry.payload) for entry in entries])
@@ -130,7 +127,7 @@ class NotificationReader:
 
         Heartbeats of another pipeline are set aside until all earlier notifications are taken.
         """
-        wait_ms = self._heartbeat_ms
+        wait_ms = self._process.settings.grid.heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
         positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}
@@ -146,7 +143,7 @@ class NotificationReader:
 
     def _begin(self) -> str:
         """Return the position to start at: LOOK_BACK_MS ago, or the mark if that is earlier."""
-        start = self._layer.offset_at(self._stream, self._clock() - LOOK_BACK_MS)
+        start = self._layer.offset_at(self._stream, self._process.clock() - LOOK_BACK_MS)
         first = self._layer.first_offset(self._stream)
         mark = self._layer.get(self._mark_name)
         if mark is not None:
