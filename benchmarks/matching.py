@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.workloads.matching import WORKLOADS, Workload
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, Registration, WriteKind
 from quaestor.query.compiled import compile_query
 
@@ -56,11 +57,8 @@ def new_node(size: int) -> MatchingNode:
         Cell(query_partition=0, write_partition=0),
         GridShape(query_partitions=1, write_partitions=1),
         retention_ms=60_000,
-        max_registrations=size,
-        max_unindexed=size,
-        max_bytes=_OUT_OF_REACH,
-        max_images=10_000,
         freeze_every=20_000,
+        limits=NodeLimits(max_registrations=size, max_unindexed=size, max_images=10_000, max_bytes=_OUT_OF_REACH),
     )
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     return node

@@ -27,6 +27,7 @@ from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.invalidation.grid.grid_loops import FREEZE_EVERY, MOST_REGISTRATIONS
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.model import Cell, GridShape
 from quaestor.testing import programs, reaper
 
@@ -224,10 +225,8 @@ def cell_loop(
         cell,
         shape,
         retention_ms=retention_ms,
-        max_registrations=MOST_REGISTRATIONS,
-        max_bytes=MEMORY_BYTES,
         freeze_every=FREEZE_EVERY,
-        **limits,
+        limits=NodeLimits(max_registrations=MOST_REGISTRATIONS, max_bytes=MEMORY_BYTES, **limits),
     )
     return CellLoop(
         node,

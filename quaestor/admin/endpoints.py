@@ -21,7 +21,7 @@ from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
 from quaestor.cdn_ports import ReportingCdn
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, EventLayerError, MalformedQueryError
-from quaestor.explain.text_query import explain_text
+from quaestor.explain.text_query import TextQuery, explain_text
 from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.invalidation.grid.election import matching
 from quaestor.observability.readings import readings
@@ -213,12 +213,14 @@ class Endpoints:
         collection, settings = call.one("collection"), self._quaestor.settings
         explained = partial(
             explain_text,
-            call.required("filter"),
-            collection=collection or "test.collection",
-            sort=call.one("sort"),
-            skip=_number(call, "skip"),
-            limit=_number(call, "limit"),
-            projection=call.one("projection"),
+            TextQuery(
+                text=call.required("filter"),
+                collection=collection or "test.collection",
+                sort=call.one("sort"),
+                skip=_number(call, "skip"),
+                limit=_number(call, "limit"),
+                projection=call.one("projection"),
+            ),
             as_json=True,
             clock_window_ms=settings.lifetimes.clock_window_ms,
         )

@@ -99,17 +99,19 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Say how a query is treated: cached or not, matched exactly or widened, found by which index, and why."""
-    from quaestor.explain.text_query import explain_text
+    from quaestor.explain.text_query import TextQuery, explain_text
 
     text = explain_text(
-        query,
-        collection=collection,
-        sort=sort,
-        skip=skip,
-        limit=limit,
-        projection=projection,
+        TextQuery(
+            text=query,
+            collection=collection,
+            sort=sort,
+            skip=skip,
+            limit=limit,
+            projection=projection,
+            text_index=text_index,
+        ),
         as_json=as_json,
-        text_index=text_index,
         mongo_url=mongo_url,
     )
     print(printable(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
@@ -22,36 +22,45 @@ from quaestor.model import CapturedRead, Operation, Query, Reason, SortSpec
 _PATIENCE_MS: Final = 5_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextQuery:
+    """Query that is given as text.
+
+    text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
+    collection: database and collection, with a dot.
+    text_index: definition of the collection's text index, as list_indexes gives it.
+    """
+
+    text: str
+    collection: str
+    sort: str | None = None
+    skip: int = 0
+    limit: int = 0
+    projection: str | None = None
+    text_index: str | None = None
+
+
 def explain_text(
-    text: str,
+    asked: TextQuery,
     *,
-    collection: str,
-    sort: str | None = None,
-    skip: int = 0,
-    limit: int = 0,
-    projection: str | None = None,
     as_json: bool = False,
-    text_index: str | None = None,
     mongo_url: str | None = None,
     client: MongoClient[dict[str, Any]] | None = None,
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
 ) -> str:
-    """Explanation of a query, as text or as JSON.
+    """Return the explanation, as text or as JSON.
 
-    text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
-    text_index: definition of the collection's text index, as list_indexes gives it.
-    mongo_url: database in which the collection is looked up: a view or not, capped or not, its collation, images, text index
-        and compound indexes.
-    client: client that looks the collection up instead.
-    clock_window_ms: the setting of the app that runs it.
+    mongo_url: database to look up the collection: view, capped, collation, images, text index, compound indexes.
+    client: looks the collection up instead.
+    clock_window_ms: the setting of the app that runs the query.
 
     Raises MalformedQueryError for a text that is not JSON, or that mongod would refuse; DatabaseError.
     """
-    if "." not in collection.strip("."):
-        raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {collection!r}")
-    query = _query(text, collection, sort, skip, limit, projection)
-    if text_index is not None:
-        query = replace(query, text_index=reduced(_object("--text-index", text_index)))
+    if "." not in asked.collection.strip("."):
+        raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {asked.collection!r}")
+    query = _query(asked)
+    if asked.text_index is not None:
+        query = replace(query, text_index=reduced(_object("--text-index", asked.text_index)))
     images: bool | None = None
     reasons: tuple[Reason, ...] = ()
     if client is not None:
@@ -90,7 +99,9 @@ def _looked_up(query: Query, client: MongoClient[dict[str, Any]]) -> tuple[Query
     return resolved, outcome.reasons, catalog.definition(resolved.namespace).images
 
 
-def _query(text: str, namespace: str, sort: str | None, skip: int, limit: int, projection: str | None) -> Query:
+def _query(asked: TextQuery) -> Query:
+    text, namespace = asked.text, asked.collection
+    sort, skip, limit, projection = asked.sort, asked.skip, asked.limit, asked.projection
     given = _parse("the filter", text)
     if isinstance(given, list):
         if sort is not None or skip or limit or projection is not None:

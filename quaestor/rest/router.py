@@ -6,7 +6,7 @@ Reads run inside the request, so the middleware captures, caches and invalidates
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -27,6 +27,24 @@ from quaestor.rest.problems import Problem
 from quaestor.rest.sharing import WhoAsks, declaration
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class DescribedOperation(NamedTuple):
+    """One operation of the API, with its answers as OpenAPI describes them.
+
+    verb: begins the operation id.
+    answer: response object of the status.
+    failing: statuses of failures.
+    nothing: description of the answer 204; None: there is none.
+    """
+
+    verb: str
+    method: str
+    operation: Operation
+    status: int
+    answer: dict[str, Any]
+    failing: tuple[int, ...]
+    nothing: str | None = None
 
 
 class QuaestorRouter(APIRouter):
@@ -107,88 +125,70 @@ class QuaestorRouter(APIRouter):
         writing = (400, 403, 404, 409, 412, 413, 415, 422, 428, 503)
         new = schema.record_answer("Made.", record, location=True)
         self._route(
-            "list",
-            "GET",
-            many,
             collection,
-            does.list,
-            200,
-            schema.list_answer(record),
-            (304, 400, 404, 503),
+            many,
+            DescribedOperation("list", "GET", does.list, 200, schema.list_answer(record), (304, 400, 404, 503)),
             parameters=in_many + schema.list_parameters(limits),
         )
         self._route(
-            "insert",
-            "POST",
-            many,
             collection,
-            does.insert,
-            201,
-            new,
-            (400, 403, 404, 409, 413, 415, 422, 503),
+            many,
+            DescribedOperation("insert", "POST", does.insert, 201, new, (400, 403, 404, 409, 413, 415, 422, 503)),
             parameters=in_many,
             requestBody=schema.request_body(bodies.RECORD_TYPES, record),
         )
         self._route(
-            "get",
-            "GET",
-            one,
             collection,
-            does.get,
-            200,
-            schema.record_answer("The record.", record),
-            (304, 400, 404, 503),
+            one,
+            DescribedOperation(
+                "get", "GET", does.get, 200, schema.record_answer("The record.", record), (304, 400, 404, 503)
+            ),
             parameters=in_one,
         )
         self._route(
-            "put",
-            "PUT",
-            one,
             collection,
-            does.put,
-            201,
-            new,
-            writing,
-            nothing="Replaced.",
+            one,
+            DescribedOperation("put", "PUT", does.put, 201, new, writing, "Replaced."),
             parameters=in_one + changing,
             requestBody=schema.request_body(bodies.RECORD_TYPES, record),
         )
         self._route(
-            "patch",
-            "PATCH",
-            one,
             collection,
-            does.patch,
-            200,
-            schema.record_answer("The record after the change.", record),
-            writing,
-            nothing="Changed.",
+            one,
+            DescribedOperation(
+                "patch",
+                "PATCH",
+                does.patch,
+                200,
+                schema.record_answer("The record after the change.", record),
+                writing,
+                "Changed.",
+            ),
             parameters=in_one + changing,
             requestBody=schema.request_body(bodies.PATCH_TYPES, record),
         )
         self._route(
-            "delete", "DELETE", one, collection, does.delete, 204, {"description": "Gone."}, (400, 403, 404, 412, 428, 503),
+            collection,
+            one,
+            DescribedOperation(
+                "delete", "DELETE", does.delete, 204, {"description": "Gone."}, (400, 403, 404, 412, 428, 503)
+            ),
             parameters=in_one + changing[:1],
-        )  # fmt: skip
+        )
 
     def _route(
         self,
-        verb: str,
-        method: str,
-        path: str,
         collection: str | None,
-        operation: Operation,
-        status: int,
-        answer: dict[str, Any],
-        failing: tuple[int, ...],
-        nothing: str | None = None,
+        path: str,
+        described: DescribedOperation,
         **extra: Any,
     ) -> None:
+        verb, method, status = described.verb, described.method, described.status
         what = f"{collection or 'collection'}" if verb in ("list", "insert") else f"{collection or 'collection'}_record"
-        answers: dict[int | str, dict[str, Any]] = {status: answer, **schema.failures(failing)}
-        if nothing:
-            answers[204] = {"description": nothing}
-        endpoint = self._endpoint(collection, operation)
+        answers: dict[int | str, dict[str, Any]] = {status: described.answer, **schema.failures(described.failing)}
+        if described.nothing:
+            answers[204] = {"description": described.nothing}
+        endpoint = self._endpoint(collection, described.operation)
         self.add_api_route(
             path,
             endpoint,

@@ -11,7 +11,7 @@ import pytest
 
 from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.explain import text_query
-from quaestor.explain.text_query import explain_text
+from quaestor.explain.text_query import TextQuery, explain_text
 
 Explain = Callable[..., dict[str, Any]]
 SEARCH = '{"$text": {"$search": "dogs"}}'
@@ -28,7 +28,9 @@ def database(mongo_url: str, prefix: str) -> Iterator[pymongo.database.Database[
 @pytest.fixture
 def explain(mongo_url: str, prefix: str) -> Explain:
     def run(text: str, collection: str = "c", **options: Any) -> dict[str, Any]:
-        told = explain_text(text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options)
+        told = explain_text(
+            TextQuery(text=text, collection=f"{prefix}.{collection}", **options), mongo_url=mongo_url, as_json=True
+        )
         result: dict[str, Any] = json.loads(told)
         return result
 
@@ -44,8 +46,11 @@ def test_a_search_is_exact_where_there_is_a_text_index(database: Any, explain: E
 
 def test_a_definition_can_be_given_instead() -> None:
     index = '{"weights": {"title": 1}, "textIndexVersion": 3}'
-    assert json.loads(explain_text(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
-    widened = json.loads(explain_text(SEARCH, collection="d.c", as_json=True))
+    assert (
+        json.loads(explain_text(TextQuery(text=SEARCH, collection="d.c", text_index=index), as_json=True))["match"]
+        == "exact"
+    )
+    widened = json.loads(explain_text(TextQuery(text=SEARCH, collection="d.c"), as_json=True))
     assert (widened["match"], "--text-index" in widened["remark"]) == ("widened", True)
 
 
@@ -73,7 +78,7 @@ def test_the_fields_of_compound_indexes_are_among_those_that_matter(database: An
     assert (explain(**ask)["fields"], explain(**ask)["remark"]) == ("kind, name", None)
     database.c.create_index([("kind", 1), ("rank", 1)])
     assert (explain(**ask)["fields"], explain(**ask)["remark"]) == ("kind, name, rank", None)
-    unknown = json.loads(explain_text(**ask, collection="d.c", as_json=True))
+    unknown = json.loads(explain_text(TextQuery(collection="d.c", **ask), as_json=True))
     assert (unknown["fields"], "--mongo-url" in unknown["remark"]) == ("kind, name", True)
 
 
@@ -85,6 +90,6 @@ def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
 def test_a_database_that_is_away_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_query, "_PATIENCE_MS", 50)
     with pytest.raises(DatabaseError, match="cannot list"):
-        explain_text("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
+        explain_text(TextQuery(text="{}", collection="d.c"), mongo_url="mongodb://127.0.0.1:1/")
     with pytest.raises(ConfigurationError, match="--mongo-url"):
-        explain_text("{}", collection="d.c", mongo_url="redis://127.0.0.1")
+        explain_text(TextQuery(text="{}", collection="d.c"), mongo_url="redis://127.0.0.1")

@@ -18,6 +18,7 @@ from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
@@ -63,7 +64,9 @@ class Column:
         self.version = 1
         for partition in range(2):
             cell = Cell(query_partition=0, write_partition=partition)
-            node = MatchingNode(cell, SHAPE, retention_ms=60_000, max_registrations=ROOM, max_unindexed=3, grace_ms=0)
+            node = MatchingNode(
+                cell, SHAPE, retention_ms=60_000, limits=NodeLimits(max_registrations=ROOM, max_unindexed=3, grace_ms=0)
+            )
             self.nodes.append(node)
             loop = CellLoop(
                 node,

@@ -15,6 +15,7 @@ from quaestor.event_layer.codec import decode_notification, encode_image, encode
 from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -57,7 +58,7 @@ class Harness:
         self, layer: EventLayer | None = None, *, limits: Mapping[str, Any] | None = None, **options: Any
     ) -> Iterator[MatchingNode]:
         """A cell with a new node, in a thread of its own, that ends without any last words. limits: of the node."""
-        node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS, **(limits or {}))
+        node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS, limits=NodeLimits(**limits or {}))
         options = {"deployment": self.deployment, "heartbeat_ms": HEARTBEAT_MS, "retention_ms": RETENTION_MS} | options
         loop = CellLoop(node, layer or self.layer, CELL, SHAPE, LoopContext(**options))
         with running(loop.run, within_s=DEADLINE_S):

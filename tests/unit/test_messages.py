@@ -22,7 +22,7 @@ from quaestor import Quaestor, cached
 from quaestor.cli.main import app as command_line
 from quaestor.doctor.hosted_app import started
 from quaestor.errors import ConfigurationError, DatabaseError
-from quaestor.explain.text_query import explain_text
+from quaestor.explain.text_query import TextQuery, explain_text
 from quaestor.invalidation.registry.lag_monitor import LagMonitor
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.observability.telemetry import Telemetry
@@ -79,7 +79,7 @@ def test_cells_that_never_reported_do_not_lag() -> None:
 
 def test_explain_says_that_mongodb_cannot_be_reached() -> None:
     with pytest.raises(DatabaseError, match=r"MongoDB cannot be reached: 127\.0\.0\.1:1") as refused:
-        explain_text('{"a": 1}', collection="d.c", mongo_url=NOBODY)
+        explain_text(TextQuery(text='{"a": 1}', collection="d.c"), mongo_url=NOBODY)
     assert "privilege" not in str(refused.value)
     assert "Topology" not in str(refused.value)
 

@@ -7,6 +7,7 @@ import pytest
 from quaestor.incremental import PriorState
 from quaestor.incremental.sides import pack_members
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
 from quaestor.realtime.quotas import QueryCharge, QuotaError, Quotas
@@ -115,7 +116,9 @@ def announce(node: MatchingNode, name: str, members: int) -> None:
 
 def test_a_cell_refuses_what_would_be_too_much_and_keeps_what_it_has() -> None:
     """Half of a node is subscribed queries' at most; one that is announced anew is not refused; all is given back in the end."""
-    node = MatchingNode(Cell(query_partition=0, write_partition=0), ONE, retention_ms=FAR_MS, max_bytes=200_000)
+    node = MatchingNode(
+        Cell(query_partition=0, write_partition=0), ONE, retention_ms=FAR_MS, limits=NodeLimits(max_bytes=200_000)
+    )
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     announce(node, "first", 700)
     assert node.bytes == node.subscriptions.held_bytes > 700 * 100

@@ -19,6 +19,7 @@ from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
@@ -87,15 +88,16 @@ class GridLoops:
 
         dedicated: its process does nothing else.
         """
-        node = MatchingNode(cell, self.shape, retention_ms=self.retention_ms, max_bytes=self.node_memory_bytes)
+        node = MatchingNode(
+            cell, self.shape, retention_ms=self.retention_ms, limits=NodeLimits(max_bytes=self.node_memory_bytes)
+        )
         if dedicated:
             node = MatchingNode(
                 cell,
                 self.shape,
                 retention_ms=self.retention_ms,
-                max_registrations=MOST_REGISTRATIONS,
-                max_bytes=self.node_memory_bytes,
                 freeze_every=FREEZE_EVERY,
+                limits=NodeLimits(max_registrations=MOST_REGISTRATIONS, max_bytes=self.node_memory_bytes),
             )
         return CellLoop(
             node,

@@ -17,7 +17,7 @@ from quaestor.invalidation.matching.compact_set import CompactSet
 from quaestor.invalidation.matching.contributors import Kept
 from quaestor.invalidation.matching.sampling_set import SamplingSet
 from quaestor.invalidation.matching.trial_rates import Tried
-from quaestor.model import Document, Version
+from quaestor.model import Document, Registration, Version
 from quaestor.planning.access_entries import Access, hash_key, is_broad, names_ids
 from quaestor.planning.rules import Rules
 
@@ -118,26 +118,22 @@ class LiveRegistration:
 
     def __init__(
         self,
-        registration_id: str,
+        registration: Registration,
         query: ActiveQuery,
         *,
-        since: Version,
-        read_at: Version,
         members: tuple[int, ...] | None,
-        empty: bool,
         boundary: Any,
         needs_before: bool,
-        expires_at_ms: int,
     ) -> None:
-        self.id = registration_id
+        self.id = registration.id
         self.query = query
-        self.since = since
-        self.read_at = read_at
+        self.since = registration.since
+        self.read_at = registration.read_at
         self.members = members
-        self.empty = empty
+        self.empty = registration.members == ()
         self.boundary = boundary
         self.needs_before = needs_before
-        self.expires_at_ms = expires_at_ms
+        self.expires_at_ms = registration.expires_at_ms
         self.kept: Kept | None = None
 
 

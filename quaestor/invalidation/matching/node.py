@@ -20,9 +20,10 @@ from quaestor.invalidation.matching.boundary import boundary_of
 from quaestor.invalidation.matching.compact_set import elements
 from quaestor.invalidation.matching.demand import Demand
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration, Tenant
-from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomError
+from quaestor.invalidation.matching.eviction import Eviction, NoRoomError
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.invalidation.matching.notifications import eviction_notification, invalidations
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.record_hashes import RecordHashes
@@ -67,13 +68,7 @@ class MatchingNode:
     """Matcher of the registrations of one query partition against the writes of one write partition. Not thread-safe.
 
     retention_ms: time for which writes are kept for replay.
-    max_images, max_image_bytes: largest number and total size of the kept writes.
-    max_registrations, max_bytes: largest number of registrations, and bytes as memory_estimates.py estimates them. Subscribed
-        queries may take half of the bytes.
-    max_unindexed: largest number of predicates in a namespace that have no index, or an index that most records satisfy ($ne,
-        $nin). Nearly every write tries them all.
-    max_tried_per_s: predicates tried a second, in total. Beyond it, queries with less benefit are evicted (see eviction.py).
-    grace_ms: age from which a query may be evicted.
+    limits: of its content.
     freeze_every: see gc_freezing.py; only for a process of its own.
     watermark: newest version seen.
     fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
@@ -87,31 +82,21 @@ class MatchingNode:
         shape: GridShape,
         *,
         retention_ms: int,
-        max_registrations: int = 1_000_000,
-        max_unindexed: int = 5_000,
-        max_images: int = 200_000,
-        max_bytes: int = 2 * 1024**3,
-        max_image_bytes: int = 512 * 1024**2,
-        max_tried_per_s: int = 1_000_000,
-        grace_ms: int = 10_000,
+        limits: NodeLimits | None = None,
         freeze_every: int = 0,
     ) -> None:
+        limits = limits or NodeLimits()
         self.cell = cell
         self.shape = shape
         self.watermark: Version = 0
         self.fresh_as_of_ms = 0
         self.tally = Tally()
-        self._retention = Retention(retention_ms=retention_ms, max_images=max_images, max_bytes=max_image_bytes)
+        self._retention = Retention(
+            retention_ms=retention_ms, max_images=limits.max_images, max_bytes=limits.max_image_bytes
+        )
         self._early = Retention(retention_ms=_EARLY_MS, max_images=_MOST_EARLY, max_bytes=_MOST_EARLY_BYTES)
         self._rates = WriteRates()
         self._active = ActiveQueries()
-        limits = Limits(
-            registrations=max_registrations,
-            bytes=max_bytes,
-            unindexed=max_unindexed,
-            tried_per_s=max_tried_per_s,
-            grace_s=grace_ms // 1_000,
-        )
         self._demand = Demand()
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
         self._live: dict[str, LiveRegistration] = {}
@@ -125,14 +110,14 @@ class MatchingNode:
             self._retention,
             self._predicates,
             self.tally,
-            max_queries=max_registrations,
-            max_unindexed=max_unindexed // 2,
-            max_bytes=max_bytes // 2,
+            max_queries=limits.max_registrations,
+            max_unindexed=limits.max_unindexed // 2,
+            max_bytes=limits.max_bytes // 2,
         )
         self._eviction = Eviction(
             self._active,
             self._demand,
-            limits,
+            limits.of_eviction,
             self.tally.trial_rates,
             taken=lambda: self.subscriptions.held_bytes,
         )
@@ -374,15 +359,11 @@ class MatchingNode:
         rules = query.rules
         members = self._hashes.members(registration)
         live = LiveRegistration(
-            registration.id,
+            registration,
             query,
-            since=registration.since,
-            read_at=registration.read_at,
             members=members,
-            empty=registration.members == (),
             boundary=boundary_of(registration, rules),
             needs_before=members is None or rules.window is Window.OFFSET,
-            expires_at_ms=registration.expires_at_ms,
         )
         self._active.add(live, plan)
         self._live[live.id] = live

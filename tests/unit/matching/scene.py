@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
+from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.model import (
     AfterImage,
     Cell,
@@ -31,7 +32,7 @@ class Scene:
             cell or Cell(query_partition=0, write_partition=0),
             shape or GridShape(query_partitions=1, write_partitions=1),
             retention_ms=limits.pop("retention_ms", 60_000),
-            **limits,
+            limits=NodeLimits(**limits),
         )
         self.version = 100
         self.now_ms = NOW_MS
