@@ -42,6 +42,19 @@ _WRITES_A_SCRIPT = 200
 _LOST, _BEGUN = 1, 2
 
 
+class SketchScripts:
+    """Scripts of the sketch, one for each operation."""
+
+    def __init__(self, client: SharedClient) -> None:
+        self.report_read = RedisScript(client, _source("state", "report_read"))
+        # The other scripts may run above the server's memory limit: they are needed most while the server has problems.
+        self.report_write = RedisScript(client, _source("state", "writing", "report_write"), frees=True)
+        self.saturate = RedisScript(client, _source("state", "saturate"), frees=True)
+        self.snapshot = RedisScript(client, _source("state", "snapshot"), frees=True)
+        self.status = RedisScript(client, _source("state", "status"), frees=True)
+        self.switch = RedisScript(client, _source("state", "switch"), frees=True)
+
+
 class RedisCacheSketch:
     """Implements CacheSketch in Redis.
 
@@ -85,25 +98,19 @@ class RedisCacheSketch:
         self._distrust_new = distrust_new
         self._caller, self._answered = _new_caller(), 0
         self.client = client
-        self._report_read = RedisScript(client, _source("state", "report_read"))
-        # The other scripts may run above the server's memory limit: they are needed most while the server has problems.
-        self._report_write = RedisScript(client, _source("state", "writing", "report_write"), frees=True)
-        self._saturate = RedisScript(client, _source("state", "saturate"), frees=True)
-        self._snapshot = RedisScript(client, _source("state", "snapshot"), frees=True)
-        self._status = RedisScript(client, _source("state", "status"), frees=True)
-        self._switch = RedisScript(client, _source("state", "switch"), frees=True)
+        self._scripts = SketchScripts(client)
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         """See CacheSketch."""
         self._latest_ms = max(self._latest_ms, expires_at_ms)
-        await self._call(self._report_read, now_ms, [key_of(resource), expires_at_ms, self._limits.max_reads])
+        await self._call(self._scripts.report_read, now_ms, [key_of(resource), expires_at_ms, self._limits.max_reads])
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
         """See CacheSketch. Atomic for each 200 resources."""
         lifetimes_ms: list[int] = []
         for start in range(0, max(1, len(resources)), _WRITES_A_SCRIPT):
             keys = [key_of(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
-            lifetimes_ms += await self._call(self._report_write, now_ms, [self._limits.max_stale, *keys])
+            lifetimes_ms += await self._call(self._scripts.report_write, now_ms, [self._limits.max_stale, *keys])
         return lifetimes_ms
 
     def joined(self, source: str) -> RedisScript:
@@ -122,21 +129,21 @@ class RedisCacheSketch:
 
     async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
         """See CacheSketch."""
-        await self._call(self._saturate, self._now_ms, [until_ms])
+        await self._call(self._scripts.saturate, self._now_ms, [until_ms])
 
     async def state(self, *, now_ms: int) -> SketchState:
         """See CacheSketch."""
-        off, removed, *tokens = await self._call(self._status, now_ms, [])
+        off, removed, *tokens = await self._call(self._scripts.status, now_ms, [])
         return SketchState(off=bool(off), partitions=frozenset(token.decode() for token in tokens), removed=removed)
 
     async def switch(self, *, off: bool) -> None:
         """See CacheSketch."""
-        await self._call(self._switch, self._now_ms, [int(off)])
+        await self._call(self._scripts.switch, self._now_ms, [int(off)])
 
     async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
         """See CacheSketch."""
         while True:
-            reply = await self._call(self._snapshot, now_ms, [partition], sweep=self._limits.snapshot_sweep)
+            reply = await self._call(self._scripts.snapshot, now_ms, [partition], sweep=self._limits.snapshot_sweep)
             if len(reply) == 1:
                 return wire_format.saturated(self.geometry)
             if reply:

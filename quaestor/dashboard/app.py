@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from quaestor.admin.endpoints import problem_of
@@ -36,11 +37,21 @@ _CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST"} | dict.fromk
 _TUNED_THERE = "this application has an estimator of its own: its lifetimes are tuned there"
 
 
+@dataclass(frozen=True, slots=True)
+class DashboardTokens:
+    """Tokens that the dashboard accepts.
+
+    operators: their holders may apply parameters; empty: no client may.
+    viewers: their holders may look and try parameters.
+    """
+
+    operators: Sequence[AdminToken]
+    viewers: Sequence[AdminToken]
+
+
 class DashboardApp:
     """Dashboard of one process.
 
-    operators: tokens whose holders may apply parameters; empty: no client may.
-    viewers: tokens whose holders may look and try parameters.
     applying, canaries: None: the application has an estimator of its own, and nothing can be applied.
     """
 
@@ -48,8 +59,7 @@ class DashboardApp:
         self,
         *,
         path: str,
-        operators: Sequence[AdminToken],
-        viewers: Sequence[AdminToken],
+        tokens: DashboardTokens,
         live: LiveView,
         applying: Applying | None,
         canaries: Canaries | None,
@@ -58,8 +68,8 @@ class DashboardApp:
         clock: Clock,
     ) -> None:
         self._path = path
-        self._operators = tuple(operators)
-        self._guard = Guard((*operators, *viewers), telemetry, clock)
+        self._operators = tuple(tokens.operators)
+        self._guard = Guard((*tokens.operators, *tokens.viewers), telemetry, clock)
         self._assets = Assets()
         self._live, self._applying, self._what_if = live, applying, what_if
         self._publish = None if applying is None or canaries is None else Publishing(applying, canaries)

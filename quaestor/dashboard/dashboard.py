@@ -13,7 +13,7 @@ from typing import Final
 
 from quaestor.admin.token import AdminToken
 from quaestor.app import Quaestor
-from quaestor.dashboard.app import DashboardApp
+from quaestor.dashboard.app import DashboardApp, DashboardTokens
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.live import LiveView
@@ -64,8 +64,7 @@ class Dashboard:
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
         return DashboardApp(
             path=self.path,
-            operators=() if self.read_only else (self.token,),
-            viewers=viewers,
+            tokens=DashboardTokens(operators=() if self.read_only else (self.token,), viewers=viewers),
             live=LiveView(
                 reporter,
                 shared,

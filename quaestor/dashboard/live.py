@@ -6,10 +6,10 @@ import asyncio
 import gzip
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio.to_thread
 
@@ -42,6 +42,16 @@ class Body:
     packed: bytes
 
 
+class Published(NamedTuple):
+    """Published parameters that count, and the canary of them.
+
+    number: of the publication; None: none is known.
+    """
+
+    number: int | None = None
+    canary: dict[str, Any] | None = None
+
+
 class LiveView:
     """Live view of one process. Use from its event loop.
 
@@ -68,27 +78,29 @@ class LiveView:
         self._telemetry, self._clock = telemetry, clock
         self._history = History()
         self._looked_s = 0.0
-        self._whole: Body | None = None
-        self._latest: Body | None = None
+        self._shown: tuple[Body, Body] | None = None
         self._made = asyncio.Event()
-        self._viewing: KeptTask | None = None
-        self._telling: KeptTask | None = None
-        self._sampling: KeptTask | None = None
-        self._published: int | None = None
-        self._canary: dict[str, Any] | None = None
+        self._tasks: dict[str, KeptTask] = {}
+        self._published = Published()
 
     def begin(self) -> None:
         """Begin to sample this process's counters, and to report to other processes while a client looks at a dashboard there."""
-        if self._reporter is not None and (self._sampling is None or self._sampling.done):
-            self._sampling = self._supervisor.keep("dashboard-samples", partial(self._keep_sampling, self._reporter))
-        if self._reporter is not None and self._shared is not None and (self._telling is None or self._telling.done):
-            self._telling = self._supervisor.keep("dashboard-reports", self._keep_telling)
+        if self._reporter is not None:
+            self._keep("dashboard-samples", partial(self._keep_sampling, self._reporter))
+        if self._reporter is not None and self._shared is not None:
+            self._keep("dashboard-reports", self._keep_telling)
+
+    def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> bool:
+        """Run work under this name, unless it runs already; return whether it was begun."""
+        if name in self._tasks and not self._tasks[name].done:
+            return False
+        self._tasks[name] = self._supervisor.keep(name, work)
+        return True
 
     async def stop(self) -> None:
         """Stop the background work; the object cannot be used afterwards."""
-        for kept in (self._telling, self._viewing, self._sampling):
-            if kept is not None:
-                await kept.aclose()
+        for kept in reversed(self._tasks.values()):
+            await kept.aclose()
 
     async def look(self, *, latest: bool) -> Body:
         """Snapshot of this second. Raises StoreError if none could be made.
@@ -96,17 +108,16 @@ class LiveView:
         latest: whether only the last few points of the history are wanted.
         """
         self._looked_s = time.monotonic()
-        if self._viewing is None or self._viewing.done:
+        if self._keep("dashboard", self._keep_viewing):
             self._made.clear()
-            self._viewing = self._supervisor.keep("dashboard", self._keep_viewing)
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._made.wait()
         except TimeoutError as error:
             raise StoreError("the processes' reports could not be put together in time") from error
-        body = self._latest if latest else self._whole
-        assert body is not None
-        return body
+        assert self._shown is not None
+        whole, last = self._shown
+        return last if latest else whole
 
     async def _keep_viewing(self) -> None:
         seconds = 0
@@ -128,7 +139,7 @@ class LiveView:
             ) as error:  # an invalid report of another process
                 self._telemetry.failure("admin", "dashboard.report_unreadable", repr(error))
                 made = await anyio.to_thread.run_sync(self._bodies, [] if own is None else [own], now_ms)
-            self._whole, self._latest = made
+            self._shown = made
             self._made.set()
             seconds += 1
             await asyncio.sleep(max(0.05, EVERY_S - (time.monotonic() - began_s)))
@@ -136,11 +147,11 @@ class LiveView:
     async def _read_published(self) -> None:
         if self._applying is None or self._canaries is None:
             return
-        self._published = self._canary = None
+        self._published = Published()
         try:
             newest = (await self._applying.history())[-1]
-            self._published = newest.number
-            self._canary = await self._canaries.shown(newest)
+            self._published = Published(newest.number)
+            self._published = Published(newest.number, await self._canaries.shown(newest))
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "ttl.parameters_unread", error)
         except StoreError as error:
@@ -159,7 +170,9 @@ class LiveView:
         return reports
 
     def _bodies(self, reports: Sequence[Report], now_ms: int) -> tuple[Body, Body]:
-        snapshot: dict[str, Any] = composed(reports, now_ms=now_ms, published=self._published, canary=self._canary)
+        snapshot: dict[str, Any] = composed(
+            reports, now_ms=now_ms, published=self._published.number, canary=self._published.canary
+        )
         self._history.add(reports, now_ms=now_ms)
         points = list(self._history.points)
         return _body({**snapshot, "points": points}), _body({**snapshot, "points": points[-_LATEST:]})

@@ -11,7 +11,7 @@ import uvicorn
 from quaestor.admin.problem_details import problem
 from quaestor.admin.token import AdminToken
 from quaestor.clock import system_clock
-from quaestor.dashboard.app import DashboardApp
+from quaestor.dashboard.app import DashboardApp, DashboardTokens
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.dashboard import PATH
@@ -62,8 +62,7 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
     looks_only = read_only or redis is None
     dashboard = DashboardApp(
         path=PATH,
-        operators=() if looks_only else (token,),
-        viewers=(token,) if looks_only else (),
+        tokens=DashboardTokens(operators=() if looks_only else (token,), viewers=(token,) if looks_only else ()),
         live=LiveView(None, shared, applying, canaries, telemetry=telemetry, clock=system_clock),
         applying=applying,
         canaries=canaries,

@@ -1,4 +1,7 @@
-"""The transition table of one GET: (state, event) -> state. Nothing else decides where a request goes next.
+"""The transition table of one exchange: (state, event) -> state.
+
+The parts of an exchange report events, and the table decides the next state. A hit in memory and a request that bypasses
+the cache never become an exchange.
 
     - RECEIVED -> LOOKING -> SERVED: a hit
     - RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED: a miss that was stored

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError
@@ -48,6 +49,32 @@ _WHILE_READING_MS: Final = 10
 _HOUSEKEEPING_S: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePipelines:
+    """Names of a stage's pipelines.
+
+    queries, matched: the stage reads them.
+    results: the stage appends to it.
+    epoch: name of the value that holds the stage's epoch.
+    """
+
+    queries: str
+    matched: str
+    results: str
+    epoch: str
+
+    @classmethod
+    def of(cls, deployment: str, query_partition: int, shape: GridShape) -> StagePipelines:
+        """Return the names for one query partition."""
+        place = deployment, query_partition, shape.generation
+        return cls(
+            queries=streams.queries(*place),
+            matched=streams.matched(*place),
+            results=streams.results(*place),
+            epoch=streams.stage_epoch(deployment, query_partition),
+        )
+
+
 class StageLoop:
     """Loop of the stage of one query partition. One thread, and those that read for it (`readers`; its own by default)."""
 
@@ -62,22 +89,18 @@ class StageLoop:
         rules: StageRules | None = None,
         readers: ReaderPool | None = None,
     ) -> None:
-        deployment = context.deployment
+        self._context = context
+        self._telemetry = context.telemetry
         self._layer = layer
         self._shape = shape
-        self._queries = streams.queries(deployment, query_partition, shape.generation)
-        self._matched = streams.matched(deployment, query_partition, shape.generation)
-        self._results = streams.results(deployment, query_partition, shape.generation)
-        self._epoch_name = streams.stage_epoch(deployment, query_partition)
-        self._heartbeat_ms = context.heartbeat_ms
-        self._retention_ms = context.retention_ms
+        self._pipelines = StagePipelines.of(context.deployment, query_partition, shape)
         self._rules = rules or StageRules()
-        self._clock = context.clock
-        self._telemetry = context.telemetry
         self._partition = query_partition
         self._readers = readers or ReaderPool(snapshots, self._rules.readers)
-        self._meter = StageMeter(deployment, query_partition, shape)
-        self._outbox = Outbox(layer, self._queries, self._results, max_bytes=self._rules.max_result_bytes)
+        self._meter = StageMeter(context.deployment, query_partition, shape)
+        self._outbox = Outbox(
+            layer, self._pipelines.queries, self._pipelines.results, max_bytes=self._rules.max_result_bytes
+        )
         self._reader: PipelineReader | None = None
         self._epoch: Epoch
         self._stage: StageQueries | None = None
@@ -95,7 +118,9 @@ class StageLoop:
         try:
             while not stop.is_set():
                 try:
-                    self.step(wait_ms=self._heartbeat_ms if self.queries else self._heartbeat_ms * _IDLE)
+                    self.step(
+                        wait_ms=self._context.heartbeat_ms if self.queries else self._context.heartbeat_ms * _IDLE
+                    )
                     failed = 0
                     continue
                 except EventLayerResetError as error:
@@ -116,9 +141,9 @@ class StageLoop:
         self._outbox.send()
         busy = self._readers.busy or stage.reads_wait
         entries = reader.read(block_ms=min(wait_ms, _WHILE_READING_MS) if busy else wait_ms)
-        now_ms = self._clock()
+        now_ms = self._context.clock()
         for entry in entries:
-            if entry.stream == self._queries:
+            if entry.stream == self._pipelines.queries:
                 self._on_query_event(stage, entry, now_ms)
             else:
                 if reader.missed(entry):
@@ -138,21 +163,24 @@ class StageLoop:
 
     def _begin(self) -> tuple[PipelineReader, StageQueries]:
         """A new epoch: whoever is still subscribed has said so within a lease."""
-        now_ms = self._clock()
-        self._epoch = Epoch(self._layer, self._epoch_name, now_ms)
-        since_ms = {self._queries: now_ms - self._rules.lease_ms, self._matched: now_ms - LOOK_BACK_MS}
+        now_ms = self._context.clock()
+        self._epoch = Epoch(self._layer, self._pipelines.epoch, now_ms)
+        since_ms = {
+            self._pipelines.queries: now_ms - self._rules.lease_ms,
+            self._pipelines.matched: now_ms - LOOK_BACK_MS,
+        }
         positions = {stream: self._layer.offset_at(stream, at_ms) for stream, at_ms in since_ms.items()}
         self._outbox.clear()
         stage = StageQueries(
             self._epoch,
             self._shape,
             rules=self._rules,
-            keep_ms=2 * self._retention_ms,
+            keep_ms=2 * self._context.retention_ms,
             outbox=self._outbox,
             meter=self._meter,
             telemetry=self._telemetry,
         )
-        return PipelineReader(self._layer, positions, retention_ms=self._retention_ms), stage
+        return PipelineReader(self._layer, positions, retention_ms=self._context.retention_ms), stage
 
     def _on_query_event(self, stage: StageQueries, entry: StreamEntry, now_ms: int) -> None:
         if not concerns_stage(entry.payload):
@@ -195,5 +223,5 @@ class StageLoop:
             stage.renew_leases(now_ms)
             stage.forget_replayed(now_ms)
         stage.enforce_memory()
-        self._layer.trim(self._results, before_ms=now_ms - self._retention_ms)
+        self._layer.trim(self._pipelines.results, before_ms=now_ms - self._context.retention_ms)
         self._meter.publish(self._layer, stage.quotas, stage.progress, now_ms=now_ms)

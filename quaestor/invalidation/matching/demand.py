@@ -8,7 +8,7 @@ raised several times within minutes is refused too, because each failure invalid
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final
 
 from quaestor.ttl.decay import DecayedCounts
@@ -16,6 +16,7 @@ from quaestor.ttl.decay import DecayedCounts
 HALF_LIFE_MS: Final = 300_000
 TURNED_AWAY_MS: Final = 60_000
 _FAILURES: Final = 2.5
+_MOST_FAILURES: Final = 100
 _MOST_AT_ONCE: Final = 1_000_000.0
 """Bound on the reads that one report can truthfully contain for one query."""
 
@@ -31,6 +32,7 @@ class Demand:
         self._failed = DecayedCounts(half_life_ms=HALF_LIFE_MS, max_keys=max_queries // 10)
         self._evicted: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._most_evicted = max_queries // 2
+        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
 
     def add(self, query_id: str, count: float, *, now_ms: int) -> None:
         """Count reads that the cache saved, or would have saved."""
@@ -51,6 +53,13 @@ class Demand:
     def failed(self, query_id: str, *, now_ms: int) -> None:
         """Note that the predicate of this query raised."""
         self._failed.add(query_id, now_ms=now_ms)
+        self._failures.append(query_id)
+
+    def take_failures(self) -> list[str]:
+        """Return the queries whose predicates have raised since the last call: the newest hundred."""
+        failures = list(self._failures)
+        self._failures.clear()
+        return failures
 
     def refusal(self, query_id: str, *, now_ms: int) -> str | None:
         """Return the reason to refuse a query at once, or None.

@@ -54,7 +54,10 @@ class Limits:
 
 
 class Eviction:
-    """Choice of the queries to evict; its owner forgets them. O(1) for each. Not thread-safe."""
+    """Choice of the queries to evict; its owner forgets them. O(1) for each. Not thread-safe.
+
+    demand: for queries.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Eviction:
         """
         self._active = active
         self._taken = taken
-        self._demand = demand
+        self.demand = demand
         self._limits = limits
         self._trial_rates = trial_rates
         self._chance = Random(0)
@@ -92,7 +95,7 @@ class Eviction:
         full = tenants.registrations > limits.registrations or tenants.bytes > room
         if not full and not (crowded and own.unindexed_filters > limits.unindexed):
             return
-        self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
+        self.demand.add(newcomer.query_id, 1, now_ms=now_ms)
         chosen = 0
         while crowded and own.unindexed_filters > limits.unindexed:
             yield from list(elements(self._unindexed(own, newcomer, now_ms).queries))
@@ -121,7 +124,7 @@ class Eviction:
 
     def benefit(self, query: ActiveQuery, *, now_ms: int) -> float:
         """Return the saved reads per share of the node."""
-        return self._demand.of(query.query_id, now_ms=now_ms) / self._cost(query)
+        return self.demand.of(query.query_id, now_ms=now_ms) / self._cost(query)
 
     def _cost(self, query: ActiveQuery) -> float:
         limits = self._limits
@@ -208,7 +211,7 @@ class Eviction:
     def _shared_benefit(self, item: Filter, now_ms: int) -> float:
         """Return the benefit of the queries that share a filter, estimated from some of them."""
         some = _some(item)
-        wanted = sum(self._demand.of(query.query_id, now_ms=now_ms) for query in some)
+        wanted = sum(self.demand.of(query.query_id, now_ms=now_ms) for query in some)
         return wanted / sum(map(self._cost, some))
 
 

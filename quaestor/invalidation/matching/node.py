@@ -7,7 +7,6 @@ judges them. retention.py replays writes for a registration that arrives after t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from typing import Final
@@ -54,7 +53,6 @@ _MOST_USED: Final = 10_000
 _LONGEST_ID: Final = 128
 _SPARE_LEASES: Final = 1_000
 """Leases of ended registrations that may be kept, beside twice the number of live ones."""
-_MOST_FAILURES: Final = 100
 _EARLY_MS: Final = 10_000
 _MOST_EARLY: Final = 20_000
 _MOST_EARLY_BYTES: Final = 64 * 1024**2
@@ -97,8 +95,6 @@ class MatchingNode:
         self._early = Retention(retention_ms=_EARLY_MS, max_images=_MOST_EARLY, max_bytes=_MOST_EARLY_BYTES)
         self._rates = WriteRates()
         self._active = ActiveQueries()
-        self._demand = Demand()
-        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
         self._live: dict[str, LiveRegistration] = {}
         self._leases = Leases()
         self._predicates = Predicates()
@@ -116,7 +112,7 @@ class MatchingNode:
         )
         self._eviction = Eviction(
             self._active,
-            self._demand,
+            Demand(),
             limits.of_eviction,
             self.tally.trial_rates,
             taken=lambda: self.subscriptions.held_bytes,
@@ -229,17 +225,15 @@ class MatchingNode:
         """Count reads answered from cache. O(queries and registrations named)."""
         for query_id, reads in usage.queries[:_MOST_USED]:
             if len(query_id) <= _LONGEST_ID:
-                self._demand.add(query_id, reads, now_ms=now_ms)
+                self._eviction.demand.add(query_id, reads, now_ms=now_ms)
         for registration_id, reads in usage.registrations[:_MOST_USED]:
             live = self._live.get(registration_id)
             if live is not None:
-                self._demand.add(live.query.query_id, reads, now_ms=now_ms)
+                self._eviction.demand.add(live.query.query_id, reads, now_ms=now_ms)
 
     def take_failures(self) -> list[str]:
         """Return the ids of queries whose predicates raised since the last call, once per failure; at most the last hundred."""
-        failures = list(self._failures)
-        self._failures.clear()
-        return failures
+        return self._eviction.demand.take_failures()
 
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """Return the tenants with the most bytes, each with the trials of its predicates per second. O(tenants)."""
@@ -350,7 +344,7 @@ class MatchingNode:
             return f"read after version {registration.since}, but writes are only retained after {floor}"
         if registration.expires_at_ms <= now_ms:
             return "its lease is over"
-        return self._demand.refusal(registration.query_id, now_ms=now_ms)
+        return self._eviction.demand.refusal(registration.query_id, now_ms=now_ms)
 
     def _admit(self, registration: Registration, now_ms: int) -> LiveRegistration:
         query, plan = self._active.prepare(
@@ -380,7 +374,7 @@ class MatchingNode:
         lives = list(elements(query.registrations))
         for live in lives:
             self._forget(live)
-        self._demand.evicted(query.query_id, now_ms=now_ms)
+        self._eviction.demand.evicted(query.query_id, now_ms=now_ms)
         return [self._evicted(query.query_id, lives, now_ms)]
 
     def _evicted(self, query_id: str, lives: Sequence[LiveRegistration], now_ms: int) -> Invalidated:
@@ -389,8 +383,7 @@ class MatchingNode:
 
     def _note_failures(self, now_ms: int) -> None:
         for query_id in self.tally.failing:
-            self._demand.failed(query_id, now_ms=now_ms)
-        self._failures += self.tally.failing
+            self._eviction.demand.failed(query_id, now_ms=now_ms)
         self.tally.failing.clear()
 
     def _replayed(self, live: LiveRegistration, entry: Retained) -> MatchType | None:
