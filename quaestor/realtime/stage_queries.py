@@ -132,7 +132,7 @@ class StageQueries:
             except Exception as error:  # one bad query must not stop the stage
                 self._fail_unexpectedly(query, error)
                 continue
-            if query.read_due_ms is not None:
+            if query.read.due_ms is not None:
                 self._enqueue(query)
 
     def cell_ready(self, event: CellReady) -> None:
@@ -165,9 +165,9 @@ class StageQueries:
             if not readers.free:
                 return
             query = self._queries[query_id]
-            if query.read_due_ms is None:
+            if query.read.due_ms is None:
                 self._to_read.remove(query_id)
-            elif not query.reading and query.read_due_ms <= now_ms:
+            elif not query.read.under_way and query.read.due_ms <= now_ms:
                 self._to_read.remove(query_id)
                 readers.submit(query.begin_read(reached=self.progress.version))
 
@@ -252,7 +252,7 @@ class StageQueries:
                 expires_at_ms=now_ms + self._rules.lease_ms,
             )
             self._outbox.to_cells(announcement)
-        if query.read_due_ms is not None:
+        if query.read.due_ms is not None:
             self._enqueue(query)
 
     def _request_read(self, query: SubscribedQuery, reason: str, now_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from quaestor.incremental import MaintainedResult, PriorState, RenewalSettings, ResultEvent
@@ -18,14 +19,44 @@ _MOST_NAMED: Final = 1_000
 """So many subscriptions are named at most; more have to ask if they were meant."""
 
 
+@dataclass(slots=True)
+class QueryRead:
+    """Read of one query's result from the database.
+
+    due_ms: earliest beginning of a requested read; None: none is requested.
+    under_way: the query is being read.
+    failures: consecutive failed reads.
+    version: of the newest result that was read.
+    request: the newest request.
+    trust_images: whether pre-images of writes may be used.
+    buffered: writes since the read began.
+    dropped_version: newest write that the buffer had no room for.
+    """
+
+    due_ms: int | None = 0
+    under_way: bool = False
+    failures: int = 0
+    version: Version = 0
+    request: ReadRequest | None = None
+    trust_images: bool = True
+    buffered: list[AfterImage] = field(default_factory=list)
+    dropped_version: Version = 0
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Numbering of a query's messages: the epoch of its stage, and the number of the newest message."""
+
+    epoch: str
+    sequence: int = 0
+
+
 class SubscribedQuery:
     """One subscribed query. Not thread-safe.
 
     subscriptions: by id, whose each is, and until when it is leased.
     charge: of its tenants (see quotas.py).
-    read_due_ms: when a read that was requested may begin; None if none was.
-    reading: it is being read.
-    failures: of reads, since the last that succeeded.
+    read: of its result from the database.
     token: of the newest announcement, "" before it.
     lacking: its collections without post-images, as of the newest read or of writes that came without one since.
     retell: that has changed, and subscribers have not been told.
@@ -38,25 +69,17 @@ class SubscribedQuery:
         self.query = query
         self.subscriptions: dict[str, tuple[str, int]] = {}
         self.charge = QueryCharge()
-        self.read_due_ms: int | None = 0
-        self.reading = False
-        self.failures = 0
+        self.read = QueryRead()
         self.token = ""
         self.lacking: tuple[str, ...] = ()
         self.retell = False
         self.exact = False
         self.looked_again: set[str] = set()
-        self._epoch = epoch
         self._settings = settings
         self._maintained: MaintainedResult | None = None
-        self._sequence = 0
-        self._read_at: Version = 0
+        self._numbering = Numbering(epoch)
         self._seen: Version = 0
-        self._request: ReadRequest | None = None
         self._ready: set[Cell] = set()
-        self._trust_images = True
-        self._buffered: list[AfterImage] = []
-        self._dropped_version: Version = 0
 
     @property
     def has_result(self) -> bool:
@@ -66,16 +89,16 @@ class SubscribedQuery:
     @property
     def is_to_be_read(self) -> bool:
         """Whether it is being read, or will be."""
-        return self.reading or self.read_due_ms is not None
+        return self.read.under_way or self.read.due_ms is not None
 
     def is_caught_up(self, cells: int) -> bool:
         """Whether every write that the cells find reaches a result that is not waiting to be read again."""
         current = self._maintained is not None and self._maintained.renewal is None
-        return current and not self.reading and self.read_due_ms is None and len(self._ready) == cells
+        return current and not self.read.under_way and self.read.due_ms is None and len(self._ready) == cells
 
     def apply(self, image: AfterImage, *, now_ms: int) -> ResultChange | None:
-        """Apply a write that concerns the query. Requests a renewal where one is needed (`read_due_ms`)."""
-        if self.reading:
+        """Apply a write that concerns the query. Requests a renewal where one is needed (`read.due_ms`)."""
+        if self.read.under_way:
             self._buffer(image)
         if self._maintained is None:
             return None
@@ -85,23 +108,23 @@ class SubscribedQuery:
 
     def _apply(self, image: AfterImage) -> list[ResultEvent]:
         maintained = self._maintained
-        if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at):
+        if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self.read.version):
             return []  # of several write partitions, or replayed: what was read is newer
         self._seen = max(self._seen, image.version)
-        looked_up = image.kind is WriteKind.UPDATE and not image.after_exact and image.version > self._read_at
+        looked_up = image.kind is WriteKind.UPDATE and not image.after_exact and image.version > self.read.version
         if looked_up and image.namespace not in self.lacking:
             self.lacking, self.retell = (*self.lacking, image.namespace), True
         if maintained.maintenance.prior_state is PriorState.BEFORE_IMAGES and not _exact(image):
-            self._trust_images = False
+            self.read.trust_images = False
         return maintained.apply(image)
 
     def _buffer(self, image: AfterImage) -> None:
         """What is being read may not contain it. The cells find it again once that is announced to them, but until then they go
         by an announcement before it: without this write, later ones would make a result that there never was."""
-        if len(self._buffered) >= self._settings.most_waiting:
-            self._dropped_version = max(self._dropped_version, *(one.version for one in self._buffered))
-            self._buffered.clear()
-        self._buffered.append(image)
+        if len(self.read.buffered) >= self._settings.most_waiting:
+            self.read.dropped_version = max(self.read.dropped_version, *(one.version for one in self.read.buffered))
+            self.read.buffered.clear()
+        self.read.buffered.append(image)
 
     def request_read(self, reason: str, *, now_ms: int, after_ms: int = 0) -> None:
         """Request a read, because the cells cannot be relied on for what came in between."""
@@ -111,7 +134,7 @@ class SubscribedQuery:
             if self._maintained.renewal is not None:
                 due_ms = max(due_ms, self._maintained.renewal.not_before_ms)
         self._ready.clear()
-        self.read_due_ms = due_ms if self.read_due_ms is None else max(due_ms, self.read_due_ms)
+        self.read.due_ms = due_ms if self.read.due_ms is None else max(due_ms, self.read.due_ms)
 
     def begin_read(self, *, reached: Version) -> ReadRequest:
         """Begin a read; returns what to read.
@@ -119,40 +142,40 @@ class SubscribedQuery:
         reached: by all cells; what is newer they find again, so what is read need not be newer.
         """
         maintained = self._maintained
-        self.reading, self.read_due_ms = True, None
-        self._buffered.clear()
-        self._dropped_version = 0
+        self.read.under_way, self.read.due_ms = True, None
+        self.read.buffered.clear()
+        self.read.dropped_version = 0
         renewal = None if maintained is None else maintained.renewal
-        self._request = ReadRequest(
+        self.read.request = ReadRequest(
             query_id=self.query_id,
             query=self.query,
             at_least=self._seen if renewal is None else max(self._seen, renewal.at_least),
-            recent=reached if maintained is not None and not self.failures else 0,
+            recent=reached if maintained is not None and not self.read.failures else 0,
             memory=None if maintained is None else maintained.maintenance.prior_state,
             queries=() if maintained is None else maintained.bootstrap(),
-            trust_images=self._trust_images,
+            trust_images=self.read.trust_images,
             exact=self.exact,
             settings=self._settings,
         )
-        return self._request
+        return self.read.request
 
     def awaits(self, request: ReadRequest) -> bool:
         """Whether this is the read that was begun last."""
-        return self.reading and request is self._request
+        return self.read.under_way and request is self.read.request
 
     def accept(self, result: ReadResult, *, now_ms: int) -> tuple[bool, ResultChange | FullResult | None]:
         """Take over what was read as the result. Returns whether it was accepted, and what its subscribers have to be told.
 
         It is not if it is no longer needed, or if it is too old after all; then it is requested again.
         """
-        self.reading, self.failures = False, 0
+        self.read.under_way, self.read.failures = False, 0
         version, maintained = result.snapshot.version, self._maintained
         message: ResultChange | FullResult | None = None
-        if result.maintained is not None and version < self._dropped_version:
+        if result.maintained is not None and version < self.read.dropped_version:
             self.request_read("more was written while it was read than could be kept", now_ms=now_ms)
             return False, None
         if result.maintained is not None:
-            self._read_at, self.lacking = version, result.lacking
+            self.read.version, self.lacking = version, result.lacking
             message = self._replaced(result.maintained, version)
         elif maintained is None or (maintained.renewal is None and version < self._seen):
             return False, None
@@ -162,7 +185,7 @@ class SubscribedQuery:
             except ValueError:
                 self.request_read("what was read is older than what was seen meanwhile", now_ms=now_ms)
                 return False, None
-            self._read_at, self._seen = version, max(self._seen, version)
+            self.read.version, self._seen = version, max(self._seen, version)
             if self.lacking != result.lacking:
                 self.lacking = result.lacking
                 message = self.retold()
@@ -174,10 +197,10 @@ class SubscribedQuery:
 
     def read_failed(self, *, now_ms: int) -> None:
         """Read again later, with growing pauses: it could not be read."""
-        after_ms = min(100 * 2 ** min(self.failures, 10), _LONGEST_BACKOFF_MS)
-        self.reading = False
-        self.failures += 1
-        self.read_due_ms = now_ms + after_ms
+        after_ms = min(100 * 2 ** min(self.read.failures, 10), _LONGEST_BACKOFF_MS)
+        self.read.under_way = False
+        self.read.failures += 1
+        self.read.due_ms = now_ms + after_ms
 
     def announcement(
         self, snapshot: Snapshot, *, write_partitions: int, token: str, expires_at_ms: int
@@ -217,8 +240,8 @@ class SubscribedQuery:
         return FullResult(
             query_id=self.query_id,
             subscription_ids=subscription_ids,
-            epoch=self._epoch,
-            sequence=self._sequence,
+            epoch=self._numbering.epoch,
+            sequence=self._numbering.sequence,
             version=self._seen,
             ordered=self._maintained.maintenance.window is not None,
             rows=rows,
@@ -232,15 +255,15 @@ class SubscribedQuery:
 
     def _replaced(self, maintained: MaintainedResult, version: Version) -> FullResult:
         self._maintained = maintained
-        for image in self._buffered:
+        for image in self.read.buffered:
             if image.version > version or not image.version:
                 self._apply(image)
-        self._buffered.clear()
+        self.read.buffered.clear()
         return self.retold()
 
     def retold(self) -> FullResult:
         """Message with the full result for all subscribers, newer than all they have been told."""
-        self._sequence += 1
+        self._numbering.sequence += 1
         self.retell = False
         ids = tuple(self.subscriptions)
         return self.full_result(ids if len(ids) <= _MOST_NAMED else None)
@@ -248,11 +271,11 @@ class SubscribedQuery:
     def _change(
         self, events: list[ResultEvent], version: Version, written_at_ms: int, *, reread: bool = False
     ) -> ResultChange:
-        self._sequence += 1
+        self._numbering.sequence += 1
         return ResultChange(
             query_id=self.query_id,
-            epoch=self._epoch,
-            sequence=self._sequence,
+            epoch=self._numbering.epoch,
+            sequence=self._numbering.sequence,
             version=version,
             written_at_ms=written_at_ms,
             events=tuple(events),
@@ -261,9 +284,9 @@ class SubscribedQuery:
 
     def _schedule_renewal(self, now_ms: int) -> None:
         maintained = self._maintained
-        if maintained is None or maintained.renewal is None or self.reading or self.read_due_ms is not None:
+        if maintained is None or maintained.renewal is None or self.read.under_way or self.read.due_ms is not None:
             return
-        self.read_due_ms = max(now_ms, maintained.renewal.not_before_ms)
+        self.read.due_ms = max(now_ms, maintained.renewal.not_before_ms)
 
 
 def _exact(image: AfterImage) -> bool:
