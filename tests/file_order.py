@@ -13,6 +13,8 @@ import pytest
 
 FIRST = (
     "recovery/test_failures.py",
+    "recovery/test_service_faults_on_redis.py",
+    "recovery/test_service_faults.py",
     "recovery/test_elected_grid.py",
     "property/test_standing_orders.py",
     "end_to_end/test_real_caches_racing.py",
@@ -24,6 +26,7 @@ FIRST = (
     "conformance/test_store_budget.py",
     "docs/test_site.py",
     "dashboard/test_canary.py",
+    "recovery/test_service_faults_in_grids.py",
     "oracle/test_expression_oracle.py",
     "dashboard/test_what_if.py",
     "end_to_end/test_hostile_patterns.py",
