@@ -84,6 +84,10 @@ reasons: $(READY) ## the table of docs/reasons.md from the dashboard's explanati
 failure-index: $(READY) ## the index of events in docs/failure_modes.md from its tables
 	@$(BIN)/python docs/site/failure_index.py
 
+.PHONY: live-schema
+live-schema: $(READY) ## the AsyncAPI document of live queries, from the models of their messages
+	@$(BIN)/python docs/site/live_schema.py
+
 .PHONY: figures
 figures: $(READY) ## README's five figures and chart, and docs/performance.md, from benchmarks/results/
 	@$(BIN)/python -m benchmarks.figures

@@ -89,13 +89,13 @@ class Cut(_Message):
 
 
 Request = Subscribe | Unsubscribe | Token | Ping | Cut
-_ADAPTER: Final[TypeAdapter[Request]] = TypeAdapter(Annotated[Request, Field(discriminator="type")])
+REQUESTS: Final[TypeAdapter[Request]] = TypeAdapter(Annotated[Request, Field(discriminator="type")])
 
 
 def parse_request(text: str | bytes) -> Request:
     """Message of a client. Raises ProtocolError (400) with the field and the reason."""
     try:
-        return _ADAPTER.validate_json(text)
+        return REQUESTS.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"][1:]) or "message"
