@@ -126,7 +126,7 @@ class CutReached(_Answer):
 
 
 class Problem(BaseModel):
-    """What was wrong, with which value, and what to do."""
+    """Reason of an error, with the value that was wrong, and the remedy."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     message: str = Field(max_length=400)
