@@ -41,7 +41,7 @@ FAILURES: dict[str, Failure] = {
         seen="`quaestor_serving`",
     ),
     "driver-killed": Failure(
-        what="the Spark driver is killed, and started again by whoever supervises it",
+        what="the Spark driver is killed, and its supervisor starts it again",
         then="its executors end; everything bypasses until the new grid has taken over from the checkpoints",
         seen="`quaestor_serving`",
     ),

@@ -26,20 +26,20 @@ END = "<!-- end -->"
 
 
 def section(result: Mapping[str, Any]) -> str:
-    """What the documents say of the measured failures, between and with the two marks."""
+    """Return the section on the measured failures, between and with the two marks."""
     machine = result["machine"]
     lines = [
         BEGIN,
-        f"Measured {result['at'][:10]} on {machine['cores']} cores ({machine['cpu']}), commit `{result['commit'][:7]}`:",
-        "a grid of 2 x 2 cells on Spark,",
-        "two app workers, Redis, mongod, read and written all the time. Every response was compared with the database's history:",
+        f"Measured {result['at'][:10]} on {machine['cores']} cores ({machine['cpu']}), commit `{result['commit'][:7]}`.",
+        "The deployment: a grid of 2 x 2 cells on Spark, two app workers, Redis, mongod; reads and writes all the time.",
+        "Every response was compared with the database's history:",
         f"{sum(one['responses'] for one in result['failures'].values()):,} responses, "
         f"{sum(one['violations'] for one in result['failures'].values())} of them staler than the bound of "
         f"{result['bound_ms'] / 1000:g} s or than an invalidation that the worker had seen.",
         "Recovery: from the failure, or from its end if it had one, until every cell is fresh and every worker answers from",
-        "its cache again. Without cache: the longest time that a worker answered nothing from it, the failure included.",
-        "A client that waits for an answer asks for nothing else meanwhile, not for what is cached either.",
-        "Stalest: how long ago, at least, the database had left the state that a response showed.",
+        "its cache again. Without cache: the longest time that a worker answered nothing from its cache, the failure included.",
+        "A client that waits for an answer sends no other request meanwhile, not for cached answers either.",
+        "Stalest: the time, at least, since the database had left the state that a response showed.",
         "",
         "| failure | what happens | seen by | recovery | without cache | stalest |",
         "|---|---|---|---|---|---|",
