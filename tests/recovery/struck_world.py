@@ -55,6 +55,7 @@ class World:
         self.quaestor = quaestor
         self.failures: list[FailureSeen] = []
         self.number = 0
+        self._follows = struck.follows
         self._stir, self._settle_s = struck.stir, struck.settle_s
         self._client, self._other, self._database = client, other, database
         self._live: Any = None
@@ -92,7 +93,8 @@ class World:
         await self._client.admin.command("applyOps", [update])
         await self._shows(http, "/flights", [self.number])
         await eventually(self._invalidated)
-        await self._followed()
+        if self._follows:
+            await self._followed()
         if self._stir is not None:
             await self._stir(self.quaestor, http)
 
