@@ -27,7 +27,7 @@ from tests.recovery.struck_services import TOKEN, Struck
 from tests.support import eventually
 
 QUIET_ROUNDS = 2
-MOST_ROUNDS = 150
+MOST_ROUNDS = 600
 
 
 def unnamed(failures: Sequence[FailureSeen], struck: Sequence[str]) -> list[str]:
