@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,18 @@ class StageAddress(NamedTuple):
     def of(cls, query_id: str, shape: GridShape) -> StageAddress:
         """The address in a grid of this shape."""
         return cls(query_partition(query_id, shape.query_partitions), shape.generation)
+
+
+class SubscriptionNames:
+    """Names of the subscriptions of one process in the grid. No two processes give the same name."""
+
+    def __init__(self) -> None:
+        self._origin = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
+
+    def next(self) -> str:
+        """Return a new name."""
+        return f"{self._origin}:{next(self._numbers)}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -7,9 +7,7 @@ that were trimmed, a change out of order) ends in asking for the full result; su
 
 from __future__ import annotations
 
-import itertools
 import threading
-import uuid
 from collections.abc import Callable, Sequence, Set
 from typing import Final
 
@@ -24,7 +22,7 @@ from quaestor.planning.plan import plan_query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_result, encode_query_event
 from quaestor.realtime.live import LiveResult, ReportedProgress, SharedResult
-from quaestor.realtime.local_subscription import LocalSubscription, StageAddress
+from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriptionNames
 from quaestor.realtime.messages import (
     FullResult,
     ResultChange,
@@ -67,8 +65,7 @@ class Subscriptions:
         self._layer = layer
         self._shape = shape
         self.resolver = resolver
-        origin = uuid.uuid4().hex[:12]
-        self._names = (f"{origin}:{number}" for number in itertools.count(1))
+        self._names = SubscriptionNames()
         self._lock = threading.RLock()
         self._subscriptions: dict[str, LocalSubscription] = {}
         self._reader = PipelineReader(layer, {}, retention_ms=process.settings.grid.retention_ms)
@@ -148,7 +145,7 @@ class Subscriptions:
                 shape = self._shape()
                 if shape is None:
                     raise SubscriptionError("the grid has been lost meanwhile")
-                stage, name = StageAddress.of(query_id, shape), next(self._names)
+                stage, name = StageAddress.of(query_id, shape), self._names.next()
                 shared = SharedResult(
                     lock=self._lock,
                     query_id=query_id,
@@ -159,7 +156,7 @@ class Subscriptions:
                 local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
                 self._subscriptions[query_id] = local
             elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
-                local.rename(next(self._names))  # post-images may have been switched on since: its stage has to look
+                local.rename(self._names.next())  # post-images may have been switched on since: its stage has to look
             queue = self._process.settings.realtime.subscription_queue
             live = LiveResult(local.shared, queue=queue, cancel=self._leave, exact=exact, steps=steps)
             local.live.add(live)
@@ -333,7 +330,7 @@ class Subscriptions:
         with self._lock:
             self._reader.positions.update(offsets)
             for local in self._subscriptions.values():
-                local.rename(next(self._names))
+                local.rename(self._names.next())
 
     def _housekeep(self) -> None:
         """Once a second: renew leases, ask again for what was not sent, end what has no subscriber any more."""
@@ -388,5 +385,5 @@ class Subscriptions:
                 local.stage = stage
                 local.shared.move(self._reported_by(stage), now_ms=now_ms)
                 self._reader.positions.setdefault(self._results_of(stage), offsets[stage])
-                local.rename(next(self._names))
+                local.rename(self._names.next())
         self._placed = shape
