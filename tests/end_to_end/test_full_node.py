@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -29,7 +30,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     original = MatchingNode.__init__
 
     def eager(self: MatchingNode, *args: Any, **options: Any) -> None:
-        original(self, *args, **options, grace_ms=0)
+        original(self, *args, **options | {"limits": replace(options["limits"], grace_ms=0)})
 
     monkeypatch.setattr(MatchingNode, "__init__", eager)
 

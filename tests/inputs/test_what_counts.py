@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from quaestor import Quaestor
-from quaestor.explain.text_query import explain_text
+from quaestor.explain.text_query import TextQuery, explain_text
 from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Operation, Query
@@ -193,7 +193,7 @@ async def test_a_head_is_answered_as_without_a_cache(make: Callable[[], Any], pa
 
 async def command_says(text: str, collection: str, mongo_url: str) -> str:
     """What `quaestor explain` says of a query: "exact" or "widened"."""
-    ask = partial(explain_text, text, collection=collection, mongo_url=mongo_url, as_json=True)
+    ask = partial(explain_text, TextQuery(text=text, collection=collection), mongo_url=mongo_url, as_json=True)
     return str(json.loads(await anyio.to_thread.run_sync(ask))["match"])
 
 

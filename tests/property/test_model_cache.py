@@ -243,7 +243,7 @@ class ModelCache(RuleBasedStateMachine):
             sent.append(message)
 
         await self.cache(asked.scope, receive, send)
-        while under_way := list(self.cache._refreshes._under_way._tasks):
+        while under_way := list(self.cache._parts.refreshes._under_way._tasks):
             await asyncio.wait(under_way)
         return sent[0]["status"], sent[0]["headers"], b"".join(message.get("body", b"") for message in sent)
 

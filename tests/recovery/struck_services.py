@@ -55,7 +55,7 @@ async def publish(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
     published = PublishedParameters(quaestor.parts.storage.layer, scope=quaestor.settings.scope)
     newest = published.history()[-1]
     with suppress(SupersededError):
-        published.publish(None, base=newest.number, by="a test", now_ms=quaestor.parts.clock())
+        published.publish(None, base=newest.number, by="a test", now_ms=quaestor.parts.process.clock())
 
 
 async def watch_dashboard(quaestor: Quaestor, http: httpx.AsyncClient) -> None:

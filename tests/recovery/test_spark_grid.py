@@ -236,7 +236,10 @@ def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix
 @pytest.mark.parametrize(
     ("master", "remedy"),
     [
-        ("local-cluster[2,2,1024]", r"has 4 slots, 4 cells, 2 stages and ingest need 7: use local-cluster\[2,4,1024\]"),
+        (
+            "local-cluster[2,2,1024]",
+            r"has 4 slots, but 4 cells, 2 stages and ingest need 7: use local-cluster\[2,4,1024\]",
+        ),
         ("local[4,8]", "has 4 slots"),
         ("local[8,1]", "never restarts a task"),
         ("local[8]", "is unknown to the grid"),
@@ -265,7 +268,7 @@ def test_no_java_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     java.chmod(0o755)
-    with pytest.raises(ConfigurationError, match="is Java 11, Spark needs 17 or 21"):
+    with pytest.raises(ConfigurationError, match="is Java 11, but Spark needs 17 or 21"):
         require_java()
 
 
