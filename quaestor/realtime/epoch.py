@@ -1,6 +1,6 @@
-"""Epoch of a stage: the names that one life of it gives.
+"""Epoch of a stage: a name that is unique to one life of the stage.
 
-No stage before it has given them, nor will any after it; later ones are greater.
+No earlier or later stage of the partition uses the name; later names are greater.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from quaestor.ports import EventLayer
 class Epoch:
     """Epoch of one stage, from its beginning to that of the next.
 
-    name: what all names that it gives begin with.
-    began_ms: when, by the stage's clock, and later than every stage before it: epochs grow, also where clocks do not
-        (another host's, or one that was set back). One value is read, and one put.
+    name: prefix of all names in this epoch.
+    began_ms: time of the beginning by the stage's clock, later than every earlier epoch. Epochs grow even if a clock goes
+        back, or another host's clock is behind. The event layer reads one value and stores one.
     """
 
     def __init__(self, layer: EventLayer, value: str, now_ms: int) -> None:

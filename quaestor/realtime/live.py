@@ -96,11 +96,11 @@ class SharedResult:
 
     @property
     def delivery(self) -> DeliveryMode:
-        """Delivery mode of its changes."""
+        """Delivery mode of the result's changes."""
         return delivery_of(self.lacking)
 
     def contained(self) -> tuple[Version, int]:
-        """Version and moment up to which the result contains every write. O(1): asked for, not told to each query."""
+        """Version and moment up to which the result contains every write. O(1): computed on request, not sent to each query."""
         reported = self.reported
         with self.lock:
             current = not self.needs_full_result and self.replica.epoch.startswith(reported.stage)
@@ -149,9 +149,9 @@ class SharedResult:
         return self.replica.known or self._advanced_at_ms > 0
 
     def watch(self, now_ms: int, *, bound_ms: int) -> Stalled | Resumed | None:
-        """Look whether it has got further since it was watched last; what subscribers have to be told of that.
+        """Compare the result's progress with the last look; return the notice for subscribers, if there is one.
 
-        By how long it stands still here, not by the time that it has reached: clocks may be apart.
+        A stall is measured by this process's clock, not by the time that the result has reached: clocks may be apart.
         """
         _, fresh_as_of_ms = self.contained()
         if fresh_as_of_ms > self._watched_ms:
@@ -165,15 +165,14 @@ class SharedResult:
 
 
 class LiveResult:
-    """Live result of a query, an asynchronous iterator: first a `Whole`, then `ResultEvent`s in order, each once, that lead from
-    it to the result as it is, and between them `Stalled`, `Resumed` and `DeliveryChanged`.
+    """Live result of a query: an asynchronous iterator over a `Whole` and the `ResultEvent`s after it, in order, each once.
 
-    Whether there is an event for every write that changes the result is said by `delivery`. A subscriber that is slow gets no
-    more than `queue` of them; then a `Whole` takes the place of those that wait. After a `Whole` the result does not stand
-    still, unless a `Stalled` follows. Iteration raises SubscriptionError when the query cannot be followed any more, and stops
-    after `cancel`. For one task.
+    The events lead from the `Whole` to the present result. `Stalled`, `Resumed` and `DeliveryChanged` may come between them.
+    `delivery` shows whether every write that changes the result has an event. At most `queue` events wait for a slow
+    subscriber; then a `Whole` replaces them. After a `Whole` the result does not stand still, unless a `Stalled` follows.
+    Iteration raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
 
-    exact: it ends when not every change can be told any more.
+    exact: the subscription ends when some changes can no longer be reported.
     steps: a `Step` follows the events of each change, and each `Whole`.
     """
 
@@ -206,7 +205,7 @@ class LiveResult:
 
     @property
     def delivery(self) -> DeliveryMode:
-        """Delivery mode of its changes, as of now: of those that wait it may have been another."""
+        """Delivery mode of new changes; waiting changes may have had another mode."""
         return self._shared.delivery
 
     @property
@@ -237,12 +236,12 @@ class LiveResult:
 
     @property
     def fresh_as_of_ms(self) -> int:
-        """The same as a time: every write that the database performed before then. It stands still if the grid does."""
+        """The same as a time: every write that the database performed before then. The time stands still if the grid does."""
         return self._shared.contained()[1]
 
     @property
     def failed(self) -> bool:
-        """Whether it is followed no longer, though nobody has cancelled it."""
+        """Whether the subscription has ended without `cancel`."""
         return self._error is not None
 
     async def ready(self) -> None:
@@ -271,7 +270,7 @@ class LiveResult:
             return Contents(version, replica.sequence, replica.rows() if version else ())
 
     async def cancel(self) -> None:
-        """End the subscription. What was not taken is dropped. Does nothing the second time."""
+        """End the subscription, and drop waiting events. A second call does nothing."""
         if not self._cancelled:
             self._cancelled = True
             self._arrived.set()
@@ -323,10 +322,10 @@ class LiveResult:
         self._wake()
 
     def fail(self, error: SubscriptionError) -> None:
-        """End it: there will be no more events. Called by the reading thread."""
+        """End the subscription: there will be no more events. Called by the reading thread."""
         self._error = error
         self._wake()
 
     def _wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no task waits any more
             self._loop.call_soon_threadsafe(self._arrived.set)

@@ -46,10 +46,10 @@ class SubscriptionNames:
 class LocalSubscription:
     """Subscription of this process to one query. Guarded by the lock of its shared result.
 
-    id: names it in the grid.
-    stage: where it is.
-    live: the subscribers here.
-    asked_ms: when its stage was last told; 0: not yet.
+    id: name of the subscription in the grid.
+    stage: address of the stage that maintains it.
+    live: the subscribers in this process.
+    asked_ms: time of the last message to the stage; 0: none yet.
     """
 
     id: str

@@ -2,7 +2,9 @@
 
 ```
 app server --Subscription, Unsubscription--> stage --Announcement, LeaseRenewal, QueriesEnded--> cells   query pipeline
+
 cells --MatchedWrite, CellReady, MatchingLost, CellProgress, CellStarted--> stage                       matched pipeline
+
 stage --FullResult, ResultChange, SubscriptionsEnded, StageProgress--> app servers                      results pipeline
 ```
 
@@ -22,10 +24,10 @@ from quaestor.model import AfterImage, Cell, MatchType, Query, Version
 class Subscription:
     """A subscription of an app server to a query's result, or (the same again) its renewal.
 
-    id: of the app server's subscription to this query, unique for ever; however many subscribers share it there.
-    fresh: it has no result to go on from: send it the full one.
-    expires_at_ms: when its lease is over.
-    exact: it is only of use if every change is told; so find out before the answer whether post-images are recorded now.
+    id: of the app server's subscription to this query, unique for ever. All its subscribers share one subscription.
+    fresh: the app server has no result to continue from: send the full result.
+    expires_at_ms: end of the lease.
+    exact: every change must be reported; the stage checks before its answer whether post-images are recorded now.
     """
 
     id: str
@@ -39,7 +41,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsubscription:
-    """The end of subscriptions to one query, said by their app server, or by the stage that refuses them."""
+    """The end of subscriptions to one query, sent by their app server, or by the stage that refuses them."""
 
     query_id: str
     subscription_ids: tuple[str, ...]
@@ -49,11 +51,11 @@ class Unsubscription:
 class Announcement:
     """A subscribed query, announced to the cells of its partition.
 
-    They match it from now on: against retained writes newer than `version`, then live.
+    The cells match it from now on: against retained writes newer than `version`, then live.
 
-    token: names this announcement; another one of the same query replaces it.
-    members: by membership, for each side of the query (its own namespace, then the joined ones), for each write
-        partition, the hashes of the records that were read, 8 bytes each; None by before-images.
+    token: names this announcement; another announcement of the same query replaces it.
+    members: hashes of the records that were read, 8 bytes each, if membership is the prior state; None by before-images.
+        One tuple for each side of the query (its own namespace, then the joined ones), one value for each write partition.
     """
 
     query_id: str
@@ -75,7 +77,7 @@ class LeaseRenewal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriesEnded:
-    """The end of announced queries: nobody is subscribed to them any more."""
+    """The end of announced queries: they have no subscriber any more."""
 
     query_ids: tuple[str, ...]
 

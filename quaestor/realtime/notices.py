@@ -1,4 +1,4 @@
-"""Notices to subscribers, between events: whether every change is told, and whether the result is kept up to date at all."""
+"""Notices to subscribers, between events: whether every change has an event, and whether the result is up to date."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from quaestor.model import Version
 
 
 class DeliveryMode(StrEnum):
-    """Mode in which the changes of a result are delivered: what is told of them while the grid goes on without a break."""
+    """Mode of delivery of a result's changes, while the grid runs without a break."""
 
     EXACT = "exact"
-    """Each write that changes the result is told, once and in order, but where `Resynchronized` or a full result says
-    otherwise. Every collection of the query records post-images."""
+    """Each write that changes the result has an event, once and in order, except after `Resynchronized` or a full result.
+    Every collection of the query records post-images."""
     STATE = "state"
-    """What an update made of a record is looked up after it, so of updates in quick succession some are told as one, or not
-    at all where the last undoes the first. After the last write the result is right."""
+    """Records are looked up after their updates. Updates in quick succession may share one event, or have none if the last
+    undoes the first. After the last write the result is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled:
     """The result stands still: for longer than the staleness bound the grid has not proved it up to date. Ends with `Resumed`.
 
-    since_ms: writes that the database performed before then are contained; of later ones nothing is known.
+    since_ms: writes that the database performed before then are contained; later writes are unknown.
     """
 
     since_ms: int
@@ -32,7 +32,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The result goes on after it stood still. What changed meanwhile is told by events, before or after this.
+    """The result goes on after it stood still. Events before or after this notice report the changes in between.
 
     since_ms: of the `Stalled`.
     fresh_as_of_ms: writes that the database performed before then are contained now.
@@ -44,9 +44,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryChanged:
-    """The delivery is another from now on: post-images were switched on or off, or one had been lost.
+    """The delivery mode changes from now on: post-images were switched on or off, or one had been lost.
 
-    lacking: the collections without them, if that is known.
+    lacking: the collections without post-images, if known.
     """
 
     delivery: DeliveryMode
@@ -55,10 +55,11 @@ class DeliveryChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resynchronized:
-    """The result was read anew, because what came in between is not known write by write: a part of the grid began anew, or a
-    window had used up what it keeps behind its end. Told where delivery is exact.
+    """The result was read anew, because the writes in between are not known one by one. Sent where delivery is exact.
 
-    events: so many events follow that are the difference, in one.
+    A part of the grid began anew, or a window had used up the records that it keeps behind its end.
+
+    events: number of the following events; together they are the difference.
     """
 
     events: int

@@ -16,14 +16,14 @@ _AT_ONCE: Final = 500
 
 
 class PipelineReader:
-    """Reader of several pipelines. What has not been acknowledged is read again after a failure.
+    """Reader of several pipelines. Unacknowledged entries are read again after a failure.
 
     positions: by pipeline; another thread may add and remove some.
-    retention_ms: what is older is trimmed, if not before (see event_layer/bounds.py).
+    retention_ms: older entries are trimmed, if not before (see event_layer/bounds.py).
 
-    A read that does not bring as much as it could covers all that was appended before it began. Only if that has been long
-    ago may entries have come and gone unseen: then the entry read last must still be there when the next one comes. Where none
-    has been read yet, nobody can tell, so they count as missed.
+    A read that returns fewer entries than its limit covers all entries appended before its beginning. If that was long ago,
+    entries may have come and gone unseen. The entry read last must then still be there when the next one comes. If no entry
+    has been read yet, there is no such evidence, and entries count as missed.
     """
 
     def __init__(self, layer: EventLayer, positions: Mapping[str, str], *, retention_ms: int) -> None:

@@ -11,10 +11,9 @@ from quaestor.realtime.messages import CellProgress, StageProgress
 class PartitionProgress:
     """Progress of the cells of one query partition, all together. Not thread-safe.
 
-    version, fresh_as_of_ms: what the slowest cell has reached; 0 while one has not been heard of.
-    behind: queries whose results are not known to contain what the cells have reached, as far as was told and added
-        since.
-    keep_ms: how long after the cells have got somewhere writes from before may still be repeated.
+    version, fresh_as_of_ms: progress of the slowest cell; 0 while a cell has not reported.
+    behind: queries whose results may lack writes that the cells have reached, as of the last report and additions since.
+    keep_ms: time after the cells' progress during which earlier writes may still be repeated.
     """
 
     def __init__(self, shape: GridShape, *, keep_ms: int) -> None:

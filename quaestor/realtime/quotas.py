@@ -1,7 +1,7 @@
-"""Quotas of tenants in a stage: what would be too much is refused, what is there stays.
+"""Quotas of tenants in a stage: new subscriptions beyond a quota are refused, existing ones stay.
 
-A tenant is an app with subscriptions here. It may hold so much as four times what is still free: alone four fifths of a stage,
-two of them four ninths each. So the one that holds most is refused first, and something is always left for one that comes later.
+A tenant is an app with subscriptions here. Each tenant may hold up to four times the free space: alone four fifths of a stage,
+two tenants four ninths each. The largest tenant is refused first, and a later tenant always finds some space.
 (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998: the same rule for buffers.)
 
 A query that several tenants subscribe to counts for each of them, and once for the stage. Bytes are estimated from

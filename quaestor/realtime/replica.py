@@ -41,7 +41,7 @@ class Replica:
         return Step(epoch=self.epoch, sequence=self.sequence, version=self.newest)
 
     def reset(self, subscription_id: str) -> None:
-        """Distrust what is known: the next full result for this subscription takes its place, told as differences."""
+        """Distrust the known result: the next full result for this subscription replaces it, reported as differences."""
         self._subscription_id = subscription_id
         self.known, self.epoch, self.sequence = False, "", 0
 
@@ -50,7 +50,7 @@ class Replica:
         return tuple((row.id, row.document) for row in self._rows)
 
     def replace(self, full: FullResult) -> list[ResultEvent] | None:
-        """Take the full result over, if it is news; the events lead to it from what was known. None: it is not."""
+        """Take over the full result if it is newer, and return the events that lead to it. None: it is not newer."""
         named = full.subscription_ids is not None and self._subscription_id in full.subscription_ids
         newer = (full.epoch, full.sequence) > (self.epoch, self.sequence)
         if not (newer if self.known else named):

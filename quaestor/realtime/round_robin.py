@@ -39,7 +39,7 @@ class RoundRobinQueue:
         self._tenant.clear()
 
     def __iter__(self) -> Iterator[str]:
-        """All of them, one of each tenant in turn. They may be removed meanwhile. O(their number)."""
+        """All queries, one of each tenant in turn. Queries may be removed meanwhile. O(their number)."""
         queues = [(tenant, iter(list(queue))) for tenant, queue in self._by_tenant.items()]
         while queues:
             further = []

@@ -1,7 +1,7 @@
-"""Snapshots of MongoDB at a version that is known exactly: what a subscribed query begins with, or begins anew with.
+"""Snapshots of MongoDB at an exactly known version, from which a subscribed query begins or begins anew.
 
-All collections of a query are read at one cluster time, at least as new as what the stage has seen of the writes. So each
-write is either contained in what was read or newer than it, and images can be applied to it each exactly once.
+All collections of a query are read at one cluster time, at least as new as the writes that the stage has seen. Each write is
+therefore either contained in the snapshot or newer. Images can be applied to the snapshot, each exactly once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Snapshots(Protocol):
     """Source of snapshots for a stage. Called from several threads."""
 
     def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
-        """Those collections that do not record the images before and after each write, as of `at_least` or later.
+        """Collections that do not record the images before and after each write, as of `at_least` or later.
 
-        anew: what was found out a moment ago does not count.
+        anew: ignore a finding of a moment ago.
 
         Raises UnsupportedQueryError if one of them cannot be followed, DatabaseError if the database does not answer.
         """
@@ -104,7 +104,7 @@ class MongoSnapshots:
         return version_of(reply["operationTime"])
 
     def _options(self, namespace: str, at_least: Version) -> Mapping[str, Any]:
-        """Asked for again after a second, or if the collection may have changed since. What is refused is not remembered."""
+        """Options are read again after a second, or if the collection may have changed since. Refusals are not remembered."""
         known = self._known.get(namespace)
         if known is not None and known[0] > time.time() - _KNOWN_FOR_S and known[0] >= (at_least >> 32) + 2:
             return known[1]

@@ -1,12 +1,12 @@
 """Stage of one query partition: it sorts, joins and aggregates what the cells match, partitioned by query.
 
-The loop reads subscriptions and what the cells found, keeps one maintained result for each query, reads from MongoDB what
-a result begins with or lacks (in threads of its own), and appends to the results pipeline how each result changes.
+The loop reads subscriptions and the cells' findings, and keeps one maintained result for each query. Threads of its own read
+initial and missing records from MongoDB. The changes of each result go to the results pipeline.
 
-**Nothing is kept beyond the process.** Subscriptions are repeated by their app servers long before they expire, so those of
-the last lease on the query pipeline are all there are. A stage that replaces another reads them, reads every result again
-and sends it under a new epoch; app servers tell their subscribers the differences. Whatever makes the cells' findings
-incomplete (a cell that began anew, entries that were trimmed, a gap in the writes) ends in reading again too.
+**Nothing is kept beyond the process.** App servers repeat their subscriptions long before they expire. The last lease period
+of the query pipeline therefore holds all of them. A stage that replaces another reads the subscriptions and every result
+again, and sends each result under a new epoch; app servers report the differences to their subscribers. The stage also reads
+again when the cells' findings are incomplete: a cell began anew, entries were trimmed, or the writes have a gap.
 
 (InvaliDB, PVLDB 2020, sections 5.1 and 5.2; Wingerath's thesis, section 3.3.2: query renewal, poll frequency limit.)
 """
@@ -76,7 +76,7 @@ class StagePipelines:
 
 
 class StageLoop:
-    """Loop of the stage of one query partition. One thread, and those that read for it (`readers`; its own by default)."""
+    """Loop of the stage of one query partition. One thread, and its reading threads (`readers`; its own by default)."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class StageLoop:
         self._outbox.send()
 
     def _begin(self) -> tuple[PipelineReader, StageQueries]:
-        """A new epoch: whoever is still subscribed has said so within a lease."""
+        """Begin a new epoch: every current subscription was repeated within the last lease."""
         now_ms = self._context.clock()
         self._epoch = Epoch(self._layer, self._pipelines.epoch, now_ms)
         since_ms = {

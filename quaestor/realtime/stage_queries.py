@@ -103,7 +103,7 @@ class StageQueries:
             self._tell(query.full_result((event.id,)))
 
     def unsubscribe(self, query_id: str, subscription_ids: tuple[str, ...]) -> None:
-        """End subscriptions. Does nothing for those that are not there."""
+        """End subscriptions. Unknown ids are ignored."""
         query = self._queries.get(query_id)
         if query is None:
             return
@@ -215,12 +215,12 @@ class StageQueries:
                 self.unsubscribe(query.query_id, ended)
 
     def renew_leases(self, now_ms: int) -> None:
-        """Tell the cells to go on; one that does not know a query says so."""
+        """Renew the leases at the cells; a cell that does not know a query reports it."""
         pairs = [(query_id, query.token) for query_id, query in self._queries.items() if query.token]
         self._outbox.renew_leases(pairs, expires_at_ms=now_ms + self._rules.lease_ms)
 
     def forget_replayed(self, now_ms: int) -> None:
-        """Forget what is kept only in case that writes are repeated, once they are not any more."""
+        """Forget the state kept for repeated writes, once no write is repeated any more."""
         horizon = self.progress.replay_horizon(now_ms)
         if horizon:
             for query in self._queries.values():
@@ -260,7 +260,7 @@ class StageQueries:
         self._enqueue(query)
 
     def _enqueue(self, query: SubscribedQuery) -> None:
-        """It has to be read, and is behind until then."""
+        """Schedule a read of the query, which is behind until then."""
         self._to_read.add(query.query_id, next(iter(query.charge.subscriptions), ""))
         self.progress.behind.add(query.query_id)
 

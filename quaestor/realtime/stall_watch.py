@@ -1,4 +1,4 @@
-"""Watch over the results that a process follows: subscribers are told when theirs stand still, and when they go on."""
+"""Watch over the results that a process follows: subscribers are notified of a stall and of its end."""
 
 from __future__ import annotations
 

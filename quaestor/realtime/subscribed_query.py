@@ -16,7 +16,7 @@ from quaestor.realtime.snapshots import Snapshot
 _ALL_AT_ONCE: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 _LONGEST_BACKOFF_MS: Final = 10_000
 _MOST_NAMED: Final = 1_000
-"""So many subscriptions are named at most; more have to ask if they were meant."""
+"""The most subscriptions that a message names; with more, subscribers ask whether the message is for them."""
 
 
 @dataclass(slots=True)
@@ -54,14 +54,14 @@ class Numbering:
 class SubscribedQuery:
     """One subscribed query. Not thread-safe.
 
-    subscriptions: by id, whose each is, and until when it is leased.
+    subscriptions: by id, the tenant and the end of the lease.
     charge: of its tenants (see quotas.py).
     read: of its result from the database.
     token: of the newest announcement, "" before it.
     lacking: its collections without post-images, as of the newest read or of writes that came without one since.
-    retell: that has changed, and subscribers have not been told.
-    exact: somebody needs every change told, so post-images are looked for anew with each read.
-    looked_again: subscriptions for whose sake that was done.
+    retell: `lacking` has changed, and subscribers have not received the change.
+    exact: a subscriber needs an event for every change, so each read checks for post-images anew.
+    looked_again: subscriptions that caused such a check.
     """
 
     def __init__(self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings) -> None:
@@ -119,8 +119,11 @@ class SubscribedQuery:
         return maintained.apply(image)
 
     def _buffer(self, image: AfterImage) -> None:
-        """What is being read may not contain it. The cells find it again once that is announced to them, but until then they go
-        by an announcement before it: without this write, later ones would make a result that there never was."""
+        """Keep a write that the running read may not contain.
+
+        The cells find the write again once the read is announced to them. Until then they match by an earlier announcement:
+        without this write, later writes would make a result that never existed.
+        """
         if len(self.read.buffered) >= self._settings.most_waiting:
             self.read.dropped_version = max(self.read.dropped_version, *(one.version for one in self.read.buffered))
             self.read.buffered.clear()
@@ -164,9 +167,9 @@ class SubscribedQuery:
         return self.read.under_way and request is self.read.request
 
     def accept(self, result: ReadResult, *, now_ms: int) -> tuple[bool, ResultChange | FullResult | None]:
-        """Take over what was read as the result. Returns whether it was accepted, and what its subscribers have to be told.
+        """Take over a read as the result. Returns whether it was accepted, and the message for the subscribers.
 
-        It is not if it is no longer needed, or if it is too old after all; then it is requested again.
+        A read that is no longer needed is not accepted. A read that is too old is not accepted, and requested again.
         """
         self.read.under_way, self.read.failures = False, 0
         version, maintained = result.snapshot.version, self._maintained
@@ -262,7 +265,7 @@ class SubscribedQuery:
         return self.retold()
 
     def retold(self) -> FullResult:
-        """Message with the full result for all subscribers, newer than all they have been told."""
+        """Message with the full result for all subscribers, newer than all earlier messages."""
         self._numbering.sequence += 1
         self.retell = False
         ids = tuple(self.subscriptions)

@@ -1,8 +1,8 @@
 """Subscriptions of one app process: results of queries, kept by the messages of their stages.
 
 Subscribers of the same query share one result here and one lease in the grid. One thread reads the results pipelines and
-keeps the leases; it runs while there is a subscription. Whatever is missed on the way (a stage that was replaced, entries
-that were trimmed, a change out of order) ends in asking for the full result; subscribers are told the differences only.
+keeps the leases; it runs while there is a subscription. After a loss on the way the process requests the full result. A loss
+is a replaced stage, trimmed entries, or a change out of order. Subscribers receive only the differences.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class Subscriptions:
         deadline_s: float = 10.0,
         steps: bool = False,
     ) -> LiveResult:
-        """Follow the result of a query. Returns when it is known; iterate to be told how it changes, `cancel` to end.
+        """Follow the result of a query. Returns when the result is known; iterate for its changes, `cancel` to end.
 
-        delivery: the least that is wanted.
+        delivery: the weakest accepted mode.
         steps: send a `Step` after the events of each change, and after each full result.
 
-        Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it, has not
-        answered by the deadline, or cannot deliver its changes as wanted.
+        Raises QueryError if the query is malformed or cannot be maintained. Raises SubscriptionError if the grid refuses it,
+        has not answered by the deadline, or cannot deliver in this mode.
         """
         query = await resolved(query, self.resolver)
         require_maintainable(query)
@@ -219,7 +219,7 @@ class Subscriptions:
         self._send_quietly(local.stage, local.subscription(self._process.settings.owner, expires_at_ms=expires_at_ms))
 
     def _send_quietly(self, stage: StageAddress, event: Subscription | Unsubscription) -> None:
-        """What could not be sent is sent again, or its lease ends."""
+        """Send an event. After a failure it is sent again later, or its lease ends."""
         try:
             self._layer.append(streams.queries(self._process.settings.deployment, *stage), [encode_query_event(event)])
         except EventLayerError as error:
