@@ -1,6 +1,7 @@
 """Application of the demo: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
 
-An ordinary FastAPI app, whose handlers contain no code for caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
+An ordinary FastAPI app, whose handlers contain no code for caching; one line makes the departure boards live.
+`uvicorn --factory quaestor.demo.flights_app:create_app`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quaestor import Quaestor
+from quaestor import Quaestor, cached
 from quaestor.cdn_adapters import VarnishAdapter
 from quaestor.demo.reporter import Reporter
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
@@ -28,7 +29,8 @@ from quaestor.tasks import ended
 Document = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=200)]
 
-VISIT = Path(__file__).parent / "static" / "visit.html"
+STATIC = Path(__file__).parent / "static"
+VISIT, BOARD = STATIC / "visit.html", STATIC / "board.html"
 NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 
@@ -77,6 +79,7 @@ def create_app() -> FastAPI:
     app.add_middleware(_NameWorker)
 
     @app.get("/departures/{origin}")
+    @cached(live=True)
     async def departures(origin: str, dest: str | None = None, limit: Limit = 20) -> list[Document]:
         """Departure board: the flights that have not departed yet, in order."""
         query = {"origin": origin, "status": {"$in": NOT_YET_DEPARTED}} | ({"dest": dest} if dest else {})
@@ -132,6 +135,11 @@ def create_app() -> FastAPI:
     async def visit() -> str:
         """Page of a visit. The live page loads it without any copies, and again from the browser's copies."""
         return VISIT.read_text(encoding="utf-8")
+
+    @app.get("/board", response_class=HTMLResponse, include_in_schema=False)
+    async def board() -> str:
+        """Page of a departure board that follows its own GET."""
+        return BOARD.read_text(encoding="utf-8")
 
     return app
 

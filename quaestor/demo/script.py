@@ -8,6 +8,7 @@ that answer is therefore included.
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import httpx
 import pybloom_live
 
 from quaestor.demo.stack import Stack
@@ -37,6 +39,7 @@ SETTINGS = {
 """Settings with lifetimes short enough to see copies die, and long enough that nothing expires between two requests of a step."""
 LONGEST_COPY_S = 8.0
 """Longest lifetime, with the slack for copies on their way."""
+PUSH_PATIENCE_S = 15.0
 SKETCH_REFRESH_S = 1.0
 """Greatest age of the sketch that the app hands out."""
 
@@ -49,6 +52,7 @@ def run(stack: Stack, steps: Steps) -> bool:
         script.unrelated_write()
         for name, operation, arguments in script.writes():
             script.write_changes_result(name, operation, arguments)
+        script.followed_board()
         script.sketch()
         script.killed_node()
         script.many_writes()
@@ -142,6 +146,30 @@ class _Script:
             all(answers) and before.json() != self._page.expected(),
             self._by_probe(answers),
             written.latency_ms(answers),
+        )
+
+    def followed_board(self) -> None:
+        """Check that an EventSource on the board receives the answer, and then the answer after a write."""
+        page, headers = self._page, {"accept": "text/event-stream"}
+        before = page.cached_everywhere()
+        flight_id = before.json()[0]["_id"]
+        with (
+            httpx.Client(base_url=self._stack.app_url, timeout=PUSH_PATIENCE_S) as http,
+            http.stream("GET", PATH, headers=headers) as answer,
+        ):
+            bodies = (
+                json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line.startswith("data: ")
+            )
+            first = next(bodies, None)
+            page.flights.update_one({"_id": flight_id}, {"$set": {"gate": "E5"}})
+            acknowledged_s = time.perf_counter()
+            pushed = next(bodies, None)
+            latency_ms = round(max(0.0, time.perf_counter() - acknowledged_s) * 1_000, 1)
+        self._steps.record(
+            "an EventSource on the board receives the new answer",
+            first == before.json() and pushed == page.expected(),
+            {"first": len(first or ()), "pushed": [flight.get("gate") for flight in pushed or ()][:1]},
+            latency_ms,
         )
 
     def sketch(self) -> None:

@@ -84,6 +84,7 @@ STEPS = [
         f"{kind} evicts, and the next GET shows the new data"
         for kind in ("insert", "update", "replace", "findAndModify", "update_many", "bulk_write", "delete")
     ),
+    "an EventSource on the board receives the new answer",
     "the sketch contains the key while an old copy may be alive",
     "and no longer after",
     "SIGKILL of a matching node, then a write: still invalidated",
