@@ -29,7 +29,6 @@ class Struck:
     stir: gives the service work in each round.
     dashboard: the site has one.
     settle_s: time in which writes take effect, in seconds.
-    follows: each round waits for a subscribed result, too.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +36,6 @@ class Struck:
     stir: Stir | None = None
     dashboard: bool = False
     settle_s: float = 10.0
-    follows: bool = True
 
 
 async def reset(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
@@ -116,7 +114,7 @@ ON_REDIS: Final[Mapping[str, Struck]] = {
     "reclaim": _PLAIN,
     "reset": _RESET,
     "ingest": _PLAIN,
-    "cell": Struck(follows=False),  # an open fault: a subscribed result may stand still after a strike
+    "cell": _PLAIN,
     "stage": _PLAIN,
     "contributors": _PLAIN,
     "subscriptions": _PLAIN,
