@@ -123,8 +123,8 @@ def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
         QuaestorMiddleware(Starlette(), **arguments)
     app = Starlette()
     app.add_middleware(QuaestorMiddleware, **arguments)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
-    # A handler of this test alone: other tests' servers leave the loggers' handlers and propagation changed.
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, log_level="error"))
+    # A level and a handler of this test alone: other tests' servers leave those of the logger changed.
     records = Records()
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [records])
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
