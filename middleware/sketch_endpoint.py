@@ -12,10 +12,10 @@ from typing import Any
 
 from quaestor.cache_sketch.partitions import TOKEN
 from quaestor.middleware.interface import Engine, RawHeaders, Send
-from quaestor.middleware.sketch_limit import NonceLimit
 from quaestor.middleware.sketch_snapshot import SketchSnapshot, acceptable
 from quaestor.middleware.sketch_source import MICRO_CACHE_MS, SketchSource, SketchSources
 from quaestor.read_path.validation import none_match_fails
+from quaestor.token_bucket import TokenBucket
 
 SKETCH = b"quaestor-sketch"
 """Field with the time of the sketch, its longest age, the client's nonce, and whether clients are switched off."""
@@ -23,6 +23,11 @@ _NONCE = re.compile(rb"[1-9][0-9]{0,9}")
 _LARGEST_NONCE = 2**32
 _VERSION = re.compile(rb"(?:^|&)have=([0-9a-f]{32})(?:&|$)")
 _LONGEST_QUERY = 1_024
+NONCES_PER_SECOND = 100
+"""Requests with a number of the client's own (`?nonce=`) that reach one process, of all clients together. A refused client
+revalidates everything, which costs the origin a request each time. The limit is far above what clients need: they send a nonce
+only after a cache in between has shown them an old sketch."""
+NONCES_AT_ONCE = 200
 _NO_STORE = (b"cache-control", b"no-store")
 
 
@@ -33,7 +38,7 @@ class SketchEndpoint:
         self._engine = engine
         self._path = path
         self._sources = SketchSources(engine)
-        self._limit = NonceLimit()
+        self._limit = TokenBucket(per_second=NONCES_PER_SECOND, burst=NONCES_AT_ONCE)
 
     def serves(self, path: str) -> bool:
         """Whether a path is the endpoint's, or a partition's below it."""

@@ -61,7 +61,7 @@ PARTS = frozenset(
 """Parts that failure() names; docs/failure_modes.md describes each."""
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
-LIVE_REFUSALS = frozenset({"origin", "connections", "address", "unavailable"})
+LIVE_REFUSALS = frozenset({"origin", "connections", "address"})
 """Reasons of refused WebSocket handshakes."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)
 REASONS = frozenset(reason.value for reason in Uncacheable) | {

@@ -11,7 +11,7 @@ import anyio.to_thread
 from pymongo.errors import PyMongoError
 
 from quaestor.capture.clients import WatchClient
-from quaestor.cluster_time import version_of
+from quaestor.cluster_time import newest_of
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import Version
@@ -98,4 +98,4 @@ def _newest(client: WatchClient) -> Version:
         raise DatabaseError(
             f"MongoDB did not answer, so nobody knows which writes it has acknowledged: {error}"
         ) from error
-    return version_of(reply["operationTime"]) if "operationTime" in reply else 0
+    return newest_of(reply)

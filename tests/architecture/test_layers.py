@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.first_use",
         "quaestor.gc_freezing",
         "quaestor.tasks",
+        "quaestor.token_bucket",
     ),
     ("quaestor.model", "quaestor.settings"),
     (

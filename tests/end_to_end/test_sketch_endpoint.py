@@ -12,9 +12,10 @@ import zstandard
 
 from quaestor.cache_sketch import MemoryCacheSketch, wire_format
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
-from quaestor.middleware.sketch_limit import BURST, PER_SECOND, NonceLimit
+from quaestor.middleware.sketch_endpoint import NONCES_AT_ONCE, NONCES_PER_SECOND
 from quaestor.middleware.sketch_snapshot import SketchSnapshot, acceptable
 from quaestor.read_path.structured import dictionary
+from quaestor.token_bucket import TokenBucket
 from tests.end_to_end.site import Site
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +86,7 @@ async def test_what_is_no_number_is_refused(query: str) -> None:
 
 async def test_too_many_numbers_are_refused_and_the_others_are_served() -> None:
     site = site_with_sketch()
-    answers = [await site.get(f"{PATH}?nonce={n}") for n in range(1, BURST + 2)]
+    answers = [await site.get(f"{PATH}?nonce={n}") for n in range(1, NONCES_AT_ONCE + 2)]
     assert {answer.status_code for answer in answers[:-1]} == {200}
     refused = answers[-1]
     assert (refused.status_code, refused.headers["retry-after"], refused.headers["cache-control"]) == (
@@ -99,11 +100,11 @@ async def test_too_many_numbers_are_refused_and_the_others_are_served() -> None:
 
 
 def test_the_limit_gives_back_what_time_allows_and_no_more() -> None:
-    limit = NonceLimit()
-    assert sum(limit.passes(1_000_000) for _ in range(1_000)) == BURST
+    limit = TokenBucket(per_second=NONCES_PER_SECOND, burst=NONCES_AT_ONCE)
+    assert sum(limit.passes(1_000_000) for _ in range(1_000)) == NONCES_AT_ONCE
     assert not limit.passes(900_000), "a clock that went back gives nothing"
-    assert sum(limit.passes(901_000) for _ in range(1_000)) == PER_SECOND
-    assert sum(limit.passes(9_000_000) for _ in range(1_000)) == BURST
+    assert sum(limit.passes(901_000) for _ in range(1_000)) == NONCES_PER_SECOND
+    assert sum(limit.passes(9_000_000) for _ in range(1_000)) == NONCES_AT_ONCE
 
 
 async def test_the_same_bits_are_not_sent_again() -> None:

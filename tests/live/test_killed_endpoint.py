@@ -19,7 +19,7 @@ from tests.live.test_live_client import Followers, write
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
-APP = "tests.live.socket_app:create_app"
+APP = "benchmarks.setups.live_endpoint:create_live"
 
 
 async def read_on(followers: Followers, items: Any, seed: int) -> None:

@@ -1,1 +1,1 @@
-"""WebSocket endpoint: many subscriptions to queries on one socket (docs/live_protocol.md)."""
+"""WebSocket endpoint: many subscriptions to queries on one socket (docs/live_queries.md)."""

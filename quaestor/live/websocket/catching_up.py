@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
-import anyio.to_thread
-from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from quaestor.capture import not_recording
-from quaestor.cluster_time import version_of
+from quaestor.cluster_time import newest_of
 from quaestor.model import Version
 from quaestor.ports import OwnWritesBarrier
 from quaestor.realtime.live import LiveResult
+from quaestor.rest.database import Connection
 
 _LOOK_EVERY_S: Final = 0.002
 
@@ -21,13 +20,13 @@ _LOOK_EVERY_S: Final = 0.002
 class CatchingUp:
     """Catching up of followed results with the database.
 
-    database: a pymongo database, asynchronous or not.
+    connection: to the database of the queries.
     own_writes: makes the grid report its progress at once.
     within_s: the longest wait. After it a subscription begins with an older result, and newer writes follow as events.
     """
 
-    def __init__(self, database: Any, own_writes: OwnWritesBarrier, *, within_s: float = 1.0) -> None:
-        self._database = database
+    def __init__(self, connection: Connection, own_writes: OwnWritesBarrier, *, within_s: float = 1.0) -> None:
+        self._connection = connection
         self._own_writes = own_writes
         self._within_s = within_s
 
@@ -43,10 +42,5 @@ class CatchingUp:
             return
 
     async def _newest(self) -> Version:
-        """Version of the newest write that MongoDB has acknowledged; 0: the server does not say."""
         with not_recording():
-            if isinstance(self._database, AsyncDatabase):
-                reply = await self._database.command("ping")
-            else:
-                reply = await anyio.to_thread.run_sync(self._database.command, "ping")
-        return version_of(reply["operationTime"]) if "operationTime" in reply else 0
+            return newest_of(await self._connection.run(self._connection.database.command, "ping"))

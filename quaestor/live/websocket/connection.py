@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from starlette.websockets import WebSocketDisconnect
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError
 from quaestor.live.websocket.cuts import Cuts
-from quaestor.live.websocket.events import EventShape, date_text
+from quaestor.live.websocket.events import EventShape, date_text, message_text
 from quaestor.live.websocket.forms import RecordForm
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.groups import QueryGroups
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.outbox import Outbox
-from quaestor.live.websocket.pace import Pace
 from quaestor.live.websocket.principals import Grant, WhoSubscribes, granted
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.queries import wanted_result
@@ -32,6 +30,7 @@ from quaestor.model import Version
 from quaestor.observability.live_metrics import LiveMetrics
 from quaestor.rest.access import Access
 from quaestor.rest.rights import Rights
+from quaestor.token_bucket import TokenBucket
 
 POLICY: Final = 1008
 """Close code: the client broke a rule (RFC 6455, section 7.4.1)."""
@@ -91,11 +90,6 @@ class SocketConnection:
         self._closed: SocketClosedError | None = None
         self._tasks: TaskGroup | None = None
 
-    @property
-    def subscriptions(self) -> int:
-        """Number of subscriptions."""
-        return len(self._subscriptions)
-
     async def run(self, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
         """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it."""
         try:
@@ -149,7 +143,7 @@ class SocketConnection:
 
     async def _read(self, receive: Callable[[], Awaitable[Message]]) -> None:
         loop, limits = asyncio.get_running_loop(), self._context.limits
-        pace = Pace(limits.messages_per_second, 2 * limits.messages_per_second)
+        bucket = TokenBucket(per_second=limits.messages_per_second, burst=2 * limits.messages_per_second)
         while True:
             message = await receive()
             if message["type"] == "websocket.disconnect":
@@ -160,9 +154,9 @@ class SocketConnection:
                 return
             self.heard_at_s = loop.time()
             await self._handle(text)
-            pause_s = pace.pause_s(loop.time())
-            if pause_s:
-                await anyio.sleep(pause_s)
+            delay_ms = bucket.delay_ms(loop.time() * 1_000)
+            if delay_ms:
+                await anyio.sleep(delay_ms / 1_000)
 
     async def _handle(self, text: str | bytes) -> None:
         named: str | None = None
@@ -258,8 +252,7 @@ class SocketConnection:
             cuts.end()
 
     def _cut_text(self, version: Version) -> str:
-        fields = {"id": None, "type": "cut", "date": date_text(self._context.clock()), "version": str(version)}
-        return json.dumps(fields, separators=(",", ":"))
+        return message_text("cut", id=None, now_ms=self._context.clock(), version=str(version))
 
     async def _advance(self, cuts: Cuts) -> None:
         """Put out one cut after the other, while they are on."""
@@ -274,11 +267,10 @@ class SocketConnection:
             subscription.fail(problem)
 
     def _pong(self, named: str | None) -> str:
-        now_ms = self._context.clock()
-        groups = [one.group for one in self._subscriptions.values() if one.group is not None]
-        fresh = min((group.live.fresh_as_of_ms for group in groups), default=0)
-        fields = {"id": named, "type": "pong", "date": date_text(now_ms)}
-        return json.dumps(fields | ({"fresh_as_of": date_text(fresh)} if fresh else {}), separators=(",", ":"))
+        groups = [subscription.group for subscription in self._subscriptions.values() if subscription.group is not None]
+        fresh_ms = min((group.live.fresh_as_of_ms for group in groups), default=0)
+        fields = {"fresh_as_of": date_text(fresh_ms)} if fresh_ms else {}
+        return message_text("pong", id=named, now_ms=self._context.clock(), **fields)
 
     # Messages out
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from quaestor.live.websocket.outbox import Outbox, Queue, Rest
@@ -59,37 +60,35 @@ class Cuts:
         """Drop the messages of a subscription that has ended."""
         self._held.pop(subscription, None)
 
-    def release(self, subscriptions: list[Advancing]) -> bool:
-        """Put out the messages of the newest cut. Return whether there were any.
+    def release(self, subscriptions: list[Advancing]) -> None:
+        """Put out the messages of the newest cut, if it has any.
 
         subscriptions: of the socket.
         """
         known = [subscription.contained for subscription in subscriptions]
         if not known or None in known:
-            return False
+            return
         version = min(one for one in known if one is not None)
-        ready: list[Held] = []
+        due: list[Held] = []
         for subscription, held in self._held.items():
             while held and self._is_due(held[0], subscription, version):
-                message = held.popleft()
-                if message.generation == message.queue.generation:
-                    message.queue.waiting -= 1
-                    ready.append(message)
+                due.append(held.popleft())
         self._held = {subscription: held for subscription, held in self._held.items() if held}
-        for message in ready:
-            self._outbox.put(message.head, message.rest, queue=message.queue)
-        if ready:
+        if self._put_out(due):
             self._outbox.put(self._announce(version))
-        return bool(ready)
 
     def end(self) -> None:
         """Put out everything that is held."""
         held, self._held = self._held, {}
-        for messages in held.values():
-            for message in messages:
-                if message.generation == message.queue.generation:
-                    message.queue.waiting -= 1
-                    self._outbox.put(message.head, message.rest, queue=message.queue)
+        self._put_out(chain.from_iterable(held.values()))
+
+    def _put_out(self, messages: Iterable[Held]) -> int:
+        """Put the messages that were not dropped meanwhile into the outbox; return their number."""
+        kept = [message for message in messages if message.generation == message.queue.generation]
+        for message in kept:
+            message.queue.waiting -= 1
+            self._outbox.put(message.head, message.rest, queue=message.queue)
+        return len(kept)
 
     async def waiting(self) -> None:
         """Return when a message is held, after a short rest."""

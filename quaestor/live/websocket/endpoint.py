@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
-from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.database import Database
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
@@ -21,15 +16,24 @@ from starlette.websockets import WebSocket
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
+from quaestor.live.followers import Places
 from quaestor.live.websocket.connection import TRY_LATER, SocketClosedError, SocketConnection, SocketContext
 from quaestor.live.websocket.forms import FORMS
 from quaestor.live.websocket.groups import Engine, QueryGroups
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.principals import WhoSubscribes
+from quaestor.read_path.validation import none_match_fails, strong_etag
 from quaestor.rest.access import Access
+from quaestor.rest.database import Connection
 
 _LOOK_EVERY_S: Final = 1.0
 _DEFAULT_FORM: Final = next(iter(FORMS))
+_REFUSALS: Final = {
+    "origin": ("origin", 403, "pages of this origin may not open the socket; name it in LiveQueries(origins=[...])"),
+    "process": ("connections", 503, "too many sockets; try again later"),
+    "client": ("address", 429, "too many sockets from this address"),
+}
+"""Label of the metric, status and text of a refused handshake, by `Places.refusal` or the origin."""
 
 
 class LiveQueries(APIRouter):
@@ -45,7 +49,7 @@ class LiveQueries(APIRouter):
     origins: pages that may open a socket, such as "https://shop.example", besides those of the endpoint's own host. "*": all.
     limits: of sockets, subscriptions and messages.
 
-    Protocol: docs/live_protocol.md. Raises ConfigurationError for arguments that cannot work.
+    Protocol: docs/live_queries.md. Raises ConfigurationError for arguments that cannot work.
     """
 
     def __init__(
@@ -60,19 +64,18 @@ class LiveQueries(APIRouter):
         limits: SocketLimits | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(db, AsyncDatabase | Database):
-            raise ConfigurationError(f"a pymongo AsyncDatabase or Database is needed, not {type(db).__name__}")
         if not hasattr(quaestor, "subscribe"):
             raise ConfigurationError(f"quaestor is a {type(quaestor).__name__}; write quaestor=Quaestor()")
         if isinstance(origins, str) or not all(one == "*" or urlsplit(one).netloc for one in origins):
             raise ConfigurationError(f"origins={origins!r}: a list of origins such as 'https://shop.example', or ['*']")
+        limits = limits or SocketLimits()
         self._endpoint = LiveEndpoint(
-            db,
+            Connection(db, time_ms=limits.query.time_ms),
             quaestor=quaestor,
             access=access or Access(),
             who=principal,
             origins=frozenset(one.rstrip("/").lower() for one in origins),
-            limits=limits or SocketLimits(),
+            limits=limits,
         )
         self.routes.append(WebSocketRoute(path, self._endpoint))
         self.routes.append(Route(f"{path}.js", ClientModule(), methods=["GET"], name="live-client"))
@@ -90,13 +93,13 @@ class ClientModule:
 
     def __init__(self) -> None:
         self._body = Path(__file__).with_name("client.js").read_bytes()
-        self._etag = f'"{hashlib.sha256(self._body).hexdigest()[:32]}"'
+        self._etag = strong_etag(self._body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = Request(scope)
-        headers = {"etag": self._etag, "cache-control": "no-cache", "x-content-type-options": "nosniff"}
-        if request.headers.get("if-none-match") == self._etag:
+        headers = {"etag": self._etag.decode(), "cache-control": "no-cache", "x-content-type-options": "nosniff"}
+        held = [value for name, value in scope["headers"] if name == b"if-none-match"]
+        if held and none_match_fails(b", ".join(held), self._etag):
             response = Response(status_code=304, headers=headers)
         else:
             response = Response(self._body, media_type="text/javascript", headers=headers)
@@ -108,7 +111,7 @@ class LiveEndpoint:
 
     def __init__(
         self,
-        database: Any,
+        connection: Connection,
         *,
         quaestor: Engine,
         access: Access,
@@ -118,40 +121,44 @@ class LiveEndpoint:
         clock: Clock = system_clock,
     ) -> None:
         self._quaestor = quaestor
-        self._database = database
+        self._connection = connection
         self._access = access
         self._who = who
         self._origins = origins
         self._limits = limits
         self._clock = clock
         self._sockets: set[SocketConnection] = set()
-        self._addresses: Counter[str] = Counter()
+        self._places = Places(most=limits.connections, most_of_one=limits.connections_an_address)
         self._context: SocketContext | None = None
         self._looking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one socket."""
         websocket = WebSocket(scope, receive, send)
-        refusal = self._refusal(websocket)
-        if refusal is not None:
-            reason, status, text = refusal
+        address = websocket.client.host if websocket.client else ""
+        refusal = self._places.refusal(address) if self._admits(websocket) else "origin"
+        if refusal:
+            reason, status, text = _REFUSALS[refusal]
             self._quaestor.telemetry.live.rejected.labels(reason).inc()
             await websocket.send_denial_response(PlainTextResponse(text, status_code=status))
             return
-        offered = scope.get("subprotocols", [])
-        chosen = next((name for name in offered if name in FORMS), None)
-        await websocket.accept(subprotocol=chosen)
-        await self._serve(websocket, SocketConnection(scope, self._shared(), form=FORMS[chosen or _DEFAULT_FORM]))
+        give_back = self._places.take(address)
+        try:
+            await self._accept(websocket)
+        finally:
+            give_back()
 
     async def recheck(self) -> None:
         """See LiveQueries.recheck."""
         for socket in list(self._sockets):
             await socket.recheck()
 
-    async def _serve(self, websocket: WebSocket, socket: SocketConnection) -> None:
-        address = _address(websocket)
+    async def _accept(self, websocket: WebSocket) -> None:
+        offered = websocket.scope.get("subprotocols", [])
+        chosen = next((name for name in offered if name in FORMS), None)
+        await websocket.accept(subprotocol=chosen)
+        socket = SocketConnection(websocket.scope, self._shared(), form=FORMS[chosen or _DEFAULT_FORM])
         self._sockets.add(socket)
-        self._addresses[address] += 1
         self._quaestor.telemetry.live.connections.inc()
         try:
             await socket.run(websocket.receive, websocket.send)
@@ -160,19 +167,6 @@ class LiveEndpoint:
         finally:
             self._sockets.discard(socket)
             self._quaestor.telemetry.live.connections.dec()
-            self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
-
-    def _refusal(self, websocket: WebSocket) -> tuple[str, int, str] | None:
-        """Reason, status and text of a refused handshake; None: it is accepted."""
-        if not self._admits(websocket):
-            return "origin", 403, "pages of this origin may not open the socket; name it in LiveQueries(origins=[...])"
-        if len(self._sockets) >= self._limits.connections:
-            return "connections", 503, "too many sockets; try again later"
-        if self._addresses[_address(websocket)] >= self._limits.connections_an_address:
-            return "address", 429, "too many sockets from this address"
-        return None
 
     def _admits(self, websocket: WebSocket) -> bool:
         """Whether the page may open a socket. Programs other than browsers send no origin."""
@@ -190,9 +184,9 @@ class LiveEndpoint:
             or self._looking.done()
             or self._looking.get_loop() is not loop
         ):
-            groups = QueryGroups(self._quaestor, self._database, limits=self._limits, clock=self._clock)
+            groups = QueryGroups(self._quaestor, self._connection, limits=self._limits, clock=self._clock)
             self._context = SocketContext(
-                database=self._database.name,
+                database=self._connection.name,
                 access=self._access,
                 who=self._who,
                 limits=self._limits,
@@ -215,7 +209,3 @@ class LiveEndpoint:
         finally:
             for socket in list(self._sockets):
                 socket.close(TRY_LATER, "the service stops")
-
-
-def _address(websocket: WebSocket) -> str:
-    return websocket.client.host if websocket.client else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from quaestor.incremental import ResultEvent
-from quaestor.live.websocket.forms import RecordForm, encoded
+from quaestor.live.websocket.forms import RecordForm, encoded, extended_json
 from quaestor.live.websocket.positions import Position
 from quaestor.live.websocket.requests import Subscribe
 from quaestor.model import MatchType, Version, WriteKind
@@ -27,6 +28,15 @@ _MATCH: Final = frozenset({MatchType.ADD, MatchType.CHANGE, MatchType.CHANGE_IND
 def date_text(now_ms: int) -> str:
     """A time as the protocol writes it: ISO 8601 with milliseconds, UTC."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_text(kind: str, *, id: str | None, now_ms: int, **fields: Any) -> str:  # noqa: A002 - the wire's name
+    """A message of the server that is no event.
+
+    id: of the subscription; None: of the socket.
+    """
+    message = {"id": id, "type": kind, "date": date_text(now_ms), **fields}
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,10 @@ class EventShape:
         )
 
 
+PLAIN: Final = EventShape.of(Subscribe(type="subscribe", id="1", bucket="1"), extended_json)
+"""Shape that a subscription has without options."""
+
+
 class SharedMatch:
     """One event of a followed query, for all its subscriptions.
 
@@ -108,17 +122,17 @@ class SharedMatch:
             self._newest = shape, tail
         return tail
 
+    @property
+    def characters(self) -> int:
+        """Characters of the text; of the form that was encoded first, if there are several."""
+        return len(next(iter(self._tails.values()), "") or self.tail(PLAIN))
+
     def _encoded(self, shape: EventShape) -> str:
         key = (shape.form, self.event.match_type in shape.as_match, shape.before, shape.delta)
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = encoded(self._fields(shape))[1:]
         return tail
-
-    @property
-    def size(self) -> int:
-        """Characters of the encoded forms so far."""
-        return sum(map(len, self._tails.values()))
 
     def _fields(self, shape: EventShape) -> dict[str, Any]:
         event = self.event

@@ -180,7 +180,7 @@ class QueryGroup:
         for member in self.members:
             member.offer(match)
         assert self._history is not None
-        self._history.add(match)
+        self._history.add(match, match.characters)
 
     def _require_small(self, rows: int) -> None:
         if not self.wanted.ordered and rows > self._limits.unordered_rows:

@@ -21,6 +21,7 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
+from quaestor.rest.database import Connection
 
 
 class Engine(Protocol):
@@ -41,10 +42,9 @@ class Engine(Protocol):
 class QueryGroups:
     """Groups of one endpoint in one process. Use from one event loop."""
 
-    def __init__(self, engine: Engine, database: Any, *, limits: SocketLimits, clock: Clock) -> None:
-        """database: a pymongo database, asynchronous or not."""
+    def __init__(self, engine: Engine, connection: Connection, *, limits: SocketLimits, clock: Clock) -> None:
         self._engine = engine
-        self._catching_up = CatchingUp(database, engine.read_path.own_writes)
+        self._catching_up = CatchingUp(connection, engine.read_path.own_writes)
         self._limits = limits
         self._clock = clock
         self._groups: dict[tuple[bytes, DeliveryMode], asyncio.Future[QueryGroup]] = {}

@@ -18,26 +18,34 @@ class History:
         self.position = position
         self._most_events = most_events
         self._most_characters = most_characters
-        self._events: deque[SharedMatch] = deque()
+        self._events: deque[tuple[SharedMatch, int]] = deque()
+        """Events, and the characters that each was counted with."""
         self._characters = 0
         self._dropped: Position | None = None
         self._begun = position
         self._ends: dict[str, tuple[int, int]] = {}
         """Last position here of each epoch before the present one, while events of it are kept."""
 
-    def add(self, match: SharedMatch) -> None:
-        """Add the newest event."""
-        self._advance(match.position)
-        self._events.append(match)
-        self._characters += match.size
+    def add(self, match: SharedMatch, characters: int) -> None:
+        """Add the newest event.
+
+        characters: of its text.
+        """
+        self.advance(match.position)
+        self._events.append((match, characters))
+        self._characters += characters
         while len(self._events) > self._most_events or self._characters > self._most_characters:
-            dropped = self._events.popleft()
-            self._characters -= dropped.size
+            dropped, counted = self._events.popleft()
+            self._characters -= counted
             self._dropped = dropped.position
 
     def advance(self, position: Position) -> None:
-        """Note a change of the position without an event."""
-        self._advance(position)
+        """Take the position behind a change, with or without an event."""
+        if position.epoch != self.position.epoch:
+            self._ends[self.position.epoch] = _order(self.position)
+            kept = {match.position.epoch for match, _ in self._events} | {self.position.epoch}
+            self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
+        self.position = position
 
     def missed(self, token: str) -> list[SharedMatch] | None:
         """Events behind the position that a token names; None if they are not all kept.
@@ -49,16 +57,9 @@ class History:
             return None
         if position == self.position:
             return []
-        return (
-            None if not self._covers(position) else [match for match in self._events if self._behind(match, position)]
-        )
-
-    def _advance(self, position: Position) -> None:
-        if position.epoch != self.position.epoch:
-            self._ends[self.position.epoch] = _order(self.position)
-            kept = {match.position.epoch for match in self._events} | {self.position.epoch}
-            self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
-        self.position = position
+        if not self._covers(position):
+            return None
+        return [match for match, _ in self._events if self._behind(match, position)]
 
     def _covers(self, position: Position) -> bool:
         oldest = self._dropped or self._begun

@@ -1,6 +1,6 @@
 """Messages from clients: parsed and checked before anything else happens. Version 1 of the protocol and its extensions.
 
-Source: Wingerath's thesis, appendix D. docs/live_protocol.md lists the fields.
+Source: Wingerath's thesis, appendix D. docs/live_queries.md lists the fields.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from quaestor.clock import Clock
 from quaestor.live.websocket.collapsing import Collapsing
 from quaestor.live.websocket.cuts import Cuts, Held
-from quaestor.live.websocket.events import EventShape, SharedMatch, date_text
+from quaestor.live.websocket.events import EventShape, SharedMatch, date_text, message_text
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.outbox import Outbox, Queue, Rest
 from quaestor.live.websocket.problems import ProtocolError
@@ -191,16 +191,10 @@ class SocketSubscription:
         self._put(self._text(kind, **fields))
 
     def _text(self, kind: str, **fields: Any) -> str:
-        return json.dumps(
-            {"id": self.request.id, "type": kind, "date": date_text(self._clock()), **fields}, separators=(",", ":")
-        )
+        return message_text(kind, id=self.request.id, now_ms=self._clock(), **fields)
 
 
 def error_text(problem: ProtocolError, *, id: str | None, now_ms: int) -> str:  # noqa: A002 - the wire's name
     """Message that ends a subscription, or refuses a message."""
     error = {"message": problem.message, "status": problem.status, "reason": problem.reason}
-    return json.dumps(
-        {"id": id, "type": "error", "date": date_text(now_ms), "error": error},
-        separators=(",", ":"),
-        ensure_ascii=False,
-    )
+    return message_text("error", id=id, now_ms=now_ms, error=error)
