@@ -27,13 +27,6 @@ def site(mongo_url: str) -> Iterator[Site]:
         yield running
 
 
-@pytest.fixture
-def items(site: Site) -> Any:
-    site.database.items.delete_many({})
-    yield site.database.items
-    site.database.items.delete_many({})
-
-
 async def event(stream: EventStream) -> LiveEvent:
     item = await anext(stream)
     assert isinstance(item, LiveEvent), item

@@ -29,13 +29,6 @@ def site(mongo_url: str) -> Iterator[Site]:
         yield running
 
 
-@pytest.fixture
-def items(site: Site) -> Any:
-    site.database.items.delete_many({})
-    yield site.database.items
-    site.database.items.delete_many({})
-
-
 async def test_the_first_message_is_the_result_and_matches_follow(site: Site, items: Any) -> None:
     """P1 to P4: subscribe, result with its data, match with type, operation, index and record."""
     items.insert_many([{"_id": 1, "price": 10}, {"_id": 2, "price": 20}])

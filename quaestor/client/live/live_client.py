@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from quaestor.client.live.streams import EventStream, LiveStream, ResultStream, query_fields
+from quaestor.client.live.streams import EventStream, LiveStream, ResultStream, decoded, query_fields
 from quaestor.errors import ConfigurationError, SubscriptionError
 from quaestor.tasks import ended
 
@@ -201,7 +201,7 @@ class LiveClient:
             for stream in list(self._streams.values()):
                 await socket.send(json.dumps(stream.request()))
             async for text in socket:
-                await self._take(socket, json.loads(text))
+                await self._take(socket, decoded(text))
         except ConnectionClosed:
             return
         finally:

@@ -1,31 +1,34 @@
-"""Rows of a followed result in a client, kept by the messages of the server. No I/O."""
+"""Rows of a followed result in a client, kept by the messages of the server. No I/O.
+
+`quaestor/realtime/rows.py` keeps rows by the events of the grid, and imports the query language. A client does without it.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+import bson
+
 Message = Mapping[str, Any]
-"""Message of the server, with JSON values."""
+"""Message of the server, with BSON types."""
 
 
 class OutOfStepError(ValueError):
     """Error that a message does not fit the rows. The result must be read anew."""
 
 
-def key_of(record: Any) -> str:
-    """Identity of a record: its `_id`, or `id` in the thesis' form, as text."""
-    key = record.get("_id", record.get("id")) if isinstance(record, Mapping) else record
-    return json.dumps(key, sort_keys=True)
+def key_of(record: Any) -> bytes:
+    """Identity of a record: its `_id`, or `id` in the thesis' form, as BSON."""
+    return bson.encode({"": record.get("_id", record.get("id")) if isinstance(record, Mapping) else record})
 
 
 class LiveRows:
-    """Rows of one result: JSON values, in order if the query has one."""
+    """Rows of one result, in order if the query has one."""
 
     def __init__(self) -> None:
-        self._keys: list[str] = []
-        self._records: dict[str, Any] = {}
+        self._keys: list[bytes] = []
+        self._records: dict[bytes, Any] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -44,7 +47,7 @@ class LiveRows:
         kind = match["matchType"]
         key = key_of(match["data"] if "data" in match else {"_id": match["key"]})
         if (key in self._records) is (kind == "add"):
-            raise OutOfStepError(f"{kind} of {key}, which is {'not ' * (kind != 'add')}there")
+            raise OutOfStepError(f"{kind} of {key!r}, which is {'not ' * (kind != 'add')}there")
         place = match.get("index")
         if kind != "add":
             before = match.get("previousIndex")
@@ -52,7 +55,7 @@ class LiveRows:
                 before = self._keys.index(key)
             if before is not None:
                 if not (0 <= before < len(self._keys) and self._keys[before] == key):
-                    raise OutOfStepError(f"{key} is not at {before}")
+                    raise OutOfStepError(f"{key!r} is not at {before}")
                 del self._keys[before]
                 place = before if place is None else place
         if kind == "remove":
@@ -62,7 +65,7 @@ class LiveRows:
         if kind == "add" or place is not None:
             place = len(self._keys) if place is None else place
             if place > len(self._keys):
-                raise OutOfStepError(f"{key} to {place}, behind the end")
+                raise OutOfStepError(f"{key!r} to {place}, behind the end")
             self._keys.insert(place, key)
         self._records[key] = record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class LiveGap:
     documents: list[Any] | None
 
 
-class LiveStream(Generic[Item]):
+class LiveStream(ABC, Generic[Item]):
     """Stream of one subscription. For one task. `async with` or aclose() ends the subscription.
 
     id: names the subscription on the socket.
@@ -154,14 +155,17 @@ class LiveStream(Generic[Item]):
     ) -> None:
         await self.aclose()
 
+    @abstractmethod
     def _next(self) -> Item | None:
-        raise NotImplementedError
+        """Take the next item; None: there is none yet."""
 
+    @abstractmethod
     def _begin(self, message: Message) -> None:
-        raise NotImplementedError
+        """Take the result."""
 
+    @abstractmethod
     def _change(self, message: Message) -> None:
-        raise NotImplementedError
+        """Take a change of the result."""
 
     def _refresh(self, message: Message) -> None:
         """Note that the next result follows on a gap."""
@@ -182,8 +186,8 @@ class ResultStream(LiveStream[list[Any]]):
         self._known = False
 
     def latest(self) -> list[Any] | None:
-        """The present result; None before the first one."""
-        return _documents(self._rows.records()) if self._known else None
+        """The present result; None before the first one. The records belong to the stream: do not change them."""
+        return self._rows.records() if self._known else None
 
     def _next(self) -> list[Any] | None:
         if not self._news:
@@ -219,7 +223,7 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
         return self._items.popleft() if self._items else None
 
     def _begin(self, message: Message) -> None:
-        documents = _documents(message["data"]) if "data" in message else None
+        documents = message.get("data")
         if self._gap is not None:
             self._put(LiveGap(reason=self._gap, documents=documents))
             self._gap = None
@@ -232,8 +236,8 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
             LiveEvent(
                 match_type=message["matchType"],
                 operation=message["operation"],
-                document=_document(message["data"]),
-                before=_document(message.get("before")),
+                document=message["data"],
+                before=message.get("before"),
                 index=message.get("index"),
                 previous_index=message.get("previousIndex"),
             )
@@ -248,6 +252,12 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
             item = LiveGap(reason="the reader was slower than the events", documents=None)
         self._items.append(item)
         self._arrived.set()
+
+
+def decoded(text: str | bytes) -> Message:
+    """Message of the server, with BSON types: each record is decoded once, when it comes."""
+    message: Message = json_util.loads(text, json_options=_OPTIONS)
+    return message
 
 
 def query_fields(
@@ -266,12 +276,3 @@ def query_fields(
     if limit:
         fields["limit"] = limit
     return fields
-
-
-def _documents(records: Sequence[Any]) -> list[Any]:
-    return [_document(record) for record in records]
-
-
-def _document(record: Any) -> Any:
-    """The record with BSON types."""
-    return json_util.loads(json.dumps(record), json_options=_OPTIONS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from quaestor.clock import Clock
@@ -36,8 +36,6 @@ POLICY: Final = 1008
 """Close code: the client broke a rule (RFC 6455, section 7.4.1)."""
 TOO_BIG: Final = 1009
 TRY_LATER: Final = 1013
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +88,7 @@ class SocketConnection:
         self._closed: SocketClosedError | None = None
         self._tasks: TaskGroup | None = None
 
-    async def run(self, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
+    async def run(self, receive: Receive, send: Send) -> None:
         """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it."""
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -141,7 +139,7 @@ class SocketConnection:
 
     # Messages in
 
-    async def _read(self, receive: Callable[[], Awaitable[Message]]) -> None:
+    async def _read(self, receive: Receive) -> None:
         loop, limits = asyncio.get_running_loop(), self._context.limits
         bucket = TokenBucket(per_second=limits.messages_per_second, burst=2 * limits.messages_per_second)
         while True:
@@ -274,7 +272,7 @@ class SocketConnection:
 
     # Messages out
 
-    async def _write(self, send: Callable[[Message], Awaitable[None]]) -> None:
+    async def _write(self, send: Send) -> None:
         loop, sent = asyncio.get_running_loop(), self._context.metrics.sent
         with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
             while True:

@@ -1,0 +1,19 @@
+"""What the tests of live queries share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.live.socket_site import Site
+
+
+@pytest.fixture
+def items(site: Site) -> Any:
+    """The records of the module's own site, none at first. The collection exists: the first insert into a new one makes the grid
+    read the result anew, and the operation of that insert is not known."""
+    site.database.items.insert_one({"_id": "first"})
+    site.database.items.delete_many({})
+    yield site.database.items
+    site.database.items.delete_many({})
