@@ -263,6 +263,8 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
     arguments = [
         binary, "-F", "-n", str(folder / "work"), "-a", f"{HOST}:{port}", "-f", str(vcl_path),
         "-s", "malloc,64m", "-T", "none",
+        # Varnish closes idle connections after 5 s, when httpx lets go of them too: a request of a busy client met the closing.
+        "-p", "timeout_idle=60",
     ]  # fmt: skip
 
     def ready() -> bool:
