@@ -69,12 +69,13 @@ class RedisEventLayer(RedisPipelines):
         self._seen: dict[str, Position] = {}
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        epoch = self.epoch()
         names = list(offsets)
         ids = [self.entry_id(offsets[name]) for name in names]
         block = ("BLOCK", min(block_ms, LONGEST_BLOCK_MS)) if block_ms > 0 else ()
         (reply,) = self.request("", ("XREAD", "COUNT", count, *block, "STREAMS", *names, *ids))
+        self._require_epoch(epoch)
         found: list[StreamEntry] = []
-        epoch = self.epoch()
         for stream_name, entries in reply or ():
             stream = stream_name.decode()
             found += [StreamEntry(stream, offset(entry_id, epoch), fields[1]) for entry_id, fields in entries]

@@ -88,6 +88,15 @@ class RedisPipelines(ABC):
         at_ms, sequence = _offsets.position(offset)
         return f"{at_ms}-{sequence}"
 
+    def _require_epoch(self, epoch: str) -> None:
+        """Require that this epoch, the current one before a request, is still the current one after the request.
+
+        Another thread may have received the report of a loss in between. This thread's offsets are then of the lost data,
+        although its request was answered. Raises EventLayerResetError.
+        """
+        if epoch != self.epoch():
+            raise EventLayerResetError(f"the data of deployment {self._deployment!r} were lost while they were read")
+
     def _require_open(self) -> None:
         if self._closed:
             raise EventLayerError("the Redis event layer was closed; make a new one", retryable=False)
@@ -107,8 +116,10 @@ class RedisPipelines(ABC):
         return _offsets.just_before(at_ms, self.epoch())
 
     def first_offset(self, stream: str) -> str | None:
+        epoch = self.epoch()
         (reply,) = self.request(stream, ("XRANGE", stream, "-", "+", "COUNT", 1))
-        return offset(reply[0][0], self.epoch()) if reply else None
+        self._require_epoch(epoch)
+        return offset(reply[0][0], epoch) if reply else None
 
     def trim(self, stream: str, *, before_ms: int) -> None:
         self.request(stream, _trim(stream, before_ms))

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -133,6 +134,32 @@ async def test_a_flush_while_a_reader_waits_is_noticed_by_that_read(server: serv
         other.append(STREAM, [b"2"])
         with pytest.raises(EventLayerResetError):
             await waiting
+
+
+def test_a_loss_that_another_thread_was_told_of_during_a_read_is_told_to_the_reader_too(
+    valkey: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has checked its offset and connects again; meanwhile a writer of the same object learns of the loss."""
+    layer = layer_on(valkey)
+    layer.append(STREAM, [b"1"])
+    after = read(layer)[-1].offset
+    valkey.kill()
+    with pytest.raises(EventLayerError, match="did not answer"):  # no idle connection is left
+        read(layer, after)
+    valkey.start()
+    connect = layer._factory.make_connection
+
+    def learnt_by_a_writer() -> Any:
+        monkeypatch.setattr(layer._factory, "make_connection", connect)
+        with pytest.raises(EventLayerResetError):
+            layer.append(STREAM, [b"2"])
+        layer.append(STREAM, [b"2"])
+        return connect()
+
+    monkeypatch.setattr(layer._factory, "make_connection", learnt_by_a_writer)
+    with pytest.raises(EventLayerResetError):
+        read(layer, after)
+    layer.close()
 
 
 def test_a_server_that_lost_only_its_last_entries_is_noticed(server: servers.Server, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from quaestor.errors import EventLayerResetError
 from quaestor.event_layer.redis_cluster import seen_positions
 from quaestor.event_layer.redis_cluster.blocking_reads import Answer, BlockingReads, Group
 from quaestor.event_layer.redis_cluster.connections import ClusterConnections
@@ -86,8 +85,7 @@ class ClusterEventLayer(RedisPipelines):
                 self._take(answer, epoch, found)
         for group in reversed(groups[:below]):  # the entries of one group existed before the next group is read
             self._sweep(group, epoch, found, count)
-        if epoch != self._epoch.name:
-            raise EventLayerResetError(f"the data of deployment {self._deployment!r} were lost while they were read")
+        self._require_epoch(epoch)
         return [entry for name in ids for entry in found.get(name, ())]
 
     def _sweep(self, group: Group, epoch: str, found: dict[str, list[StreamEntry]], count: int) -> None:
