@@ -149,6 +149,10 @@ sub vcl_backend_response {
     if (bereq.uncacheable) {
         return (deliver);
     }
+    if (beresp.http.quaestor-live && beresp.http.vary ~ "(?i)^\s*accept\s*$") {
+        # It varies only because its URL has a stream of events too, and streams pass: one object for all values of Accept.
+        unset beresp.http.vary;
+    }
     std.collect(beresp.http.cdn-cache-control);
     if (beresp.http.cdn-cache-control ~ "(?i)(^|[\s,])max-age=[0-9]+"
         && beresp.http.cdn-cache-control !~ "(?i)(^|[\s,])(no-store|no-cache|private)\b"
@@ -188,6 +192,9 @@ sub vcl_backend_error {
 }
 
 sub vcl_deliver {
+    if (resp.http.quaestor-live && !resp.http.vary) {
+        set resp.http.vary = "accept";
+    }
     @kept_fields@
     std.collect(resp.http.cache-status);
     if (req.http.quaestor-cache == "hit") {

@@ -25,7 +25,7 @@ _STRONG_READS = """\
     }
 """
 _MOST_STRONG_READS = 1_000_000
-_STRIPPED = "unset resp.http.xkey;\n    unset resp.http.cdn-cache-control;"
+_STRIPPED = "unset resp.http.xkey;\n    unset resp.http.cdn-cache-control;\n    unset resp.http.quaestor-live;"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{8,}")
 
 

@@ -180,7 +180,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     ):
                         self._count_hit()
                         plan.traffic.hits += 1
-                        headers = self._outgoing.hit(resident, now_ms)
+                        headers = self._outgoing.hit(resident, now_ms, plan.policy)
                         response = resident.response
                         # New messages and a new list: a middleware around this one may change them.
                         headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
@@ -228,7 +228,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             ):
                 self._count_hit()
                 plan.traffic.hits += 1
-                headers = self._outgoing.hit(resident, now_ms)
+                headers = self._outgoing.hit(resident, now_ms, plan.policy)
                 response = resident.response
                 await send({"type": "http.response.start", "status": response.status, "headers": headers.copy()})
                 return await send({"type": "http.response.body", "body": response.body})

@@ -25,6 +25,8 @@ from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
 CACHE = b"Quaestor"
+LIVE = (b"quaestor-live", b"accept")
+"""For our configurations of caches: `Vary` names `Accept` only because the URL has a stream of events too."""
 LIFETIME = b"quaestor-ttl"
 """The lifetime for clients that consult the Cache Sketch; see docs/sketch_clients.md."""
 AT_STEP_MS = 100
@@ -54,6 +56,7 @@ _OF_THE_CONTENT = frozenset(
 """Fields about the content, which a 304 does not repeat."""
 UNKEYED = (b"vary", EVERYTHING)
 """On an answer whose handler read all fields: caches outside cannot know which requests it fits."""
+_ACCEPT = b"accept"
 _UNSEEN = frozenset({b"cookie", EVERYTHING})
 """Names in `Vary` whose values a page cannot see."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
@@ -62,11 +65,13 @@ _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the names that `Vary` needs besides the handler's own: the declared fields, sorted.
 
-    `*` where the deciding fields are unknown.
+    `*` where the deciding fields are unknown. A live route answers a stream of events or a plain answer, by `Accept`.
     """
     names = {*policy.headers, *(policy.reads or ())} if policy.vary_known else {EVERYTHING}
     if policy.cookies:
         names.add(b"cookie")
+    if policy.live:
+        names.add(_ACCEPT)
     if not names:
         return b""
     said = _varied_by(given)
@@ -317,6 +322,8 @@ class HeaderPolicy:
                     fields.append((b"cache-control", whose + b"no-cache"))
             case _:
                 pass
+        if policy is not None and policy.live and _varied_by(fields).isdisjoint((_ACCEPT, EVERYTHING)):
+            fields.append((b"vary", _ACCEPT))
         because = f"; detail={reasons[0]}".encode("ascii", "replace") if reasons else b""
         fields.append((b"cache-status", b"%s; %s%s" % (CACHE, how, because)))
         if self._debug:
@@ -360,6 +367,8 @@ class HeaderPolicy:
         if self._cdn and not policy.personal and not unkeyed:
             fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (cdn_s, transform)))
             fixed += self._lifetime_headers(lives_s=cdn_s, until_s=resident.copies_from_ms // 1000 + cdn_s)
+            if policy.live and _ACCEPT not in _varied_by(given):
+                fixed.append(LIVE)
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)
         return fixed

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -213,6 +213,9 @@ class Routes:
         shown = kept(query, policy, self._tracking, sort=self._sort_query)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
+        live = self._follows(policy, method)
+        if policy.live is None and self.live is not None:
+            policy = replace(policy, live=self.live)  # also for a HEAD, whose fields are those of the GET
         given = (*claimed, (b":policy", declared)) if declared else claimed
         if spelt := spelling(raw_path, shown):
             given = (*given, (b":spelling", spelt))
@@ -241,7 +244,7 @@ class Routes:
             names=names,
             forwards=self._forwards,
             traffic=self._traffic(route_name),
-            live=self._follows(policy, method),
+            live=live,
         )
 
     def _follows(self, policy: RoutePolicy, method: str) -> Live | None:

@@ -97,5 +97,6 @@ cond %{SEND_RESPONSE_HDR_HOOK}
 rm-header Quaestor-Answer
 rm-header Quaestor-Cache-Control
 rm-header CDN-Cache-Control
+rm-header Quaestor-Live
 END
 : > "$folder/plugin.config"

@@ -37,6 +37,7 @@ class LiveSite:
         outer: list[Middleware] | None = None,
         inner: list[Middleware] | None = None,
         cdn: Sequence[CdnAdapter] = (),
+        everywhere: bool = False,
         **settings: Any,
     ) -> None:
         self.engine = HandEngine(**{"live_interval_ms": 0} | settings)
@@ -53,6 +54,7 @@ class LiveSite:
             QuaestorMiddleware,
             quaestor=self.engine,
             cdn=cdn,
+            live=everywhere,
             routes={"/{rest}": declared or cached(live=True), "/plain/*": cached()},
         )
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]

@@ -153,3 +153,28 @@ async def test_a_head_for_a_stream_is_refused() -> None:
     async with site.served() as client:
         assert (await client.head("/items", headers={"accept": "text/event-stream"})).status_code == 406
         assert (await client.head("/items")).status_code == 200
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_plain_answers_of_live_routes_vary_by_accept(everywhere: bool) -> None:
+    """In a miss, a hit, a HEAD and a 304, so that no cache answers a stream with a copy. Other routes do not vary."""
+    site = LiveSite(declared=cached(ttl=60) if everywhere else None, everywhere=everywhere)
+    async with site.served() as client:
+        answers = [await client.get("/items")]
+        while "; hit" not in (await client.get("/items")).headers["cache-status"]:
+            pass  # the entry is kept a moment after its answer
+        answers += [await client.head("/items"), await client.get("/items")]
+        answers.append(await client.get("/items", headers={"if-none-match": answers[0].headers["etag"]}))
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 304]
+        assert {answer.headers["vary"] for answer in answers} == {"accept"}
+        if not everywhere:
+            assert "vary" not in (await client.get("/plain/items")).headers
+
+
+async def test_a_live_answer_that_is_not_stored_varies_by_accept_too() -> None:
+    async def page(request: Request) -> Response:
+        return JSONResponse({}, headers={"cache-control": "max-age=60"})
+
+    site = LiveSite(page)
+    async with site.served() as client:
+        assert (await client.get("/items")).headers["vary"] == "accept"
