@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_LIVE = (
+    "followers", "followed_answers", "live_connections", "live_subscriptions", "follower_events", "live_messages",
+    "subscriptions_lag_seconds", "live_slow_readers", "live_slow_clients",
+)  # fmt: skip
+
 
 def text(status: Mapping[str, Any]) -> str:
     """Status in a few aligned lines.
@@ -25,6 +30,7 @@ def text(status: Mapping[str, Any]) -> str:
         ("requests", _number(asked)),
         *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
     ]
+    lines.append(("live", _live(counts)))
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
     lines.extend(
         (f"service {one['state']}", f"{one['name']}: {_number(one['failures'])} failures, the last one: {one['error']}")
@@ -66,6 +72,20 @@ def text(status: Mapping[str, Any]) -> str:
     lines.append(("bytes per entry", _each(counts.get("store_bytes", {}), counts.get("store_entries", {}))))
     width = max(len(name) for name, value in lines if value)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
+
+
+def _live(counts: Mapping[str, Mapping[str, float]]) -> str:
+    """Clients of followed answers and of live queries; empty: there were none since the process began."""
+    now = {name: sum(counts.get(name, {}).values()) for name in _LIVE}
+    if not any(now.values()):
+        return ""
+    slow = now["live_slow_clients"] + counts.get("followers_ended", {}).get("slow", 0)
+    return (
+        f"{_number(now['followers'])} streams and polls of {_number(now['followed_answers'])} answers, "
+        f"{_number(now['live_connections'])} WebSockets with {_number(now['live_subscriptions'])} subscriptions; "
+        f"{_number(now['follower_events'] + now['live_messages'])} deliveries, lag {now['subscriptions_lag_seconds']:.1f} s, "
+        f"{_number(now['live_slow_readers'])} slow readers now, {_number(slow)} closed"
+    )
 
 
 def _mode(status: Mapping[str, Any]) -> str:

@@ -19,10 +19,11 @@ COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "coalesced": ("requests", "coalesced"),
     "bypass": ("requests", "bypass"),
     "evicted": ("evicted", "all"),
+    "live_messages": ("live_messages", "all"),
 }
 """Counters of which the history shows a rate: metric and label."""
-SHOWN: Final = ("exact", "widened", *COUNTED)
-LEVELS: Final = ("lag_ms", "fill", "false_positives", "purges_waiting", "purges_oldest_s")
+SHOWN: Final = ("exact", "widened", "pushed", *COUNTED)
+LEVELS: Final = ("lag_ms", "fill", "false_positives", "purges_waiting", "purges_oldest_s", "live_lag_ms")
 COLUMNS: Final = ("at_ms", *SHOWN, *LEVELS)
 
 
@@ -61,7 +62,8 @@ def _counted(readings: Mapping[str, Mapping[str, float]]) -> list[float]:
     judged = [
         sum(count for label, count in by_type.items() if label.endswith(f",{one}")) for one in ("exact", "widened")
     ]
-    return judged + [readings.get(metric, {}).get(label, 0.0) for metric, label in COUNTED.values()]
+    pushed = sum(readings.get("follower_events", {}).values())
+    return [*judged, pushed] + [readings.get(metric, {}).get(label, 0.0) for metric, label in COUNTED.values()]
 
 
 def _levels(readings: Mapping[str, Mapping[str, float]]) -> list[float]:
@@ -77,4 +79,5 @@ def _levels(readings: Mapping[str, Mapping[str, float]]) -> list[float]:
         highest("sketch_false_positives", lambda label: label == "union,measured"),
         highest("purges_queued", lambda label: label.endswith(",waiting")),
         highest("purges_oldest_seconds"),
+        highest("subscriptions_lag_seconds") * 1_000,
     ]

@@ -61,6 +61,11 @@ PARTS = frozenset(
 """Parts that failure() names; docs/failure_modes.md describes each."""
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
+LIVE_ENDS = frozenset({
+    "unsubscribed", "left", "slow", "silent", "stopping", "broken-rule", "expired", "rights", "too-large", "unfollowable",
+    "unavailable",
+})  # fmt: skip
+"""Reasons for which a subscription over a socket ends."""
 LIVE_REFUSALS = frozenset({"origin", "connections", "address"})
 """Reasons of refused WebSocket handshakes."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)

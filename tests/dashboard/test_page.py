@@ -47,7 +47,7 @@ def test_live_data_move_and_say_why(page: Page, shop: Site) -> None:
     before = page.text("figures")
     shop.read(0)
     becomes(lambda: page.text("figures") != before)
-    becomes(lambda: page.run("return document.querySelectorAll('.chart canvas').length") == 7)
+    becomes(lambda: page.run("return document.querySelectorAll('.chart canvas').length") == 9)
     becomes(lambda: f"{shop.url.partition('/internal')[0]}/items/" in page.text("results"))
     page.focus("#results summary")
     page.press("Enter")
@@ -182,6 +182,24 @@ def test_what_users_have_typed_is_shown_as_text(page: Page, shop: Site) -> None:
     page.enter(TOKEN)
     becomes(lambda: "onerror" in page.text("results"))
     assert page.run("return document.querySelectorAll('#results img, #results script').length") == 0
+
+
+def test_live_clients_and_their_ends_are_shown_as_text(page: Page) -> None:
+    """A reason comes from another process's report, and may be any text."""
+    page.enter(TOKEN)
+    becomes(lambda: "Slow readers now" in page.text("live-tiles"))
+    page.run(
+        "const hostile = { '<img src=x onerror=alert(1)>': 3 }; window.shown = false;"
+        "const now = { sums: { live_ended: hostile, live_rejected: hostile }, highest: {}, windows: { 300: {} } };"
+        "const chart = { draw() {} };"
+        "import('./live.js').then(({ showLive }) => {"
+        "showLive(now, () => [], { deliveries: chart, liveLag: chart });"
+        "shown = [document.getElementById('live-ended').innerText, document.querySelectorAll('#live img').length]; })"
+    )
+    becomes(lambda: bool(page.run("return shown")))
+    text, images = page.run("return shown")
+    assert "onerror" in text
+    assert images == 0
 
 
 def test_nothing_is_asked_of_others_and_the_token_does_not_outlive_the_tab(page: Page, shop: Site) -> None:

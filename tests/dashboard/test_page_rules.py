@@ -142,3 +142,22 @@ def test_each_reason_has_an_explanation_where_its_link_leads() -> None:
     assert sorted(anchors) == sorted([*vocabularies.REASONS, *(f"miss-{reason}" for reason in vocabularies.MISSES)])
     for reason, anchor in (("absent", "miss-absent"), ("clock", "clock")):
         assert called("routes.js", "explained", reason) == f"reasons.html#{anchor}"
+
+
+def test_live_clients_are_added_up_and_their_ends_stand_by_frequency() -> None:
+    """Slow readers are those of WebSockets and of streams; what never happened has no line."""
+    now = {
+        "sums": {
+            "live_connections": {"all": 3}, "live_subscriptions": {"all": 40}, "live_slow_clients": {"all": 2},
+            "followers": {"all": 7}, "followers_ended": {"slow": 1, "left": 5, "expired": 0},
+            "live_rejected": {"origin": 4, "address": 0}, "followers_refused": {"process": 1},
+        },
+        "highest": {"subscriptions_lag_seconds": {"all": 1.5}},
+        "windows": {"300": {"followers_ended": {"left": 2}}},
+    }  # fmt: skip
+    tiles = dict(called("live.js", "tiles", now))
+    assert (tiles["WebSockets"], tiles["Subscriptions"], tiles["Streams and long polls"]) == ("3", "40", "7")
+    assert (tiles["Lag of the slowest result"], tiles["Slow readers: closed"]) == ("1.5 s", "3")
+    assert called("live.js", "ended", "followers_ended", now) == [["left", "2", "5"], ["slow", "0", "1"]]
+    assert called("live.js", "ended", "live_ended", now) == []
+    assert called("live.js", "refused", now) == [["WebSocket", "origin", "4"], ["stream or poll", "process", "1"]]

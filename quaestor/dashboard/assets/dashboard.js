@@ -1,6 +1,7 @@
 // The page: asks once a second for what all viewers are told, and shows it. Tuning is in tuning.js.
 
 import { chart } from "./charts.js";
+import { showLive } from "./live.js";
 import { explained, startRoutes } from "./routes.js";
 import { call, forget, known, Problem, remember } from "./server.js";
 import { $, choices, count, element, number, pairs, rows, share, show, time } from "./words.js";
@@ -26,6 +27,8 @@ function makeCharts() {
 		invalidations: chart($("chart-invalidations"), { series: ["exact", "widened"], words: rate }),
 		lag: chart($("chart-lag"), { series: ["lag of the grid", "oldest purge"], words: time }),
 		sketch: chart($("chart-sketch"), { series: ["bits set", "false positives"], words: (value) => `${number(value)}` }),
+		deliveries: chart($("chart-deliveries"), { series: ["followed answers", "live queries"], words: rate }),
+		liveLag: chart($("chart-live-lag"), { series: ["lag of the slowest result"], words: time }),
 		calibration: chart($("chart-calibration"), { series: ["changed in time", "quantile asked for"], words: share, x: power, dots: ["changed in time"] }),
 		survival: chart($("chart-survival"), { series: ["results alive", "lifetimes given longer"], words: share, x: power, kind: "step" }),
 		errors: chart($("chart-errors"), { series: ["share of errors"], words: share, x: (value) => `${number(10 ** value)}×`, kind: "step" }),
@@ -179,12 +182,13 @@ function take(now) {
 function display() {
 	if (!latest) return;
 	document.body.classList.toggle("no-cdn", !latest.cdn);
-	for (const name of ["answers", "invalidations", "lag", "sketch"]) charts[name].mark(tuning.marks());
+	for (const name of ["answers", "invalidations", "lag", "sketch", "deliveries", "liveLag"]) charts[name].mark(tuning.marks());
 	showHealth(latest);
 	showFigures(latest);
 	showAnswers(latest);
 	showRoutes(latest.routes);
 	showInvalidation(latest);
+	showLive(latest, column, charts);
 	showLifetimes(latest);
 	showHeaviest(latest);
 	tuning.published(latest.published, latest.canary, latest.lifetimes.map(({ kind }) => kind).filter(Boolean));

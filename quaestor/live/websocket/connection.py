@@ -36,6 +36,8 @@ POLICY: Final = 1008
 """Close code: the client broke a rule (RFC 6455, section 7.4.1)."""
 TOO_BIG: Final = 1009
 TRY_LATER: Final = 1013
+SLOW_READER_S: Final = 1.0
+"""Time for one message, above which a client counts as a slow reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,17 @@ class SocketContext:
 
 
 class SocketClosedError(Exception):
-    """End of a socket by the endpoint. code: of RFC 6455."""
+    """End of a socket by the endpoint.
 
-    def __init__(self, code: int, reason: str) -> None:
+    code: of RFC 6455.
+    end: of its subscriptions, one of vocabularies.LIVE_ENDS.
+    """
+
+    def __init__(self, code: int, reason: str, *, end: str) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.end = end
 
 
 class SocketConnection:
@@ -96,17 +103,20 @@ class SocketConnection:
                 await self._read(receive)
                 self._tasks.cancel_scope.cancel()
         finally:
-            for subscription in self._subscriptions.values():
+            reason = "left" if self._closed is None else self._closed.end
+            for subscription in list(self._subscriptions.values()):
                 subscription.leave()
-            self._context.metrics.subscriptions.dec(len(self._subscriptions))
-            self._subscriptions.clear()
+                self.ended(subscription, reason)
         if self._closed is not None:
             raise self._closed
 
-    def close(self, code: int, reason: str) -> None:
-        """End the socket."""
+    def close(self, code: int, reason: str, *, end: str = "broken-rule") -> None:
+        """End the socket.
+
+        end: of its subscriptions, one of vocabularies.LIVE_ENDS.
+        """
         if self._tasks is not None and self._closed is None:
-            self._closed = SocketClosedError(code, reason)
+            self._closed = SocketClosedError(code, reason, end=end)
             self._tasks.cancel_scope.cancel()
 
     def look(self, now_s: float) -> None:
@@ -117,9 +127,9 @@ class SocketConnection:
         limits = self._context.limits
         if self.sending_since_s is not None and now_s - self.sending_since_s > limits.slow_s:
             self._context.metrics.slow.inc()
-            self.close(TRY_LATER, "the client reads too slowly")
+            self.close(TRY_LATER, "the client reads too slowly", end="slow")
         if self._pings and now_s - self.heard_at_s > limits.silence_s:
-            self.close(POLICY, "no sign of life")
+            self.close(POLICY, "no sign of life", end="silent")
         grant = self._grant
         if grant is not None and grant.expires_at_ms is not None and self._context.clock() >= grant.expires_at_ms:
             self._grant = None
@@ -131,11 +141,23 @@ class SocketConnection:
             with suppress(ProtocolError):
                 await self._renew(self._token)
 
-    def ended(self, subscription: SocketSubscription) -> None:
-        """Forget a subscription that has ended."""
+    def ended(self, subscription: SocketSubscription, reason: str) -> None:
+        """Forget a subscription that has ended.
+
+        reason: one of vocabularies.LIVE_ENDS.
+        """
         if self._subscriptions.get(subscription.request.id) is subscription:
             del self._subscriptions[subscription.request.id]
             self._context.metrics.subscriptions.dec()
+            self._context.metrics.ended.labels(reason).inc()
+
+    def overflowed(self) -> None:
+        """Count a subscription whose unsent events were dropped."""
+        self._context.metrics.overflows.inc()
+
+    def takes_long(self, now_s: float) -> bool:
+        """Whether the client has been taking one message for more than a second."""
+        return self.sending_since_s is not None and now_s - self.sending_since_s > SLOW_READER_S
 
     # Messages in
 
@@ -177,7 +199,7 @@ class SocketConnection:
                 subscription = self._subscriptions.get(request.id)
                 if subscription is not None:
                     subscription.leave()
-                    self.ended(subscription)
+                    self.ended(subscription, "unsubscribed")
             case Token():
                 await self._renew(request.token)
             case Ping():

@@ -203,9 +203,17 @@ class LiveEndpoint:
         try:
             while self._sockets or len(groups):
                 await asyncio.sleep(_LOOK_EVERY_S)
+                self._measure(loop.time())
                 for socket in list(self._sockets):
                     socket.look(loop.time())
                 groups.keep_house()
         finally:
             for socket in list(self._sockets):
-                socket.close(TRY_LATER, "the service stops")
+                socket.close(TRY_LATER, "the service stops", end="stopping")
+            self._measure(loop.time())
+
+    def _measure(self, now_s: float) -> None:
+        """Measure what waits for clients."""
+        metrics = self._quaestor.telemetry.live
+        metrics.unsent.set(sum(len(socket.outbox) for socket in self._sockets))
+        metrics.slow_readers.set(sum(socket.takes_long(now_s) for socket in self._sockets))

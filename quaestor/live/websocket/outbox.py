@@ -47,6 +47,9 @@ class Outbox:
         self._items: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def put(self, head: str, rest: Rest = "", *, queue: Queue | None = None) -> None:
         """Add a message.
 

@@ -14,6 +14,8 @@ _MOST: Final = 400
 _LATER: Final = "the result cannot be followed at the moment; subscribe again later"
 _NEVER: Final = "the query cannot be followed as wanted; ask for delivery 'state', or for a smaller result"
 
+_ENDS: Final = {401: "expired", 403: "rights", 404: "rights", 413: "too-large", 422: "unfollowable"}
+
 
 class ProtocolError(Exception):
     """Problem of one subscription or one message. The socket goes on.
@@ -28,6 +30,11 @@ class ProtocolError(Exception):
         self.status = status
         self.message = message[:_MOST]
         self.id = id
+
+    @property
+    def end(self) -> str:
+        """One of vocabularies.LIVE_ENDS, for a problem that ends a subscription."""
+        return _ENDS.get(self.status, "unavailable")
 
     @property
     def reason(self) -> str:

@@ -31,8 +31,11 @@ class Socket(Protocol):
     def cuts(self) -> Cuts | None:
         """Its cuts; None: each subscription advances by itself."""
 
-    def ended(self, subscription: SocketSubscription) -> None:
+    def ended(self, subscription: SocketSubscription, reason: str) -> None:
         """Forget a subscription that has ended."""
+
+    def overflowed(self) -> None:
+        """Count a subscription whose unsent events were dropped."""
 
 
 class SocketSubscription:
@@ -139,7 +142,7 @@ class SocketSubscription:
         self.leave()
         self._queue.drop()
         self._outbox.put(error_text(problem, id=self.request.id, now_ms=self._clock()))
-        self._socket.ended(self)
+        self._socket.ended(self, problem.end)
 
     def _offer(self, match: SharedMatch) -> None:
         if self._behind or not self._shape.wants(match.event):
@@ -149,6 +152,7 @@ class SocketSubscription:
             return
         self._behind = True
         self._queue.drop()
+        self._socket.overflowed()
         self._say("refreshed", reason=SLOW)
         self._put("", self._anew, version=None)
 
