@@ -27,7 +27,9 @@ class LiveMetrics:
         self.subscriptions = families.gauge("live_subscriptions", "subscriptions of all WebSockets")
         self.begun = families.counters("live_begun", "subscriptions by their beginning", outcome=LIVE_BEGINNINGS)
         self.ended = families.counters("live_ended", "subscriptions by the reason of their end", reason=LIVE_ENDS)
-        self.overflows = families.counter("live_overflows", "times that a slow subscription's unsent events were dropped")
+        self.overflows = families.counter(
+            "live_overflows", "times that a slow subscription's unsent events were dropped"
+        )
         self.slow_readers = families.gauge("live_slow_readers", "WebSockets that take a message for more than a second")
         self.unsent = families.gauge("live_unsent", "messages that wait for all WebSockets")
         self.sent = families.counter("live_messages", "messages to clients of live queries")

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def site(mongo_url: str) -> Iterator[Site]:
-    with live_site(mongo_url, "live_ends", access=Access.public_read("items"), limits=SocketLimits(waiting=3)) as running:
+    with live_site(
+        mongo_url, "live_ends", access=Access.public_read("items"), limits=SocketLimits(waiting=3)
+    ) as running:
         yield running
 
 
@@ -35,7 +37,11 @@ async def test_each_end_is_counted_by_its_reason(site: Site, items: Any) -> None
     before = counted(site)
 
     def grown() -> dict[str, float]:
-        return {reason: times - before.get(reason, 0) for reason, times in counted(site).items() if times != before.get(reason)}
+        return {
+            reason: times - before.get(reason, 0)
+            for reason, times in counted(site).items()
+            if times != before.get(reason)
+        }
 
     async with client_of(site) as client:
         for name in "abc":
