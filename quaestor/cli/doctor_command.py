@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -31,6 +32,13 @@ def doctor(
         typer.Option(envvar="MONGO_URL", help="The MongoDB to look at; an app that reads MONGO_URL gets it too."),
     ] = None,
     redis_url: LayerUrl = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A live route (https://…) or an endpoint of live queries (wss://…), as clients reach it; repeatable. A stream "
+            "or a WebSocket is opened. Without another argument only these are examined."
+        ),
+    ] = None,
     deployment: Deployment = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
@@ -42,17 +50,39 @@ def doctor(
     from quaestor.doctor.examination import examine
     from quaestor.doctor.hosted_app import check_examples
 
+    only_urls = bool(url) and app is None and mongo_url is None and redis_url is None
     for name, value in (("MONGO_URL", mongo_url), ("REDIS_URL", redis_url)):
         if value is not None:
             os.environ[name] = value
     check_examples(path or [])
+    _check_urls(url or [])
     settings, fault = _settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
-    with redirect_stdout(sys.stderr):  # the app's own output and logs
-        examined = asyncio.run(examine(settings, app=app, examples=path or []))
-    about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
-    found = [*about_settings, *examined.found, *_grid(examined.settings)]
+    if only_urls:
+        found = _live(url or [], settings)
+    else:
+        with redirect_stdout(sys.stderr):  # the app's own output and logs
+            examined = asyncio.run(examine(settings, app=app, examples=path or []))
+        about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
+        found = [*about_settings, *examined.found, *_grid(examined.settings), *_live(url or [], examined.settings)]
     print(diagnosis.to_json(found) if as_json else printable(diagnosis.text(found)))
     raise typer.Exit(0 if diagnosis.healthy(found) else 1)
+
+
+def _check_urls(urls: Sequence[str]) -> None:
+    """Check the values of `--url`. Raises ConfigurationError."""
+    from quaestor.errors import ConfigurationError
+
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
+            raise ConfigurationError(f"--url {url!r}: write https://shop.example/shelves/7 or wss://shop.example/live")
+
+
+def _live(urls: Sequence[str], settings: Settings) -> list[Diagnosis]:
+    """Diagnoses of the ways from clients to live routes and live queries."""
+    from quaestor.doctor.live_streams import LiveUrls
+
+    return asyncio.run(LiveUrls(tuple(urls), settings.realtime.live_heartbeat_ms / 1000).examined())
 
 
 def _settings(**given: str | None) -> tuple[Settings, str]:

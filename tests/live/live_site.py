@@ -78,9 +78,10 @@ class LiveSite:
         await eventually(lambda: len(self.engine.read_path.lookup.watches) > 0)
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def served(self, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+        """Serve the app. options: of uvicorn."""
         async with (
-            serving(uvicorn.Config(self.app, ws="none")) as url,
+            serving(uvicorn.Config(self.app, ws="none", **options)) as url,
             httpx.AsyncClient(base_url=url, timeout=20) as client,
         ):
             yield client
