@@ -18,7 +18,10 @@ UPGRADES = (
 )
 BUFFERS = "proxy_ignore_headers X-Accel-Buffering;"
 CUTS = "proxy_read_timeout 1s;"
-KEEPS = "proxy_cache kept; proxy_cache_key $request_uri; proxy_cache_valid 200 1h; proxy_ignore_headers Cache-Control Expires Vary;"
+KEEPS = """
+proxy_cache kept; proxy_cache_key $request_uri; proxy_cache_valid 200 1h;
+proxy_ignore_headers Cache-Control Expires Vary;
+"""
 
 
 def nginx_server(folder: Path, *, app_port: int, directives: str) -> Server:
