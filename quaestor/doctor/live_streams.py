@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -132,7 +132,7 @@ async def _events_diagnosis(url: str, response: httpx.Response, patience_s: floa
     )
 
 
-async def _pieces(response: httpx.Response) -> AsyncIterator[_Seen]:
+async def _pieces(response: httpx.Response) -> AsyncGenerator[_Seen, None]:
     """Events and comments of a stream, and its end."""
     name, data = "", False
     try:
