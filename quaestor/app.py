@@ -112,7 +112,12 @@ class Quaestor:
         self.telemetry.hooks.failures.append(observer)
 
     async def subscribe(
-        self, query: Query, *, delivery: DeliveryMode | str = DeliveryMode.STATE, steps: bool = False
+        self,
+        query: Query,
+        *,
+        delivery: DeliveryMode | str = DeliveryMode.STATE,
+        steps: bool = False,
+        poll_interval_ms: int | None = None,
     ) -> LiveResult:
         """Follow the result of a query: an asynchronous iterator of the whole result, then of the events that change it.
 
@@ -126,9 +131,12 @@ class Quaestor:
 
         delivery: the least delivery wanted; "exact" is refused if a collection of the query does not record post-images.
         steps: whether a `Step` follows the events of each change, and each full result.
+        poll_interval_ms: read the result of this query again at most once in this time; None: the setting. The smallest interval
+            of all subscribers counts.
 
-        Raises QueryError if the query is malformed or cannot be maintained. Raises SubscriptionError if the grid refuses the
-        query, does not answer, or cannot deliver as wanted. Raises ConfigurationError without a grid, or for an unknown delivery.
+        Raises QueryError if the query is malformed, or its result does not follow from writes. Raises SubscriptionError if the
+        grid refuses the query, does not answer, or cannot deliver as wanted. Raises ConfigurationError without a grid, or for an
+        unknown delivery.
         """
         if not self.settings.enabled:
             raise ConfigurationError(
@@ -138,7 +146,9 @@ class Quaestor:
             raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
         if delivery not in set(DeliveryMode):
             raise ConfigurationError(f"delivery={delivery!r} is none of {', '.join(DeliveryMode)}")
-        return await self.subscriptions.subscribe(query, delivery=DeliveryMode(delivery), steps=steps)
+        return await self.subscriptions.subscribe(
+            query, delivery=DeliveryMode(delivery), steps=steps, poll_interval_ms=poll_interval_ms
+        )
 
     async def invalidate(
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()

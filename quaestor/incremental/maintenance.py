@@ -41,6 +41,20 @@ class ForeignSide:
     query: Query
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputation:
+    """Recomputation of a query that cannot be maintained.
+
+    reason: why it cannot, a sentence.
+    ordered: the rows have an order.
+    foreign: the records of other collections whose writes concern the result, one query for each read.
+    """
+
+    reason: str
+    ordered: bool
+    foreign: tuple[Query, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Maintenance:
     """Plan by which the result of one query is maintained.
@@ -57,6 +71,7 @@ class Maintenance:
     records: rows are records of the namespace, by their `_id`.
     compact: `own` returns contributions by group with their numbers of records, instead of records.
     kept: False if the rows are not kept anywhere.
+    recomputation: of a query that is read again after each concerned write; None: the result is maintained.
     """
 
     query: Query
@@ -72,11 +87,17 @@ class Maintenance:
     records: bool = True
     compact: bool = False
     kept: bool = True
+    recomputation: Recomputation | None = None
 
     @property
     def namespaces(self) -> frozenset[str]:
         """Namespaces whose writes concern the result."""
-        return frozenset({self.query.namespace, *(side.namespace for side in self.lookups.values())})
+        return frozenset({self.query.namespace, *(query.namespace for query in self.watched())})
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows have an order."""
+        return self.window is not None if self.recomputation is None else self.recomputation.ordered
 
     def bootstrap(self, slack: int) -> Query:
         """Return the query for the first read: offset, window and the slack behind it, or all matching records."""
@@ -93,3 +114,7 @@ class Maintenance:
                 side.query if known is None else replace(known, filter={"$or": [known.filter, side.query.filter]})
             )
         return tuple(queries.values())
+
+    def watched(self) -> tuple[Query, ...]:
+        """Return the records of other collections whose writes concern the result, as queries."""
+        return self.foreign() if self.recomputation is None else self.recomputation.foreign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.incremental.aggregation import Grouping, GroupStage, parse_group
@@ -21,6 +21,10 @@ from quaestor.query.geo.near import near_of
 from quaestor.query.projection import projection
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
+
+_ORDERING: Final = frozenset({"$geoNear", "$bucket", "$bucketAuto"})
+"""Stages whose rows have an order, beside `$sort`."""
+_DISORDERING: Final = frozenset({"$group", "$count", "$unwind", "$unionWith"})
 
 
 @one_query()
@@ -68,10 +72,12 @@ def _unambiguous(pipeline: tuple[Document, ...]) -> tuple[Document, ...]:
             stages.append({"$sort": dict(by_id(tuple(argument.items())))})
             ordered = True
             continue
+        if name in _ORDERING:
+            ordered = True
         if name in ("$skip", "$limit") and not ordered:
             stages.append({"$sort": {"_id": 1}})
             ordered = True
-        if name in ("$group", "$count", "$unwind"):
+        if name in _DISORDERING:
             ordered = False
         if name == "$lookup" and isinstance(argument, Mapping) and argument.get("pipeline"):
             stages.append({"$lookup": {**argument, "pipeline": list(_unambiguous(tuple(argument["pipeline"])))}})

@@ -59,20 +59,22 @@ class RenewalPace:
 
     slack: number of records to know behind the window. Doubles after frequent renewals, and halves (down to its first value)
         after ten times as long without one.
+    interval_ms: at most one renewal in this time.
     """
 
-    __slots__ = ("_polled_ms", "_settings", "_used_up_ms", "slack")
+    __slots__ = ("_polled_ms", "_settings", "_used_up_ms", "interval_ms", "slack")
 
     def __init__(self, settings: RenewalSettings) -> None:
         self._settings = settings
         self._used_up_ms: int | None = None
         self._polled_ms: int | None = None
         self.slack = settings.slack
+        self.interval_ms = settings.poll_interval_ms
 
     @property
     def not_before_ms(self) -> int:
         """Time from which the next renewal may be made; 0 if there was none."""
-        return 0 if self._polled_ms is None else self._polled_ms + self._settings.poll_interval_ms
+        return 0 if self._polled_ms is None else self._polled_ms + self.interval_ms
 
     def used_up(self, at_ms: int) -> None:
         """Note that a write of that time used up the slack."""

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from quaestor.incremental.attribution import UnreadWrites
 from quaestor.incremental.dataflow import Dataflow
-from quaestor.incremental.events import ResultEvent, differences
+from quaestor.incremental.events import ResultEvent, Shown, differences
 from quaestor.incremental.maintenance import Maintenance, PriorState
 from quaestor.incremental.planning import plan_maintenance
 from quaestor.incremental.renewal import RenewalPace, RenewalRequest, RenewalSettings
@@ -70,7 +71,10 @@ def maintain(
 class MaintainedResult:
     """Result of one query, maintained by the writes. Not thread-safe.
 
-    After the same writes it always equals the database's result of the `unambiguous` query."""
+    After the same writes it always equals the database's result of the `unambiguous` query.
+
+    pace: of its renewals.
+    """
 
     def __init__(
         self,
@@ -84,16 +88,17 @@ class MaintainedResult:
     ) -> None:
         self.maintenance = maintenance
         self._settings = settings
-        self._pace = RenewalPace(settings)
-        self._dataflow = Dataflow(maintenance, initial, foreign, slack=self._pace.slack)
+        self.pace = RenewalPace(settings)
+        self._dataflow = Dataflow(maintenance, initial, foreign, slack=self.pace.slack)
         repeatable = maintenance.prior_state is PriorState.MEMBERSHIP
         self._versions = Versions(version, repeatable=repeatable, dropped=stale_dropped)
         self._seen = version
         self._request: RenewalRequest | None = None
         self._broken = False
         self._waiting: list[AfterImage] = []
-        self._asked_slack = self._pace.slack
+        self._asked_slack = self.pace.slack
         self._insisted = False
+        self._unread = UnreadWrites(maintenance)
         if self._dataflow.lacking:
             self._ask(_USED_UP)
 
@@ -101,6 +106,11 @@ class MaintainedResult:
     def renewal(self) -> RenewalRequest | None:
         """Request for a new read; until it is answered the result stands still. None: no read is needed."""
         return self._request
+
+    @property
+    def unread(self) -> UnreadWrites:
+        """Writes that the next reading will show."""
+        return self._unread
 
     @property
     def slack(self) -> int | None:
@@ -131,6 +141,10 @@ class MaintainedResult:
         """
         return [row.document for row in self._dataflow.shown()]
 
+    def rows(self) -> list[Shown]:
+        """Return the rows of the result, in order if it has one. O(its length)."""
+        return self._dataflow.shown()
+
     def initial_events(self) -> list[ResultEvent]:
         """Return the result as events for a new subscriber: one `add` for each row, in order."""
         return differences((), self._dataflow.shown(), ordered=self._ordered)
@@ -152,7 +166,10 @@ class MaintainedResult:
         self._seen = max(self._seen, image.version)
         if self._request is not None:
             self._wait(image)
-        return [] if self._broken else self._fed(image)
+        events = [] if self._broken else self._fed(image)
+        if self._request is not None:
+            self._unread.note(image)
+        return events
 
     def renew(
         self,
@@ -175,7 +192,7 @@ class MaintainedResult:
         least = self._seen if self._request is None else self._request.at_least
         if version < least:
             raise ValueError(f"read at version {version}, but {least} or later is needed: read causally after it")
-        self._pace.polled(now_ms)
+        self.pace.polled(now_ms)
         old = self._dataflow.shown()
         waiting = [image for image in self._waiting if image.version > version]
         try:
@@ -193,7 +210,8 @@ class MaintainedResult:
                 self._fed(image)
         if self._dataflow.lacking and self._request is None:
             self._ask(_USED_UP)
-        return differences(old, self._dataflow.shown(), ordered=self._ordered) if self.maintenance.kept else []
+        events = differences(old, self._dataflow.shown(), ordered=self._ordered) if self.maintenance.kept else []
+        return self._unread.attributed(events, self._seen)
 
     def ask(self, reason: str) -> None:
         """Request a renewal without a cause in the images: their source had to begin anew.
@@ -225,11 +243,12 @@ class MaintainedResult:
             return []
         if self._dataflow.lacking:
             if self._request is None:
-                self._pace.used_up(image.wall_ms)
-                self._asked_slack = self._pace.slack
+                self.pace.used_up(image.wall_ms)
+                self._asked_slack = self.pace.slack
                 self._ask(_USED_UP)
         elif was_lacking and not self._insisted:
             self._request, self._waiting = None, []
+            self._unread.clear()
         return [self._attributed(event, image) for event in events]
 
     def _attributed(self, event: ResultEvent, image: AfterImage) -> ResultEvent:
@@ -257,7 +276,7 @@ class MaintainedResult:
             query=own,
             foreign=tuple(foreign),
             at_least=self._seen,
-            not_before_ms=self._pace.not_before_ms,
+            not_before_ms=self.pace.not_before_ms,
             reason=reason,
         )
 

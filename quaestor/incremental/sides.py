@@ -38,14 +38,14 @@ class SidePlan:
 
 
 def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
-    """Return the sides of a query: its own namespace first, then the joined ones in the order of `Maintenance.foreign`.
+    """Return the sides of a query: its own namespace first, then the others in the order of `Maintenance.watched`.
 
     Raises QueryError.
     """
     plans: list[SidePlan] = []
     own = maintenance.query.namespace
     filters = [(own, maintenance.condition, maintenance.query.text_index)]
-    filters += [(query.namespace, query.filter, query.text_index) for query in maintenance.foreign()]
+    filters += [(query.namespace, query.filter, query.text_index) for query in maintenance.watched()]
     for namespace, condition, text_index in filters:
         whole = dict(with_text_index(condition, text_index))
         predicate = compile_query(whole)

@@ -2,7 +2,7 @@
 
 | pipeline | type | fields |
 |---|---|---|
-| query | `s` subscription | id, tenant, qid, query, fresh, exp, x: exact |
+| query | `s` subscription | id, tenant, qid, query, fresh, exp, x: exact, pi: poll interval |
 | query | `x` unsubscription | qid, ids |
 | query | `S` announcement | qid, tok, query, mem, ver, m: for each side a list of bytes for each write partition, exp |
 | query | `K` lease renewal | q: [[qid, tok]], exp |
@@ -11,7 +11,7 @@
 | matched | `Y` cell ready, `L` matching lost | cell, qid, tok / reason, final |
 | matched | `P` cell progress, `C` cell started | cell / ver, fresh |
 | results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]], l: lacking post-images, or none |
-| results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}], r: reread |
+| results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}], r: reread, f: fresh as of |
 | results | `F` subscriptions ended | qid, ids or none, reason, again |
 | results | `H` stage progress | st, ver, fresh, behind |
 """
@@ -70,7 +70,7 @@ def encode_query_event(event: QueryEvent) -> bytes:
         case Subscription():
             fields = _typed(
                 "s", id=event.id, tenant=event.tenant, qid=event.query_id, query=query_fields(event.query),
-                fresh=event.fresh, exp=event.expires_at_ms, x=event.exact,
+                fresh=event.fresh, exp=event.expires_at_ms, x=event.exact, pi=event.poll_interval_ms,
             )  # fmt: skip
         case Unsubscription():
             fields = _typed("x", qid=event.query_id, ids=list(event.subscription_ids))
@@ -106,6 +106,7 @@ def _query_event(fields: Fields) -> QueryEvent:
                 fresh=fields["fresh"],
                 expires_at_ms=int(fields["exp"]),
                 exact=fields.get("x", False),
+                poll_interval_ms=int(fields.get("pi", 0)),
             )
         case "x":
             return Unsubscription(query_id=fields["qid"], subscription_ids=tuple(fields["ids"]))
@@ -189,6 +190,7 @@ def encode_result(message: ResultMessage) -> bytes:
             fields = _typed(
                 "D", qid=message.query_id, ep=message.epoch, seq=message.sequence, ver=message.version,
                 w=message.written_at_ms, e=[_event_fields(event) for event in message.events], r=message.reread,
+                f=message.fresh_as_of_ms,
             )  # fmt: skip
         case SubscriptionsEnded():
             ids = _listed(message.subscription_ids)
@@ -230,6 +232,7 @@ def _result(fields: Fields) -> ResultMessage:
                 written_at_ms=int(fields["w"]),
                 events=tuple(map(_event, fields["e"])),
                 reread=fields.get("r", False),
+                fresh_as_of_ms=int(fields.get("f", 0)),
             )
         case "F":
             return SubscriptionsEnded(

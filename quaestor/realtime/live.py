@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.model import Query, Version
-from quaestor.realtime.messages import FullResult, StageProgress
+from quaestor.realtime.messages import FullResult, ResultChange, StageProgress
 from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, Step, delivery_of
 from quaestor.realtime.replica import Replica
 
@@ -77,6 +77,7 @@ class SharedResult:
     needs_full_result: its stage has to send the full result, whatever is known of it here.
     lacking: collections of the query without post-images, as far as its stage has said.
     stalled: the notice that the result stands still; None while it does not.
+    recomputation: why the result is read again after writes; None: it is maintained.
     """
 
     lock: threading.RLock
@@ -84,6 +85,7 @@ class SharedResult:
     query: Query
     replica: Replica
     reported: ReportedProgress
+    recomputation: str | None = None
     needs_full_result: bool = True
     lacking: tuple[str, ...] | None = None
     stalled: Stalled | None = None
@@ -97,7 +99,13 @@ class SharedResult:
     @property
     def delivery(self) -> DeliveryMode:
         """Delivery mode of the result's changes."""
-        return delivery_of(self.lacking)
+        return delivery_of(self.lacking) if self.recomputation is None else DeliveryMode.RECOMPUTED
+
+    def take_reread(self, change: ResultChange) -> None:
+        """Take in that the result was read anew. A recomputed result then contains exactly the writes up to a version."""
+        if self.recomputation is not None:
+            self._version = max(self._version, change.version)
+            self._fresh_as_of_ms = max(self._fresh_as_of_ms, change.fresh_as_of_ms)
 
     def contained(self) -> tuple[Version, int]:
         """Version and moment up to which the result contains every write. O(1): computed on request, not sent to each query."""
@@ -164,6 +172,24 @@ class SharedResult:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberOptions:
+    """Options of one subscriber.
+
+    exact: the subscription ends when some changes can no longer be reported.
+    steps: a `Step` follows the events of each change, and each `Whole`.
+    poll_interval_ms: the result is read again at most once in this time, unless another subscriber wants it more often; 0: as
+        the stage's rule says.
+    """
+
+    exact: bool = False
+    steps: bool = False
+    poll_interval_ms: int = 0
+
+
+DEFAULT_OPTIONS: Final = SubscriberOptions()
+
+
 class LiveResult:
     """Live result of a query: an asynchronous iterator over a `Whole` and the `ResultEvent`s after it, in order, each once.
 
@@ -171,9 +197,6 @@ class LiveResult:
     `delivery` shows whether every write that changes the result has an event. At most `queue` events wait for a slow
     subscriber; then a `Whole` replaces them. After a `Whole` the result does not stand still, unless a `Stalled` follows.
     Iteration raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
-
-    exact: the subscription ends when some changes can no longer be reported.
-    steps: a `Step` follows the events of each change, and each `Whole`.
     """
 
     def __init__(
@@ -182,11 +205,9 @@ class LiveResult:
         *,
         queue: int,
         cancel: Callable[[LiveResult, SharedResult], Awaitable[None]],
-        exact: bool = False,
-        steps: bool = False,
+        options: SubscriberOptions,
     ) -> None:
-        self.exact = exact
-        self._steps = steps
+        self.options = options
         self._shared = shared
         self._most = queue
         self._cancel = cancel
@@ -207,6 +228,11 @@ class LiveResult:
     def delivery(self) -> DeliveryMode:
         """Delivery mode of new changes; waiting changes may have had another mode."""
         return self._shared.delivery
+
+    @property
+    def recomputation(self) -> str | None:
+        """Reason why the result is read again after writes; None: it is maintained."""
+        return self._shared.recomputation
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -289,7 +315,7 @@ class LiveResult:
                     self._whole = False
                     if self._shared.stalled is not None:
                         self._events.append(self._shared.stalled)
-                    if self._steps:
+                    if self.options.steps:
                         self._events.appendleft(self._shared.replica.step)
                     rows, delivery = self._shared.replica.rows(), self._shared.delivery
                     return Whole(rows=rows, overflow=self._overflow, delivery=delivery)
@@ -314,7 +340,7 @@ class LiveResult:
         """
         if not self._whole:
             self._events.extend(events)
-            if step is not None and self._steps:
+            if step is not None and self.options.steps:
                 self._events.append(step)
             if len(self._events) > self._most:
                 self._events.clear()

@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from quaestor.errors import SubscriptionError
 from quaestor.event_layer.partitioning import query_partition
@@ -16,6 +16,8 @@ from quaestor.model import GridShape
 from quaestor.realtime.live import LiveResult, SharedResult
 from quaestor.realtime.messages import Subscription, Unsubscription
 from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Step, remedy
+
+ASK_AGAIN_MS: Final = 1_000
 
 
 class StageAddress(NamedTuple):
@@ -59,6 +61,17 @@ class LocalSubscription:
     live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
     asked_ms: int = 0
 
+    def add(self, live: LiveResult) -> None:
+        """Add a subscriber. The stage receives a smaller poll interval soon."""
+        if live.options.poll_interval_ms < self.poll_interval_ms:
+            self.asked_ms = min(self.asked_ms, 1)
+        self.live.add(live)
+
+    def is_due(self, now_ms: int, *, extend_ms: int) -> bool:
+        """Whether its stage has to receive its message again: never before it was sent for the first time."""
+        every_ms = ASK_AGAIN_MS if self.shared.needs_full_result else extend_ms
+        return self.asked_ms > 0 and now_ms - self.asked_ms >= every_ms
+
     def subscription(self, tenant: str, *, expires_at_ms: int) -> Subscription:
         """The message to its stage that begins it and renews its lease."""
         return Subscription(
@@ -68,8 +81,14 @@ class LocalSubscription:
             query=self.shared.query,
             fresh=self.shared.needs_full_result,
             expires_at_ms=expires_at_ms,
-            exact=any(live.exact for live in self.live),
+            exact=any(live.options.exact for live in self.live),
+            poll_interval_ms=self.poll_interval_ms,
         )
+
+    @property
+    def poll_interval_ms(self) -> int:
+        """Smallest poll interval of its subscribers."""
+        return min((live.options.poll_interval_ms for live in self.live), default=0)
 
     def unsubscription(self) -> Unsubscription:
         """The message to its stage that ends it."""
@@ -98,7 +117,7 @@ class LocalSubscription:
         before, self.shared.lacking = self.shared.delivery, lacking
         delivery = self.shared.delivery
         if delivery is not DeliveryMode.EXACT:
-            for live in [live for live in self.live if live.exact]:
+            for live in [live for live in self.live if live.options.exact]:
                 live.fail(SubscriptionError(remedy(lacking or ()), retryable=False))
         if delivery is not before:
             self.push([DeliveryChanged(delivery=delivery, lacking=lacking or ())])

@@ -28,6 +28,8 @@ class Subscription:
     fresh: the app server has no result to continue from: send the full result.
     expires_at_ms: end of the lease.
     exact: every change must be reported; the stage checks before its answer whether post-images are recorded now.
+    poll_interval_ms: the result is read again at most once in this time; 0: the stage's rule. Of several subscriptions to a
+        query the smallest counts.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Subscription:
     fresh: bool
     expires_at_ms: int
     exact: bool = False
+    poll_interval_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,9 @@ class FullResult:
 class ResultChange:
     """One change of a result. Changes of one query and epoch are numbered without holes.
 
-    reread: it is the difference to what was read anew, not what one write did.
+    reread: it is the difference to what was read anew, not what one write did. A recomputed result then contains exactly the
+        writes up to `version`.
+    fresh_as_of_ms: of a `reread`, the same as a moment; 0: not known.
     """
 
     query_id: str
@@ -172,6 +177,7 @@ class ResultChange:
     written_at_ms: int
     events: tuple[ResultEvent, ...]
     reread: bool = False
+    fresh_as_of_ms: int = 0
 
     @property
     def growth(self) -> int:

@@ -18,6 +18,9 @@ class DeliveryMode(StrEnum):
     STATE = "state"
     """Records are looked up after their updates. Updates in quick succession may share one event, or have none if the last
     undoes the first. After the last write the result is right."""
+    RECOMPUTED = "recomputed"
+    """The query cannot be maintained. After writes that may concern it, the result is read again, at most once in the poll
+    interval; events are the difference. After the last write the result is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import bson
 from quaestor.errors import UnsupportedQueryError
 from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.query_fields import query_fields
-from quaestor.incremental import plan_maintenance
+from quaestor.incremental import plan_following
 from quaestor.model import CapturedRead, Query
 
 _MOST_BYTES: Final = 256 * 1024
@@ -24,10 +24,20 @@ class Resolver(Protocol):
         """Reads with what was missing, and why some cannot be followed."""
 
 
-async def resolved(query: Query, resolver: Resolver | None) -> Query:
-    """The query with what its collection adds to it. Raises UnsupportedQueryError if it cannot be followed."""
-    if resolver is None:
-        return query
+async def resolved(query: Query, resolver: Resolver | None) -> tuple[Query, str | None]:
+    """The query with what its collection adds to it, and why its result is read again after writes; None: it is maintained.
+
+    Raises QueryError if the query is malformed, too large, or its result does not follow from writes.
+    """
+    query = query if resolver is None else await _completed(query, resolver)
+    recomputation = plan_following(query).recomputation
+    size = len(bson.encode(query_fields(query), codec_options=BSON_OPTIONS))
+    if size > _MOST_BYTES:
+        raise UnsupportedQueryError(f"the query has {size} bytes; one of at most {_MOST_BYTES} can be followed")
+    return query, None if recomputation is None else recomputation.reason
+
+
+async def _completed(query: Query, resolver: Resolver) -> Query:
     read = CapturedRead(query=query, read_at=0, ids=None)
     reads, reasons = await resolver.resolve([read])
     if reasons:  # a database that is looked at for the first time is known by the second
@@ -37,11 +47,3 @@ async def resolved(query: Query, resolver: Resolver | None) -> Query:
     if [each.query.namespace for each in reads] != [query.namespace]:
         raise UnsupportedQueryError(f"{query.namespace} is a view; follow the collection below it by a pipeline")
     return reads[0].query
-
-
-def require_maintainable(query: Query) -> None:
-    """Raise QueryError if the query is malformed, too large, or its result cannot be maintained."""
-    plan_maintenance(query)
-    size = len(bson.encode(query_fields(query), codec_options=BSON_OPTIONS))
-    if size > _MOST_BYTES:
-        raise UnsupportedQueryError(f"the query has {size} bytes; one of at most {_MOST_BYTES} can be followed")

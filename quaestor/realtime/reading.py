@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quaestor.incremental import (
-    MaintainedResult,
+    FollowedResult,
     PriorState,
+    RecomputedResult,
     RenewalSettings,
     bootstrap_queries,
     maintain,
+    plan_following,
     plan_maintenance,
 )
+from quaestor.incremental.maintenance import Maintenance
 from quaestor.model import Query, Version
 from quaestor.realtime.snapshots import Snapshot, Snapshots
 
@@ -48,7 +51,7 @@ class ReadResult:
 
     request: ReadRequest
     snapshot: Snapshot
-    maintained: MaintainedResult | None
+    maintained: FollowedResult | None
     lacking: tuple[str, ...]
 
 
@@ -57,10 +60,16 @@ def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
 
     Raises QueryError if the query cannot be maintained, DatabaseError if it could not be read.
     """
-    own, namespaces = request.query.namespace, plan_maintenance(request.query).namespaces
+    maintenance = plan_following(request.query)
+    own = request.query.namespace
     lacking = snapshots.lacking_images(
-        [own, *sorted(namespaces - {own})], at_least=request.at_least, anew=request.exact
+        [own, *sorted(maintenance.namespaces - {own})],
+        at_least=request.at_least,
+        anew=request.exact,
+        collated=request.query.collation is not None,
     )
+    if maintenance.recomputation is not None:
+        return _recomputed(request, maintenance, snapshots)
     memory = _memory(request, images=own not in lacking)
     if memory is request.memory:
         snapshot = snapshots.read(request.queries, at_least=request.at_least, recent=request.recent)
@@ -76,6 +85,14 @@ def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
         settings=request.settings,
     )
     return ReadResult(request=request, snapshot=snapshot, maintained=maintained, lacking=lacking)
+
+
+def _recomputed(request: ReadRequest, maintenance: Maintenance, snapshots: Snapshots) -> ReadResult:
+    snapshot = snapshots.read([maintenance.own], at_least=request.at_least, recent=request.recent)
+    result = None
+    if request.memory is None:
+        result = RecomputedResult(maintenance, snapshot.own, snapshot.version, settings=request.settings)
+    return ReadResult(request=request, snapshot=snapshot, maintained=result, lacking=())
 
 
 def _memory(request: ReadRequest, *, images: bool) -> PriorState:

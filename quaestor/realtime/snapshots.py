@@ -45,10 +45,13 @@ class Snapshot:
 class Snapshots(Protocol):
     """Source of snapshots for a stage. Called from several threads."""
 
-    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
+    def lacking_images(
+        self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False, collated: bool = False
+    ) -> tuple[str, ...]:
         """Collections that do not record the images before and after each write, as of `at_least` or later.
 
         anew: ignore a finding of a moment ago.
+        collated: the query has a collation, so collections may have one too.
 
         Raises UnsupportedQueryError if one of them cannot be followed, DatabaseError if the database does not answer.
         """
@@ -76,15 +79,23 @@ class MongoSnapshots:
         self._timeout_ms = timeout_ms
         self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
 
-    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
+    def lacking_images(
+        self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False, collated: bool = False
+    ) -> tuple[str, ...]:
         """See Snapshots."""
         if anew:
             for namespace in namespaces:
                 self._known.pop(namespace, None)
+        options = {namespace: self._options(namespace, at_least) for namespace in namespaces}
+        for namespace, known in options.items():
+            if not collated and known.get("collation", {}).get("locale", "simple") != "simple":
+                raise UnsupportedQueryError(
+                    f"{namespace} has a collation: strings compare by rules of a language; give the query this collation"
+                )
         return tuple(
             namespace
-            for namespace in namespaces
-            if not self._options(namespace, at_least).get("changeStreamPreAndPostImages", {}).get("enabled")
+            for namespace, known in options.items()
+            if not known.get("changeStreamPreAndPostImages", {}).get("enabled")
         )
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
@@ -129,15 +140,14 @@ class MongoSnapshots:
             raise UnsupportedQueryError(f"{namespace} is a {kind}: its writes do not appear in change streams")
         if options.get("capped"):
             raise UnsupportedQueryError(f"{namespace} is capped: records leave it without a write")
-        if options.get("collation", {}).get("locale", "simple") != "simple":
-            raise UnsupportedQueryError(f"{namespace} has a collation: strings compare by rules of a language")
         return options
 
     def _find(self, query: Query, version: Version) -> list[Any]:
         database, _, name = query.namespace.partition(".")
-        concern = {"level": "snapshot", "atClusterTime": timestamp_of(version)}
         command: dict[str, Any]
-        if query.operation is Operation.AGGREGATE:
+        if query.operation is Operation.DISTINCT:
+            command = {"distinct": name, "key": query.distinct_key, "query": query.filter}
+        elif query.operation is Operation.AGGREGATE:
             command = {"aggregate": name, "pipeline": list(query.pipeline), "cursor": {"batchSize": _BATCH}}
         else:
             command = {"find": name, "filter": query.filter, "batchSize": _BATCH, "limit": self._limit(query)}
@@ -145,8 +155,16 @@ class MongoSnapshots:
                 command["sort"] = dict(query.sort)
             if query.projection:
                 command["projection"] = query.projection
+        concern = {"level": "snapshot", "atClusterTime": timestamp_of(version)}
         command |= {"readConcern": concern, "maxTimeMS": self._timeout_ms}
+        command |= {} if query.collation is None else {"collation": query.collation}
+        command |= {} if query.let is None else {"let": query.let}
         options: CodecOptions[Any] = BSON_OPTIONS
+        if query.operation is Operation.DISTINCT:
+            reply = self._client[database].command(
+                command, read_preference=ReadPreference.PRIMARY, codec_options=options
+            )
+            return list(reply["values"])
         cursor = self._client[database].cursor_command(
             command, read_preference=ReadPreference.PRIMARY, codec_options=options
         )

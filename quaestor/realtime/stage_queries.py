@@ -28,7 +28,7 @@ from quaestor.realtime.reading import ReadResult
 from quaestor.realtime.round_robin import RoundRobinQueue
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.stats import StageMeter
-from quaestor.realtime.subscribed_query import SubscribedQuery
+from quaestor.realtime.subscribed_query import Lease, SubscribedQuery
 
 
 class StageQueries:
@@ -89,7 +89,8 @@ class StageQueries:
                 self._meter.refused += 1
                 self._outbox.refuse(event, str(error))
                 return
-        query.subscriptions[event.id] = event.tenant, event.expires_at_ms
+        query.subscriptions[event.id] = Lease(event.tenant, event.expires_at_ms, event.poll_interval_ms)
+        query.reschedule(now_ms)
         query.exact |= event.exact
         if not known:
             self._queries[event.query_id] = query
@@ -110,7 +111,7 @@ class StageQueries:
         query.looked_again.difference_update(subscription_ids)
         for subscription_id in subscription_ids:
             if (subscription := query.subscriptions.pop(subscription_id, None)) is not None:
-                self.quotas.release(query.charge, subscription[0])
+                self.quotas.release(query.charge, subscription.tenant)
         if not query.subscriptions:
             self._drop(query)
             self._outbox.to_cells(QueriesEnded(query_ids=(query.query_id,)))
@@ -169,7 +170,7 @@ class StageQueries:
                 self._to_read.remove(query_id)
             elif not query.read.under_way and query.read.due_ms <= now_ms:
                 self._to_read.remove(query_id)
-                readers.submit(query.begin_read(reached=self.progress.version))
+                readers.submit(query.begin_read(reached=self.progress.version, reached_ms=self.progress.fresh_as_of_ms))
 
     def read_ended(self, outcome: ReadOutcome, now_ms: int) -> None:
         """Take over what was read, or decide what a failure means."""
@@ -205,7 +206,7 @@ class StageQueries:
     def expire(self, now_ms: int) -> None:
         """End subscriptions whose leases are over."""
         for query in list(self._queries.values()):
-            ended = tuple(name for name, (_, expires_at_ms) in query.subscriptions.items() if expires_at_ms <= now_ms)
+            ended = tuple(name for name, lease in query.subscriptions.items() if lease.expires_at_ms <= now_ms)
             if ended:
                 self._outbox.to_subscribers(
                     SubscriptionsEnded(
@@ -237,12 +238,12 @@ class StageQueries:
     def _accept(self, query: SubscribedQuery, result: ReadResult, now_ms: int) -> None:
         first = not query.has_result
         self._meter.renewals += not first
-        accepted, message = query.accept(result, now_ms=now_ms)
+        accepted, messages = query.accept(result, now_ms=now_ms)
         snapshot = result.snapshot
         if accepted:
             number = len(snapshot.own) + sum(map(len, snapshot.foreign.values()))
             self.quotas.charge_result(query.charge, snapshot.own, number=number, first=first)
-        if message is not None and not self._tell(message):
+        if not all(map(self._tell, messages)):
             return
         if accepted:
             announcement = query.announcement(

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from quaestor.incremental import MaintainedResult, PriorState, RenewalSettings, ResultEvent
+from quaestor.incremental import (
+    FollowedResult,
+    PriorState,
+    RenewalSettings,
+    ResultEvent,
+    changes_between,
+)
 from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.model import AfterImage, Cell, Query, Version, WriteKind
 from quaestor.realtime.messages import Announcement, FullResult, ResultChange
@@ -19,6 +25,17 @@ _MOST_NAMED: Final = 1_000
 """The most subscriptions that a message names; with more, subscribers ask whether the message is for them."""
 
 
+class Lease(NamedTuple):
+    """Lease of one subscription.
+
+    poll_interval_ms: the result is read again at most once in this time; 0: the stage's rule.
+    """
+
+    tenant: str
+    expires_at_ms: int
+    poll_interval_ms: int = 0
+
+
 @dataclass(slots=True)
 class QueryRead:
     """Read of one query's result from the database.
@@ -28,6 +45,7 @@ class QueryRead:
     failures: consecutive failed reads.
     version: of the newest result that was read.
     request: the newest request.
+    reached_ms: moment up to which the newest request reads every write.
     trust_images: whether pre-images of writes may be used.
     buffered: writes since the read began.
     dropped_version: newest write that the buffer had no room for.
@@ -38,6 +56,7 @@ class QueryRead:
     failures: int = 0
     version: Version = 0
     request: ReadRequest | None = None
+    reached_ms: int = 0
     trust_images: bool = True
     buffered: list[AfterImage] = field(default_factory=list)
     dropped_version: Version = 0
@@ -54,7 +73,7 @@ class Numbering:
 class SubscribedQuery:
     """One subscribed query. Not thread-safe.
 
-    subscriptions: by id, the tenant and the end of the lease.
+    subscriptions: their leases by id.
     charge: of its tenants (see quotas.py).
     read: of its result from the database.
     token: of the newest announcement, "" before it.
@@ -67,7 +86,7 @@ class SubscribedQuery:
     def __init__(self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings) -> None:
         self.query_id = query_id
         self.query = query
-        self.subscriptions: dict[str, tuple[str, int]] = {}
+        self.subscriptions: dict[str, Lease] = {}
         self.charge = QueryCharge()
         self.read = QueryRead()
         self.token = ""
@@ -76,7 +95,7 @@ class SubscribedQuery:
         self.exact = False
         self.looked_again: set[str] = set()
         self._settings = settings
-        self._maintained: MaintainedResult | None = None
+        self._maintained: FollowedResult | None = None
         self._numbering = Numbering(epoch)
         self._seen: Version = 0
         self._ready: set[Cell] = set()
@@ -111,6 +130,8 @@ class SubscribedQuery:
         if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self.read.version):
             return []  # of several write partitions, or replayed: what was read is newer
         self._seen = max(self._seen, image.version)
+        if maintained.maintenance.recomputation is not None:
+            return maintained.apply(image)
         looked_up = image.kind is WriteKind.UPDATE and not image.after_exact and image.version > self.read.version
         if looked_up and image.namespace not in self.lacking:
             self.lacking, self.retell = (*self.lacking, image.namespace), True
@@ -134,20 +155,21 @@ class SubscribedQuery:
         due_ms = now_ms + after_ms
         if self._maintained is not None:
             self._maintained.ask(reason)
-            if self._maintained.renewal is not None:
-                due_ms = max(due_ms, self._maintained.renewal.not_before_ms)
+            due_ms = max(due_ms, self._not_before_ms(self._maintained))
         self._ready.clear()
         self.read.due_ms = due_ms if self.read.due_ms is None else max(due_ms, self.read.due_ms)
 
-    def begin_read(self, *, reached: Version) -> ReadRequest:
+    def begin_read(self, *, reached: Version, reached_ms: int = 0) -> ReadRequest:
         """Begin a read; returns what to read.
 
         reached: by all cells; what is newer they find again, so what is read need not be newer.
+        reached_ms: the same as a moment.
         """
         maintained = self._maintained
         self.read.under_way, self.read.due_ms = True, None
         self.read.buffered.clear()
         self.read.dropped_version = 0
+        self.read.reached_ms = reached_ms
         renewal = None if maintained is None else maintained.renewal
         self.read.request = ReadRequest(
             query_id=self.query_id,
@@ -166,37 +188,39 @@ class SubscribedQuery:
         """Whether this is the read that was begun last."""
         return self.read.under_way and request is self.read.request
 
-    def accept(self, result: ReadResult, *, now_ms: int) -> tuple[bool, ResultChange | FullResult | None]:
-        """Take over a read as the result. Returns whether it was accepted, and the message for the subscribers.
+    def accept(self, result: ReadResult, *, now_ms: int) -> tuple[bool, list[ResultChange | FullResult]]:
+        """Take over a read as the result. Returns whether it was accepted, and the messages for the subscribers.
 
         A read that is no longer needed is not accepted. A read that is too old is not accepted, and requested again.
         """
         self.read.under_way, self.read.failures = False, 0
         version, maintained = result.snapshot.version, self._maintained
-        message: ResultChange | FullResult | None = None
+        messages: list[ResultChange | FullResult] = []
         if result.maintained is not None and version < self.read.dropped_version:
             self.request_read("more was written while it was read than could be kept", now_ms=now_ms)
-            return False, None
+            return False, []
         if result.maintained is not None:
             self.read.version, self.lacking = version, result.lacking
-            message = self._replaced(result.maintained, version)
+            messages = self._replaced(result.maintained, version)
         elif maintained is None or (maintained.renewal is None and version < self._seen):
-            return False, None
+            return False, []
         else:
             try:
                 events = maintained.renew(result.snapshot.own, version, foreign=result.snapshot.foreign, now_ms=now_ms)
             except ValueError:
                 self.request_read("what was read is older than what was seen meanwhile", now_ms=now_ms)
-                return False, None
+                return False, []
             self.read.version, self._seen = version, max(self._seen, version)
+            recomputed = maintained.maintenance.recomputation is not None
+            if events or recomputed:  # every reading of a recomputed result is progress
+                newest = version if recomputed else self._seen
+                messages.append(self._change(events, newest, 0, reread=True))
             if self.lacking != result.lacking:
                 self.lacking = result.lacking
-                message = self.retold()
-            elif events:
-                message = self._change(events, version, 0, reread=True)
+                messages.append(self.retold())
         self._seen = max(self._seen, version)
         self._schedule_renewal(now_ms)
-        return True, message
+        return True, messages
 
     def read_failed(self, *, now_ms: int) -> None:
         """Read again later, with growing pauses: it could not be read."""
@@ -246,7 +270,7 @@ class SubscribedQuery:
             epoch=self._numbering.epoch,
             sequence=self._numbering.sequence,
             version=self._seen,
-            ordered=self._maintained.maintenance.window is not None,
+            ordered=self._maintained.maintenance.ordered,
             rows=rows,
             lacking=self.lacking,
         )
@@ -256,13 +280,15 @@ class SubscribedQuery:
         if self._maintained is not None:
             self._maintained.forget(before)
 
-    def _replaced(self, maintained: MaintainedResult, version: Version) -> FullResult:
+    def _replaced(self, maintained: FollowedResult, version: Version) -> list[ResultChange | FullResult]:
+        events = [] if self._maintained is None else changes_between(self._maintained, maintained, version)
         self._maintained = maintained
+        change = [self._change(events, version, 0, reread=True)] if events else []
         for image in self.read.buffered:
             if image.version > version or not image.version:
                 self._apply(image)
         self.read.buffered.clear()
-        return self.retold()
+        return [*change, self.retold()]
 
     def retold(self) -> FullResult:
         """Message with the full result for all subscribers, newer than all earlier messages."""
@@ -283,13 +309,27 @@ class SubscribedQuery:
             written_at_ms=written_at_ms,
             events=tuple(events),
             reread=reread,
+            fresh_as_of_ms=self.read.reached_ms if reread else 0,
         )
 
     def _schedule_renewal(self, now_ms: int) -> None:
         maintained = self._maintained
         if maintained is None or maintained.renewal is None or self.read.under_way or self.read.due_ms is not None:
             return
-        self.read.due_ms = max(now_ms, maintained.renewal.not_before_ms)
+        self.read.due_ms = max(now_ms, self._not_before_ms(maintained))
+
+    def reschedule(self, now_ms: int) -> None:
+        """Read earlier if a new subscription allows it."""
+        maintained, due_ms = self._maintained, self.read.due_ms
+        if maintained is not None and due_ms is not None and not self.read.failures:
+            self.read.due_ms = min(due_ms, max(now_ms, self._not_before_ms(maintained)))
+
+    def _not_before_ms(self, maintained: FollowedResult) -> int:
+        """Return the time before which the poll limit allows no read. The subscription that allows most reads decides."""
+        own = self._settings.poll_interval_ms
+        leases = self.subscriptions.values()
+        maintained.pace.interval_ms = min((lease.poll_interval_ms or own for lease in leases), default=own)
+        return maintained.pace.not_before_ms
 
 
 def _exact(image: AfterImage) -> bool:

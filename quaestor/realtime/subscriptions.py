@@ -21,8 +21,8 @@ from quaestor.model import GridShape, Query
 from quaestor.planning.plan import plan_query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_result, encode_query_event
-from quaestor.realtime.live import LiveResult, ReportedProgress, SharedResult
-from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriptionNames
+from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
+from quaestor.realtime.local_subscription import ASK_AGAIN_MS, LocalSubscription, StageAddress, SubscriptionNames
 from quaestor.realtime.messages import (
     FullResult,
     ResultChange,
@@ -34,14 +34,13 @@ from quaestor.realtime.messages import (
 )
 from quaestor.realtime.notices import DeliveryMode, Resynchronized, remedy
 from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
-from quaestor.realtime.query_resolution import Resolver, require_maintainable, resolved
+from quaestor.realtime.query_resolution import Resolver, resolved
 from quaestor.realtime.replica import Replica
 from quaestor.realtime.rows import OutOfStepError
 from quaestor.realtime.stall_watch import StallWatch
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import KeptThread
 
-_ASK_AGAIN_MS: Final = 1_000
 _RECONNECT_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.01
 
@@ -89,28 +88,36 @@ class Subscriptions:
         delivery: DeliveryMode = DeliveryMode.STATE,
         deadline_s: float = 10.0,
         steps: bool = False,
+        poll_interval_ms: int | None = None,
     ) -> LiveResult:
         """Follow the result of a query. Returns when the result is known; iterate for its changes, `cancel` to end.
 
         delivery: the weakest accepted mode.
         steps: send a `Step` after the events of each change, and after each full result.
+        poll_interval_ms: read the result again at most once in this time; None: as the setting says. The smallest interval of
+            all subscribers to a query counts.
 
-        Raises QueryError if the query is malformed or cannot be maintained. Raises SubscriptionError if the grid refuses it,
-        has not answered by the deadline, or cannot deliver in this mode.
+        Raises QueryError if the query is malformed, or its result does not follow from writes. Raises SubscriptionError if the
+        grid refuses it, has not answered by the deadline, or cannot deliver in this mode.
         """
-        query = await resolved(query, self.resolver)
-        require_maintainable(query)
+        query, recomputation = await resolved(query, self.resolver)
+        every_ms = self._process.settings.realtime.poll_interval_ms if poll_interval_ms is None else poll_interval_ms
+        options = SubscriberOptions(
+            exact=delivery is DeliveryMode.EXACT, steps=steps, poll_interval_ms=max(1, every_ms)
+        )
+        if recomputation is not None and options.exact:
+            raise SubscriptionError(f"{recomputation}; follow with delivery='state'", retryable=False)
         query_id = plan_query(query).query_id
         try:
             with anyio.fail_after(deadline_s):
                 await self._known_shape()
-                live = self._join(query_id, query, exact=delivery is DeliveryMode.EXACT, steps=steps)
+                live = self._join(query_id, query, options, recomputation)
                 self._ensure_running()
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
                     await live.ready()
                     self._require_delivery(live)
-                    if live.exact:
+                    if live.options.exact:
                         await self._followed(live)
                 except BaseException:
                     with anyio.CancelScope(shield=True):
@@ -137,7 +144,13 @@ class Subscriptions:
         while self._shape() is None:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_AGAIN_S)
 
-    def _join(self, query_id: str, query: Query, *, exact: bool = False, steps: bool = False) -> LiveResult:
+    def _join(
+        self,
+        query_id: str,
+        query: Query,
+        options: SubscriberOptions = DEFAULT_OPTIONS,
+        recomputation: str | None = None,
+    ) -> LiveResult:
         """Add a subscriber. A new subscription is placed under the lock: whatever shape is followed later finds it."""
         with self._lock:
             local = self._subscriptions.get(query_id)
@@ -152,14 +165,15 @@ class Subscriptions:
                     query=query,
                     replica=Replica(name),
                     reported=self._reported_by(stage),
+                    recomputation=recomputation,
                 )
                 local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
                 self._subscriptions[query_id] = local
-            elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
+            elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self._names.next())  # post-images may have been switched on since: its stage has to look
             queue = self._process.settings.realtime.subscription_queue
-            live = LiveResult(local.shared, queue=queue, cancel=self._leave, exact=exact, steps=steps)
-            local.live.add(live)
+            live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options)
+            local.add(live)
             return live
 
     async def _followed(self, live: LiveResult) -> None:
@@ -171,7 +185,7 @@ class Subscriptions:
 
     def _require_delivery(self, live: LiveResult) -> None:
         with self._lock:  # it is taken over together with what it lacks
-            if live.exact and live.delivery is not DeliveryMode.EXACT:
+            if live.options.exact and live.delivery is not DeliveryMode.EXACT:
                 raise SubscriptionError(remedy(live.lacking), retryable=False)
 
     async def _leave(self, live: LiveResult, shared: SharedResult) -> None:
@@ -298,6 +312,8 @@ class Subscriptions:
     def _take_change(self, local: LocalSubscription, message: ResultChange) -> None:
         try:
             self._push(local, local.shared.replica.apply(message), reread=message.reread)
+            if message.reread and local.shared.replica.epoch == message.epoch:
+                local.shared.take_reread(message)
         except OutOfStepError as error:
             self._process.telemetry.failure("event-layer", "subscriptions.out_of_step", error)
             self._push(local, error.applied)
@@ -335,7 +351,7 @@ class Subscriptions:
     def _housekeep(self) -> None:
         """Once a second: renew leases, ask again for what was not sent, end what has no subscriber any more."""
         now_ms = self._process.clock()
-        if now_ms - self._housekept_ms < _ASK_AGAIN_MS // 2:
+        if now_ms - self._housekept_ms < ASK_AGAIN_MS // 2:
             return
         self._housekept_ms = now_ms
         self._follow_shape(now_ms)
@@ -343,7 +359,8 @@ class Subscriptions:
             abandoned = [local for local in self._subscriptions.values() if not local.live]
             for local in abandoned:
                 del self._subscriptions[local.query_id]
-            due = [local for local in self._subscriptions.values() if self._due(local, now_ms)]
+            extend_ms = self._process.settings.realtime.subscription_extend_ms
+            due = [local for local in self._subscriptions.values() if local.is_due(now_ms, extend_ms=extend_ms)]
             wanted = {self._results_of(local.stage) for local in self._subscriptions.values()}
             self._measure(wanted, now_ms)
             for stream in self._reader.positions.keys() - wanted:
@@ -360,13 +377,6 @@ class Subscriptions:
         metrics.subscribers.set(sum(len(local.live) for local in self._subscriptions.values()))
         known_ms = [at_ms for at_ms in fresh_ms if at_ms]
         metrics.lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
-
-    def _due(self, local: LocalSubscription, now_ms: int) -> bool:
-        """Not before `_open` has asked for the first time."""
-        every_ms = (
-            _ASK_AGAIN_MS if local.shared.needs_full_result else self._process.settings.realtime.subscription_extend_ms
-        )
-        return local.asked_ms > 0 and now_ms - local.asked_ms >= every_ms
 
     def _follow_shape(self, now_ms: int) -> None:
         """The grid was partitioned anew: other stages are responsible for the queries now."""

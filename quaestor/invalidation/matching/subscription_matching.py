@@ -16,7 +16,7 @@ from typing import Final
 import bson
 
 from quaestor.errors import QueryError
-from quaestor.incremental import PriorState, plan_maintenance
+from quaestor.incremental import PriorState, plan_following
 from quaestor.incremental.sides import SidePlan, sides_of, unpack_members
 from quaestor.invalidation.matching.entities import SubscribedQuery, SubscribedSide
 from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER, side_bytes
@@ -137,7 +137,7 @@ class SubscribedQueries:
         self._check_version(version)
         if len(self._queries) >= self._max_queries:
             raise AnnouncementError(f"this cell already holds its {self._max_queries} subscribed queries", final=True)
-        plans = sides_of(plan_maintenance(query, prior_state))
+        plans = sides_of(plan_following(query, prior_state))
         if members is not None and len(members) != len(plans):
             raise AnnouncementError(f"announced with {len(members)} sides, but has {len(plans)}", final=True)
         self._check_unindexed(plans)
