@@ -92,7 +92,7 @@ def _recomputed(query: Query, reason: str) -> Maintenance:
 
 
 def _condition(plan: QueryPlan) -> Document:
-    """Return the filter of the records whose writes count; {} for all. It is one that the cells can compile."""
+    """Return the filter of the records whose writes count; {} for all. The cells can compile the filter."""
     if plan.condition is None or not plan.by_predicate:
         return {}
     try:

@@ -157,7 +157,12 @@ class MaintainedLists:
 
     async def _begin(self, followed: _Followed, query: Query) -> None:
         try:
-            followed.result = await self.engine.subscriptions.subscribe(query)
+            result = await self.engine.subscriptions.subscribe(query)
+            if result.recomputation is None:
+                followed.result = result
+            else:  # each write would read it again, for readers that may never come
+                await result.cancel()
+                followed.refused_ms = self.engine.read_path.clock()
         except QuaestorError:  # counted where it is refused; the database answers instead
             followed.refused_ms = self.engine.read_path.clock()
         self.engine.read_path.own_writes.expect()

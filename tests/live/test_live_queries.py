@@ -95,6 +95,23 @@ async def test_match_types_and_operations_restrict_events(site: Site, items: Any
         assert (message["id"], message["matchType"], message["operation"]) == ("deletes", "remove", "delete")
 
 
+@pytest.mark.parametrize("images", [False, True], ids=["plain", "with images"])
+async def test_the_first_insert_into_a_new_collection_is_an_insert(site: Site, images: bool) -> None:
+    """The collection comes into being, so the result is read anew; its event has the operation of the write."""
+    for number in range(5):
+        name = f"new_{images}_{number}"
+        async with client_of(site) as client:
+            await client.subscribe(bucket=name, operations=["insert"])
+            if images:
+                site.database.create_collection(name, changeStreamPreAndPostImages={"enabled": True})
+            site.database[name].insert_one({"_id": number})
+            message = await client.hear()
+            while message["type"] in ("delivery", "resynchronized"):
+                message = await client.hear()
+            assert message["type"] == "match"
+            assert (message["matchType"], message["operation"]) == ("add", "insert")
+
+
 async def test_deltas_and_before_images_on_request(site: Site, items: Any) -> None:
     """P7: `changes` in place of the record, and `before`."""
     items.insert_one({"_id": 1, "n": 1, "old": True, "same": [1]})

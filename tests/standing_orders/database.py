@@ -49,7 +49,9 @@ class Database:
     def version_of(written: int) -> Version:
         return BASE + written * APART
 
-    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
+    def lacking_images(
+        self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False, collated: bool = False
+    ) -> tuple[str, ...]:
         return () if self._images else tuple(namespaces)
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:

@@ -29,7 +29,7 @@ class Result(_Answer):
 
     type: Literal["result"]
     id: Id
-    delivery: Literal["exact", "state"]
+    delivery: Literal["exact", "state", "recomputed"]
     version: ClusterTime
     offset_token: Token
     data: list[Any] | None = None
