@@ -110,12 +110,12 @@ def reads(browser: Browser, site: Site) -> dict[str, Any]:
     timed: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(ROUNDS + 1):
         if turn == 1:
-            asked = site.asked["GET /data/a"]
+            requests = site.asked["GET /data/a"]
         for name, (tab, read) in ways.items():
             spent = tab.run(_TIMED.replace("READS", str(READS)).replace("READ;", f"{read};"))
             if turn:
                 timed[name].append(spent)
-    assert site.asked["GET /data/a"] == asked, "what was timed were no hits"
+    assert site.asked["GET /data/a"] == requests, "what was timed were no hits"
     milliseconds = {name: round(median(spent), 4) for name, spent in timed.items()}
     ratios = [ours / bare for ours, bare in zip(timed["worker"], timed["worker that does nothing"], strict=True)]
     return {

@@ -138,13 +138,13 @@ async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncCli
             await reader.close()
 
 
-async def _hits_s(http: httpx.AsyncClient, found: list[float], ended: asyncio.Event) -> None:
+async def _hits_s(http: httpx.AsyncClient, hits_s: list[float], ended: asyncio.Event) -> None:
     """Notes how long each hit takes, on a page that nobody writes."""
     while not ended.is_set():
         begun = time.perf_counter()
         answer = await http.get("/still")
         if "; hit" in answer.headers.get("cache-status", ""):
-            found.append(time.perf_counter() - begun)
+            hits_s.append(time.perf_counter() - begun)
         await asyncio.sleep(0.01)
 
 
@@ -153,7 +153,7 @@ async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
     hits_ms: dict[str, list[float]] = {}
 
     def note(name: str, late_s: list[float]) -> None:
-        late_ms.setdefault(name, []).append([1_000 * one for one in late_s])
+        late_ms.setdefault(name, []).append([1_000 * late for late in late_s])
 
     async def in_site(name: str, of: str | None, client: Client, burst: Callable[[Client], None]) -> None:
         async with _site(url, of) as http:
@@ -167,7 +167,7 @@ async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
             note(name, await _lateness_s(client, burst, shown))
             ended.set()
             await hits
-            hits_ms.setdefault(name, []).extend(1_000 * one for one in hits_s)
+            hits_ms.setdefault(name, []).extend(1_000 * hit_s for hit_s in hits_s)
 
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         client[DATABASE].big.insert_many([{"_id": key, "n": 0, "text": "x" * 100} for key in range(RECORDS)])
@@ -182,7 +182,7 @@ async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
         name: {
             "latest_ms": round(median(map(max, runs))),
             "latest_of_each_round_ms": [round(max(run)) for run in runs],
-            "late": harness.summary([one for run in runs for one in run]),
+            "late": harness.summary([delay_ms for run in runs for delay_ms in run]),
         }
         | ({"hits": harness.summary(hits_ms[name])} if name in hits_ms else {})
         for name, runs in late_ms.items()
@@ -197,10 +197,14 @@ def main() -> None:
     options = parser.parse_args()
     load = [os.getloadavg()[0]]
     with servers.mongo_url() as url, servers.redis_url() as redis_url:
-        found = asyncio.run(_measured(url, redis_url, options.rounds))
+        measured = asyncio.run(_measured(url, redis_url, options.rounds))
     load.append(os.getloadavg()[0])
-    result = {"load_before_and_after": [round(one, 1) for one in load], "rounds": options.rounds, **found}
-    for name, figures in found.items():
+    result = {
+        "load_before_and_after": [round(load_average, 1) for load_average in load],
+        "rounds": options.rounds,
+        **measured,
+    }
+    for name, figures in measured.items():
         print(f"{name:28} {figures}")
     if not options.no_save:
         harness.save("burst_latency", result)

@@ -95,29 +95,34 @@ class Work:
 
 def works() -> list[Work]:
     """Every shape with both loads; those of the largest are the same."""
-    found: dict[Work, None] = {}
+    work_sizes: dict[Work, None] = {}
     for queries in PARTITIONS:
         for writes in PARTITIONS:
             shape = GridShape(query_partitions=queries, write_partitions=writes)
-            found[Work(shape=shape, queries=queries, writes=writes)] = None
-            found[Work(shape=shape, queries=PARTITIONS[-1], writes=PARTITIONS[-1])] = None
-    return list(found)
+            work_sizes[Work(shape=shape, queries=queries, writes=writes)] = None
+            work_sizes[Work(shape=shape, queries=PARTITIONS[-1], writes=PARTITIONS[-1])] = None
+    return list(work_sizes)
 
 
 def ranges(first: int, number: int) -> Iterator[tuple[str, bytes]]:
     """The papers' queries with these numbers."""
     since = workload.now_version()
-    for one in range(first, first + number):
-        yield workload.query_id(one, _ONE), workload.registration(one, _ONE, since=since)
+    for query_number in range(first, first + number):
+        yield workload.query_id(query_number, _ONE), workload.registration(query_number, _ONE, since=since)
 
 
 def unindexed(first: int, number: int) -> Iterator[tuple[str, bytes]]:
     """Queries that no index finds and no write matches."""
     since = workload.now_version()
-    for one in range(first, first + number):
+    for query_number in range(first, first + number):
         # Characters of a kind only: where a match requires a text, the index would go by that.
-        condition: dict[str, object] = {"s0": {"$regex": f"[0-9]{{{one % 60 + 1}}}[g-z]{{{one // 60 + 1}}}"}}
-        yield workload.query_id(one, _ONE), workload.registration(one, _ONE, since=since, condition=condition)
+        condition: dict[str, object] = {
+            "s0": {"$regex": f"[0-9]{{{query_number % 60 + 1}}}[g-z]{{{query_number // 60 + 1}}}"}
+        }
+        yield (
+            workload.query_id(query_number, _ONE),
+            workload.registration(query_number, _ONE, since=since, condition=condition),
+        )
 
 
 def load_of(work: Work, experiment: int, *, with_unindexed: bool) -> Load:
@@ -141,11 +146,11 @@ def measured_queries(load: Load) -> Iterator[tuple[str, bytes]]:
 
 def cheapest(rounds: Sequence[Sequence[Drained]]) -> list[Drained]:
     """Of each cell the round that took it the least time a write, as if it had read as many as in the others on average."""
-    found = []
+    samples = []
     for cell in zip(*rounds, strict=True):
-        best = min(cell, key=lambda one: one.cpu_s / one.entries)
-        factor = statistics.mean(one.entries for one in cell) / best.entries
-        found.append(
+        best = min(cell, key=lambda sample: sample.cpu_s / sample.entries)
+        factor = statistics.mean(sample.entries for sample in cell) / best.entries
+        samples.append(
             replace(
                 best,
                 entries=round(best.entries * factor),
@@ -153,39 +158,39 @@ def cheapest(rounds: Sequence[Sequence[Drained]]) -> list[Drained]:
                 tried=best.tried * factor,
             )
         )
-    return found
+    return samples
 
 
 def point_of(work: Work, cells: Sequence[Drained], *, unindexed_in_all: int) -> Point:
     """One row of the result."""
-    of_write = [one.cpu_s / one.entries * 1e6 for one in cells]
-    whole = work.writes * (UNINDEXED_WRITES if unindexed_in_all else RANGES_WRITES)
+    of_write = [sample.cpu_s / sample.entries * 1e6 for sample in cells]
+    batch = work.writes * (UNINDEXED_WRITES if unindexed_in_all else RANGES_WRITES)
     return {
         "grid": work.name,
         "equal_load_per_cell": work.per_cell,
         "equal_load_in_all": work.in_all,
         "ranges": work.queries * RANGES,
         "queries_without_index": unindexed_in_all,
-        "writes": whole,
+        "writes": batch,
         "us_per_write_of_a_cell": {
             "mean": round(statistics.mean(of_write), 2),
             "dearest_cell": round(max(of_write), 2),
-            "tried": round(statistics.mean(one.tried / one.entries for one in cells), 2),
+            "tried": round(statistics.mean(sample.tried / sample.entries for sample in cells), 2),
         },
-        "us_of_a_cell_per_write_of_the_grid": round(statistics.mean(one.cpu_s for one in cells) / whole * 1e6, 2),
-        "us_of_all_cells_per_write_of_the_grid": round(sum(one.cpu_s for one in cells) / whole * 1e6, 2),
+        "us_of_a_cell_per_write_of_the_grid": round(statistics.mean(sample.cpu_s for sample in cells) / batch * 1e6, 2),
+        "us_of_all_cells_per_write_of_the_grid": round(sum(sample.cpu_s for sample in cells) / batch * 1e6, 2),
         "busiest_over_mean_cell": round(
-            max(one.cpu_s for one in cells) / statistics.mean(one.cpu_s for one in cells), 3
+            max(sample.cpu_s for sample in cells) / statistics.mean(sample.cpu_s for sample in cells), 3
         ),
         "cells": [
             {
-                "cell": f"{one.cell.query_partition},{one.cell.write_partition}",
-                "us_per_write": round(one.cpu_s / one.entries * 1e6, 3),
-                "tried_per_write": round(one.tried / one.entries, 3),
-                "writes": one.entries,
-                "registrations": one.held,
+                "cell": f"{sample.cell.query_partition},{sample.cell.write_partition}",
+                "us_per_write": round(sample.cpu_s / sample.entries * 1e6, 3),
+                "tried_per_write": round(sample.tried / sample.entries, 3),
+                "writes": sample.entries,
+                "registrations": sample.held,
             }
-            for one in cells
+            for sample in cells
         ],
     }
 
@@ -211,9 +216,9 @@ def measure(redis_url: str, work: Work, deployment: str) -> tuple[list[Point], f
         grid.hold(unindexed(work.queries * RANGES, number))
         cells = rounds_of(grid, work, experiments, with_unindexed=True)
         points.append(point_of(work, cells, unindexed_in_all=number))
-    for one in points:
-        print({name: value for name, value in one.items() if name != "cells"}, flush=True)
-    return points, statistics.mean(one.cpu_s / one.entries for one in filled) * 1e6
+    for point in points:
+        print({name: value for name, value in point.items() if name != "cells"}, flush=True)
+    return points, statistics.mean(point.cpu_s / point.entries for point in filled) * 1e6
 
 
 def alone(redis_url: str) -> float:
@@ -294,15 +299,15 @@ def _burst(
 def _cpu_s(pids: Sequence[int]) -> list[float]:
     """CPU seconds that each of these has used so far."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
-    return [float(one.user + one.system) for one in times]
+    return [float(cpu_times.user + cpu_times.system) for cpu_times in times]
 
 
 def modelled(points: Sequence[Point], *, registering_us: float, alone_us: float) -> dict[str, Any]:
     """The fit, how far it is from each cell, whether small grids tell of large ones, and what it says of larger ones."""
     cells = cell_points(points)
     model = fitted(cells)
-    small = [one for one in cells if max(one.query_partitions, one.write_partitions) <= _FITTED_UP_TO]
-    large = [one for one in cells if one not in small]
+    small = [point for point in cells if max(point.query_partitions, point.write_partitions) <= _FITTED_UP_TO]
+    large = [point for point in cells if point not in small]
     from_small = fitted(small)
     most = PARTITIONS[-1] * UNINDEXED
     return {
@@ -352,8 +357,8 @@ def main() -> None:
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
         spark = on_spark(folder, server.url, mongo.url)
-    for one in spark:
-        one["over_drained"] = _over_drained(one, points)
+    for row in spark:
+        row["over_drained"] = _over_drained(row, points)
     result = {
         "what": "CPU us of a cell; writes appended beforehand, cells drain them one after the other, each a process of its own; "
         f"{100 * MATCHED:.0f} % of the writes match one query",
@@ -366,14 +371,17 @@ def main() -> None:
     plots.draw_cell_cost(harness.RESULTS, result)
 
 
-def _over_drained(one: Point, points: Sequence[Point]) -> float:
+def _over_drained(spark_point: Point, points: Sequence[Point]) -> float:
     """What a Spark task used, as a multiple of what the drained process did."""
     same = ("grid", "ranges", "queries_without_index")
     beside = next(
-        point for point in points if point["equal_load_in_all"] and all(point[name] == one[name] for name in same)
+        point
+        for point in points
+        if point["equal_load_in_all"] and all(point[name] == spark_point[name] for name in same)
     )
     return round(
-        float(one["us_of_a_cell_per_write_of_the_grid"]) / float(beside["us_of_a_cell_per_write_of_the_grid"]), 3
+        float(spark_point["us_of_a_cell_per_write_of_the_grid"]) / float(beside["us_of_a_cell_per_write_of_the_grid"]),
+        3,
     )
 
 

@@ -109,8 +109,8 @@ class Shapes:
     @staticmethod
     def populate(database: Database[dict[str, Any]], rng: random.Random) -> None:
         for name in ("items", widened_generator.OTHERS):
-            found = [{"_id": key, **widened_generator.record(rng)} for key in range(widened_generator.RECORDS)]
-            database[name].insert_many(found)
+            records = [{"_id": key, **widened_generator.record(rng)} for key in range(widened_generator.RECORDS)]
+            database[name].insert_many(records)
 
     def query(self, name: str, rng: random.Random, namespace: str) -> Query:
         return widened_generator.query(name, rng, namespace)
@@ -157,12 +157,12 @@ class Run:
             self._deliver(images, name)
 
     def _cache(self, kind: str, query: Query) -> None:
-        told = answer(self._records, query)
+        result = answer(self._records, query)
         read = self._reader.read(query)
         query_id = plan_of(query).query_id
         self._rule.registered(query_id, query_ms=QUERY_MS)
         self._rule.answered(query_id, cost_ms=ANSWER_MS)
-        self._register(Kept(kind, query, query_id, told, read.digest))
+        self._register(Kept(kind, query, query_id, result, read.digest))
 
     def _register(self, kept: Kept) -> None:
         registration_id, outcomes = self._guard.register(kept.query, kept.answer)
@@ -172,8 +172,8 @@ class Run:
 
     def _deliver(self, images: Sequence[AfterImage], write: str) -> None:
         gone: list[tuple[Kept, bool]] = []
-        for told in self._guard.process(images):
-            gone += [(self._kept.pop(i), told.exact) for i in told.registration_ids]
+        for outcome in self._guard.process(images):
+            gone += [(self._kept.pop(i), outcome.exact) for i in outcome.registration_ids]
         for kept in self._kept.values():
             if not self._same(kept):
                 self.missed[kept.kind] += 1

@@ -54,10 +54,10 @@ def table(heads: Row, rows: Sequence[Row]) -> str:
 
 def readme(text: str) -> str:
     """README's text with its five figures. Raises FiguresError if a mark is missing."""
-    before, found, rest = text.partition(BEGIN)
+    before, mark, rest = text.partition(BEGIN)
     _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise FiguresError(f"README.md has no {BEGIN if not found else END}")
+    if not mark or not closed:
+        raise FiguresError(f"README.md has no {BEGIN if not mark else END}")
     figures = table(("on two shared cores", "measured", "unfavourable twin"), headlines.rows())
     return f"{before}{BEGIN}\n{figures}\n{END}{after}"
 

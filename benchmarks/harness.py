@@ -172,8 +172,8 @@ def wrk(
 
 
 def _wrk_ms(text: str, label: str) -> float:
-    found = re.search(rf"{label}\s+([\d.]+)(us|ms|s)", text)
-    return round(float(found[1]) * {"us": 0.001, "ms": 1, "s": 1000}[found[2]], 3) if found else float("nan")
+    match = re.search(rf"{label}\s+([\d.]+)(us|ms|s)", text)
+    return round(float(match[1]) * {"us": 0.001, "ms": 1, "s": 1000}[match[2]], 3) if match else float("nan")
 
 
 def accepts(port: int) -> bool:

@@ -154,9 +154,9 @@ class _Stage:
         harness.until(answers_from_cache, timeout_s=60)
 
     def ids(self, name: str) -> None:
-        one = self._serve(name, "benchmarks.http_peers:ids_app")
-        one.path = "/items?filter=%7B%22group%22%3A1%7D&sort=%7B%22_id%22%3A1%7D&limit=100"
-        assert len(httpx.get(one.url + one.path).raise_for_status().json()) == OBJECTS
+        contender = self._serve(name, "benchmarks.http_peers:ids_app")
+        contender.path = "/items?filter=%7B%22group%22%3A1%7D&sort=%7B%22_id%22%3A1%7D&limit=100"
+        assert len(httpx.get(contender.url + contender.path).raise_for_status().json()) == OBJECTS
 
     def bare(self) -> None:
         """The bytes of the contender before it."""
@@ -166,14 +166,18 @@ class _Stage:
     def measure(self) -> dict[str, dict[str, Any]]:
         """Rounds in which every contender has its turn; medians by contender."""
         for turn in range(1, ROUNDS + 1):
-            for number, one in enumerate(self.contenders, start=1):
-                one.hits.append(harness.wrk(one.url + one.path, seconds=HIT_SECONDS))
-                if one.cached is not None:
-                    assert one.cached(httpx.get(one.url + one.path)), f"{one.name} did not answer from its cache"
-                if one.name != BARE and one.path == "/items":
-                    one.misses.append(harness.wrk(one.url + one.path, seconds=MISS_SECONDS, unique=10 * number + turn))
-                print(one.name, one.hits[-1], file=sys.stderr, flush=True)
-        return {one.name: one.report() for one in self.contenders}
+            for number, contender in enumerate(self.contenders, start=1):
+                contender.hits.append(harness.wrk(contender.url + contender.path, seconds=HIT_SECONDS))
+                if contender.cached is not None:
+                    assert contender.cached(httpx.get(contender.url + contender.path)), (
+                        f"{contender.name} did not answer from its cache"
+                    )
+                if contender.name != BARE and contender.path == "/items":
+                    contender.misses.append(
+                        harness.wrk(contender.url + contender.path, seconds=MISS_SECONDS, unique=10 * number + turn)
+                    )
+                print(contender.name, contender.hits[-1], file=sys.stderr, flush=True)
+        return {contender.name: contender.report() for contender in self.contenders}
 
     def _serve(self, name: str, app: str, *, environment: dict[str, str] | None = None, **how: Any) -> Contender:
         environment = {"MONGO_URL": self.mongo, **(environment or {})}

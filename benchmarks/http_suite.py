@@ -95,7 +95,7 @@ def outcome(suite: Path, settings: Mapping[str, str], *, tree: Path = Path(__fil
             said = _node(suite, ["cli.mjs"], base)
     kinds = json.loads(_node(suite, ["--input-type=module", "-e", _KINDS], {}))
     results = json.loads(said[said.index("{") :])
-    found: dict[str, Any] = {}
+    suites: dict[str, Any] = {}
     for kind in ("required", "optimal", "check"):
         of_kind = {name: results.get(name) for name, test in kinds.items() if test["kind"] == kind}
         failed = {
@@ -103,8 +103,8 @@ def outcome(suite: Path, settings: Mapping[str, str], *, tree: Path = Path(__fil
             for name, why in of_kind.items()
             if why is not True
         }
-        found[kind] = {"of": len(of_kind), "passed": len(of_kind) - len(failed), "failed": failed}
-    return found
+        suites[kind] = {"of": len(of_kind), "passed": len(of_kind) - len(failed), "failed": failed}
+    return suites
 
 
 def _node(suite: Path, arguments: list[str], environment: Mapping[str, str]) -> str:

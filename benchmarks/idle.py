@@ -42,9 +42,9 @@ def measured(mongo_url: str, *, seconds: float, settled_s: float) -> dict[str, A
         began_s, before = time.monotonic(), {name: _run_s(pid) for name, pid in pids.items()}
         time.sleep(seconds)
         took_s = time.monotonic() - began_s
-        found = {name: _figures(pid, (_run_s(pid) - before[name]) / took_s) for name, pid in pids.items()}
-    more = {name: found["embedded"][name] - found["bare"][name] for name in found["bare"]}
-    return {"seconds": seconds, **found, "more": more | {"core": round(more["core"], 5)}}
+        figures = {name: _figures(pid, (_run_s(pid) - before[name]) / took_s) for name, pid in pids.items()}
+    more = {name: figures["embedded"][name] - figures["bare"][name] for name in figures["bare"]}
+    return {"seconds": seconds, **figures, "more": more | {"core": round(more["core"], 5)}}
 
 
 def _figures(pid: int, core: float) -> dict[str, Any]:

@@ -52,10 +52,11 @@ def text(result: dict[str, Any]) -> str:
         "| what decides | answers | hits | stored | not stored | wrong |",
         "|---|---|---|---|---|---|",
     ]
-    for route, one in result["routes"].items():
-        reasons = ", ".join(f"{how} {count:,}" for how, count in one["not_stored"].items())
+    for route, counts in result["routes"].items():
+        reasons = ", ".join(f"{how} {count:,}" for how, count in counts["not_stored"].items())
+        wrong = sum(counts["wrong"].values())
         lines.append(
-            f"| {route} | {one['answers']:,} | {one['hits']:,} | {one['stored']:,} | {reasons} | {sum(one['wrong'].values())} |"
+            f"| {route} | {counts['answers']:,} | {counts['hits']:,} | {counts['stored']:,} | {reasons} | {wrong} |"
         )
     if unseen_ones := result.get("unseen"):
         lines += [
@@ -69,12 +70,12 @@ def text(result: dict[str, Any]) -> str:
             "| what decides | found after | as | requests until then | hits | old | wrong | afterwards | hits | old | wrong |",
             "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        for name, one in unseen_ones.items():
-            found = f"{one['after_s']} s" if one["found"] else "not found"
+        for name, counts in unseen_ones.items():
+            noticed = f"{counts['after_s']} s" if counts["found"] else "not found"
             lines.append(
-                f"| {UNSEEN[name]} | {found} | {one['as']} | {one['after_requests']:,} | {one['hits_until_then']:,} | "
-                f"{one['old_until_then']:,} | {one['wrong_until_then']:,} | {one['asked_afterwards']:,} | "
-                f"{one['hits_afterwards']:,} | {one['old_afterwards']:,} | {one['wrong_afterwards']:,} |"
+                f"| {UNSEEN[name]} | {noticed} | {counts['as']} | {counts['after_requests']:,} | {counts['hits_until_then']:,} | "
+                f"{counts['old_until_then']:,} | {counts['wrong_until_then']:,} | {counts['asked_afterwards']:,} | "
+                f"{counts['hits_afterwards']:,} | {counts['old_afterwards']:,} | {counts['wrong_afterwards']:,} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -106,17 +107,19 @@ def main() -> None:
             say(f"{result['requests']} answers in {result['took_s']} s; now what nobody can see")
             (place := folder / "unseen").mkdir()
             result["unseen"] = unseen(place, mongo_url=mongo_url, seed=options.seed)
-            wrong += [f"{name}: not found" for name, one in result["unseen"].items() if not one["found"]]
+            wrong += [f"{name}: not found" for name, change in result["unseen"].items() if not change["found"]]
             wrong += [
-                f"{name}: wrong once it was found" for name, one in result["unseen"].items() if one["wrong_afterwards"]
+                f"{name}: wrong once it was found"
+                for name, change in result["unseen"].items()
+                if change["wrong_afterwards"]
             ]
     if options.print_only:
         print(text(result))
     else:
         name = "inputs_soak_grid" if options.grid else "inputs_soak"
         harness.save(name, result).with_suffix(".md").write_text(text(result))
-    for one in (*wrong, *result["first_wrong"][:5]):
-        say(one)
+    for problem in (*wrong, *result["first_wrong"][:5]):
+        say(problem)
     if wrong:
         raise SystemExit("inputs soak: not what was promised")
 

@@ -69,9 +69,14 @@ def app() -> FastAPI:
     async def everything(response: Response) -> list[tuple[int, int, int, int | None]]:
         response.headers["cache-control"] = "no-store"
         return [
-            (int(key.rsplit("/", 1)[1].split("?")[0]), one.refused_at_ms, one.evicted_at_ms, one.purged_at_ms)
-            for one in observed
-            for key in one.keys
+            (
+                int(key.rsplit("/", 1)[1].split("?")[0]),
+                observation.refused_at_ms,
+                observation.evicted_at_ms,
+                observation.purged_at_ms,
+            )
+            for observation in observed
+            for key in observation.keys
         ]
 
     return application
@@ -143,15 +148,15 @@ def measure(stack: dict[str, str], first: int, rate_hz: int, count: int, concern
         return {key: (refused, evicted, purged) for key, refused, evicted, purged in rows if key in mine}
 
     harness.until(lambda: len(observed()) == count, timeout_s=60, every_s=0.5)
-    found = observed()
+    observations = observed()
 
     def latencies(at: dict[int, float]) -> dict[str, float]:
         return harness.summary([at[key] - acknowledged[key] for key in mine])
 
     bare = latencies(seen)
-    refused = latencies({key: found[key][0] + 0.5 for key in mine})
-    evicted = latencies({key: found[key][1] + 0.5 for key in mine})
-    purged = latencies({key: (found[key][2] or 0) + 0.5 for key in mine})
+    refused = latencies({key: observations[key][0] + 0.5 for key in mine})
+    evicted = latencies({key: observations[key][1] + 0.5 for key in mine})
+    purged = latencies({key: (observations[key][2] or 0) + 0.5 for key in mine})
     return {
         "writes_per_s_asked": rate_hz,
         "writes_per_s_achieved": round(achieved_hz, 1),
@@ -176,11 +181,11 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    asked = arguments()
-    loads = [load for load in LOADS if asked.rates is None or load[0] in asked.rates]
-    flush_ms = asked.journal_flush_ms
+    options = arguments()
+    loads = [load for load in LOADS if options.rates is None or load[0] in options.rates]
+    flush_ms = options.journal_flush_ms
     if flush_ms is None:
-        flush_ms = 2 if asked.concern == "1" else 0
+        flush_ms = 2 if options.concern == "1" else 0
     with ExitStack() as stack:
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
         redis = stack.enter_context(servers.running(servers.redis_server, "valkey"))
@@ -205,7 +210,7 @@ def main() -> None:
         varnish_url = f"http://{servers.HOST}:{varnish_port}"
         environment = {
             "MONGO_URL": mongo.url, "REDIS_URL": redis.url, "QUAESTOR_DEPLOYMENT": DATABASE, "BENCHMARK_VARNISH": varnish_url,
-            "QUAESTOR_FREEZE_AT_START": "0" if asked.unfrozen else "1",
+            "QUAESTOR_FREEZE_AT_START": "0" if options.unfrozen else "1",
         }  # fmt: skip
         stack.enter_context(
             harness.uvicorn(
@@ -216,26 +221,28 @@ def main() -> None:
         varnish.start()
         stack.callback(varnish.stop)
         urls = {"mongo": mongo.url, "app": f"http://{servers.HOST}:{app_port}", "varnish": varnish_url}
-        found = []
+        latencies = []
         first = 0
         for rate_hz, count in loads:
-            found.append(measure(urls, first, rate_hz, count, asked.concern))
-            print(found[-1], flush=True)
+            latencies.append(measure(urls, first, rate_hz, count, options.concern))
+            print(latencies[-1], flush=True)
             first += count
-    if asked.no_save:
+    if options.no_save:
         return
     harness.save(
         "invalidation_latency"
-        + ("" if asked.concern == "majority" else f"_w{asked.concern}")
-        + ("_unfrozen" if asked.unfrozen else ""),
+        + ("" if options.concern == "majority" else f"_w{options.concern}")
+        + ("_unfrozen" if options.unfrozen else ""),
         {
             "what": "ms from acknowledged write; 2 x 2 grid on Spark, Valkey, one app worker, Varnish, all on one machine",
             "resolution": "evictions and purges are stamped to 1 ms (0.5 ms is added); the change stream to 1 us",
-            "writers_wait_for": asked.concern,
+            "writers_wait_for": options.concern,
             "journal_flush_ms": flush_ms,
-            "app_frozen_at_its_start": not asked.unfrozen,
-            "loads": found,
-            "aim": "p99 within 3x of the bare change stream's" if asked.concern == "majority" else "p99 at most 10 ms",
+            "app_frozen_at_its_start": not options.unfrozen,
+            "loads": latencies,
+            "aim": "p99 within 3x of the bare change stream's"
+            if options.concern == "majority"
+            else "p99 at most 10 ms",
         },
     )
 

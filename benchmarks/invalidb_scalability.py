@@ -204,7 +204,7 @@ class Run:
 
 def _aims(points: list[Point]) -> dict[str, Any]:
     def best(queries: int, rate_hz: int, figure: str) -> float | None:
-        found = [
+        values = [
             point[figure]
             for point in points
             if point["queries"] >= queries
@@ -212,7 +212,7 @@ def _aims(points: list[Point]) -> dict[str, Any]:
             and "what" not in point
             and not point["lost"]
         ]
-        return min(found, default=None)
+        return min(values, default=None)
 
     return {
         "p99_ms of 1,000,000 queries at 1,000 writes/s (aim: 20)": best(1_000_000, 1_000, "p99_ms"),

@@ -113,19 +113,19 @@ class Run:
 
     def size(self) -> QueueSize:
         """Size of both queues together."""
-        found = asyncio.run(self._sizes())
+        sizes = asyncio.run(self._sizes())
         return QueueSize(
-            waiting=sum(one.waiting for one in found),
-            taken=sum(one.taken for one in found),
-            dead=sum(one.dead for one in found),
-            oldest_ms=min((one.oldest_ms for one in found if one.oldest_ms is not None), default=None),
+            waiting=sum(size.waiting for size in sizes),
+            taken=sum(size.taken for size in sizes),
+            dead=sum(size.dead for size in sizes),
+            oldest_ms=min((size.oldest_ms for size in sizes if size.oldest_ms is not None), default=None),
         )
 
     async def _sizes(self) -> list[QueueSize]:
         client = shared_client(self.redis_url, timeout_s=30.0)
         try:
             outboxes = [RedisOutbox(client, deployment=name) for name in DEPLOYMENTS]
-            return [await one.size(queue) for one in outboxes for queue in await one.queues()]
+            return [await outbox.size(queue) for outbox in outboxes for queue in await outbox.queues()]
         finally:
             await client.aclose()
 
@@ -198,8 +198,8 @@ def run(purges: int, *, per_s: float, burst: int, kill_every_s: float) -> dict[s
 
 def complaints(result: dict[str, Any]) -> Sequence[str]:
     """What is wrong with a result."""
-    found = [name for name in ("lost", "refused", "dead_letters") if result[name]]
-    return [*found, *(["late"] if result["drained_after_s"] > result["announced_bound_s"] else [])]
+    failures = [name for name in ("lost", "refused", "dead_letters") if result[name]]
+    return [*failures, *(["late"] if result["drained_after_s"] > result["announced_bound_s"] else [])]
 
 
 def main() -> None:
@@ -210,10 +210,10 @@ def main() -> None:
     parser.add_argument("--burst", type=int, default=40)
     parser.add_argument("--kill-every-s", type=float, default=10.0)
     parser.add_argument("--no-save", action="store_true", help="print only")
-    asked = parser.parse_args()
-    result = run(asked.purges, per_s=asked.per_s, burst=asked.burst, kill_every_s=asked.kill_every_s)
+    options = parser.parse_args()
+    result = run(options.purges, per_s=options.per_s, burst=options.burst, kill_every_s=options.kill_every_s)
     wrong = complaints(result)
-    if asked.no_save:
+    if options.no_save:
         print(result)
     else:
         harness.save("purge_endurance", {"aim": AIM, **result, "wrong": wrong})

@@ -117,10 +117,10 @@ class TimedPlace:
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
         """See Place. It is what an adapter does first."""
         now_ms = _now_ms()
-        found = self._place.targets(tags=tags, urls=urls)
-        for target in found:
+        targets = self._place.targets(tags=tags, urls=urls)
+        for target in targets:
             self.asked_ms.setdefault(target.value, now_ms)
-        return found
+        return targets
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
@@ -259,17 +259,17 @@ def measure(cache: str, stack: dict[str, str], first: int, rate_hz: int, count: 
     achieved_hz = acknowledged.pop(-1)
 
     def observed() -> dict[str, list[float]]:
-        found: dict[str, list[float]] = httpx.get(f"{stack['app']}/observed", timeout=30).json()
-        return found
+        observed_ms: dict[str, list[float]] = httpx.get(f"{stack['app']}/observed", timeout=30).json()
+        return observed_ms
 
     harness.until(
         lambda: {objects[key] for key in written} <= observed().keys(),
         timeout_s=60,
         every_s=0.5,
     )
-    found = observed()
-    asked_ms = {key: found[objects[key]][0] for key in written}
-    purged_ms = {key: found[objects[key]][1] for key in written}
+    observations = observed()
+    asked_ms = {key: observations[objects[key]][0] for key in written}
+    purged_ms = {key: observations[objects[key]][1] for key in written}
     bare = harness.summary(bare_ms)
     share = harness.summary([purged_ms[key] - asked_ms[key] for key in written])
     return {
@@ -344,38 +344,38 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--writes", type=int, help="of each load, instead of those for p99")
     parser.add_argument("--embedded", action="store_true", help="no Spark and no Valkey: the outbox lies in memory")
     parser.add_argument("--no-save", action="store_true", help="print only")
-    asked = parser.parse_args()
-    missing = sorted({CACHES[name].package for name in asked.caches if not CACHES[name].there})
+    options = parser.parse_args()
+    missing = sorted({CACHES[name].package for name in options.caches if not CACHES[name].there})
     if missing:
         parser.error(f"not on this machine: apt-get install {' '.join(missing)}; or name others by --caches")
-    return asked
+    return options
 
 
 def main() -> None:
     """Measure what the command line asks for."""
-    asked = arguments()
+    options = arguments()
     loads = [
-        (rate, asked.writes or count) for rate, count in LOADS if asked.rates is None or rate in asked.rates
+        (rate, options.writes or count) for rate, count in LOADS if options.rates is None or rate in options.rates
     ]  # fmt: skip
-    for concern in asked.concerns:
-        found: list[dict[str, Any]] = []
+    for concern in options.concerns:
+        results: list[dict[str, Any]] = []
         try:
-            for one in run_stack(concern, loads, asked.caches, embedded=asked.embedded):
-                found.append(one)
-                print(one, flush=True)
+            for result in run_stack(concern, loads, options.caches, embedded=options.embedded):
+                results.append(result)
+                print(result, flush=True)
         finally:  # what was measured before something failed is kept
-            if found and not asked.no_save:
-                _save(found, concern, embedded=asked.embedded)
+            if results and not options.no_save:
+                _save(results, concern, embedded=options.embedded)
 
 
-def _save(found: Sequence[dict[str, Any]], concern: str, *, embedded: bool) -> None:
+def _save(results: Sequence[dict[str, Any]], concern: str, *, embedded: bool) -> None:
     where = "the worker's memory" if embedded else "Valkey"
     harness.save(
         "purge_latency" + ("_embedded" if embedded else "") + ("_w1" if concern == "1" else ""),
         {
             "what": f"ms; outbox in {where}, one app worker, one cache before it, bare PURGEs beside it, all on one machine",
             "aim": "the adapter's share p99 at most 1.5x of the bare PURGE's",
-            "loads": found,
+            "loads": results,
         },
     )
 

@@ -155,9 +155,9 @@ def synchronous(url: str, answer: httpx.Response) -> dict[str, float]:
     return {name: round(median(rates)) for name, rates in measured.items()}
 
 
-def _per_second(found: Callable[[Any], bool], keys: Iterable[Any]) -> int:
+def _per_second(contains: Callable[[Any], bool], keys: Iterable[Any]) -> int:
     begun = time.perf_counter()
-    count = sum(1 for key in keys if found(key) is not None)
+    count = sum(1 for key in keys if contains(key) is not None)
     return round(count / (time.perf_counter() - begun))
 
 
@@ -167,7 +167,7 @@ def lookups(entries: int) -> dict[str, float]:
     for number in range(entries):
         filled.add(digest(f"/stale/{number}"))
     body = encode(DEFAULT, keys=filled.keys, bits=filled.bits)
-    ours, theirs = FlatSketch.read(body), pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
+    ours, their_filter = FlatSketch.read(body), pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
     assert ours is not None
     names = [f"/items/{number}?page=1" for number in range(LOOKUPS)]
     digests = [digest(name) for name in names]
@@ -175,7 +175,7 @@ def lookups(entries: int) -> dict[str, float]:
         {
             "by resource": _per_second(ours.__contains__, names),
             "by digest, as copies are": _per_second(ours.holds, digests),
-            "pybloom_live": _per_second(theirs.__contains__, names[: LOOKUPS // 4]),
+            "pybloom_live": _per_second(their_filter.__contains__, names[: LOOKUPS // 4]),
         }
         for _ in range(ROUNDS)
     ]

@@ -94,7 +94,7 @@ def compared(
     connections: Sequence[int], seconds: float, settle_s: float, delta_s: int, *, grid: bool
 ) -> dict[str, Any]:
     """All set-ups, one after the other, and how they compare."""
-    steps = [Step(str(one), one, settle_s, seconds) for one in connections]
+    steps = [Step(str(count), count, settle_s, seconds) for count in connections]
     rows: dict[str, list[dict[str, Any]]] = {}
     times: dict[str, ServiceTimes] = {}
     with servers.running(servers.mongod_server, "mongod") as mongod:
@@ -111,7 +111,7 @@ def compared(
         "settle_s": settle_s,
         "aims": figures.AIMS,
         "over_uncached": figures.over_uncached(rows),
-        "service_times": {setup: one.report() for setup, one in times.items()},
+        "service_times": {setup: step_times.report() for setup, step_times in times.items()},
         "setups": rows,
     }
 
@@ -133,14 +133,16 @@ def main() -> None:
     parser.add_argument("--delta", type=int, default=10, help="age in s of a Cache Sketch that clients rely on")
     parser.add_argument("--embedded", action="store_true", help="without Valkey and Spark")
     parser.add_argument("--no-save", action="store_true", help="print only")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     reaper.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     try:
-        result = compared(asked.connections, asked.seconds, asked.settle, asked.delta, grid=not asked.embedded)
+        result = compared(
+            options.connections, options.seconds, options.settle, options.delta, grid=not options.embedded
+        )
     finally:
         reaper.sweep()
-    if asked.no_save:
+    if options.no_save:
         print(report.text(result))
         return
     path = harness.save("quaestor_fig58", result)

@@ -49,12 +49,12 @@ def false_positives() -> list[dict[str, Any]]:
     """The share of other resources that are named, by how many are in the filter."""
     counted: dict[int, list[float]] = {entries: [] for entries in ENTRIES}
     measured: dict[int, list[float]] = {entries: [] for entries in ENTRIES}
-    for one in range(SETS):
+    for number in range(SETS):
         filled = CountingFilter(DEFAULT)
-        others = [wire_format.digest(f"/other/{one}/{n}") for n in range(OTHERS)]
+        others = [wire_format.digest(f"/other/{number}/{n}") for n in range(OTHERS)]
         for entries in ENTRIES:
             for n in range(filled.keys, entries):
-                filled.add(wire_format.digest(f"/items/{one}/{n}"))
+                filled.add(wire_format.digest(f"/items/{number}/{n}"))
             body = wire_format.encode(DEFAULT, keys=filled.keys, bits=filled.bits)
             flat = FlatSketch.read(body)
             assert flat is not None
@@ -107,7 +107,7 @@ async def reports(url: str) -> dict[str, Any]:
     def bare(n: int) -> Awaitable[object]:
         return cast(Awaitable[object], client.zadd("bare", {wire_format.digest(f"/items/{n}"): NOW_MS}))
 
-    found = {
+    figures = {
         "bare_zadd": await costs(client, bare, CALLS, 1),
         "bare_zadd_side_by_side": await costs(client, bare, CALLS, 1, side_by_side=50),
         "report_read": await costs(client, read, CALLS, 1),
@@ -116,7 +116,7 @@ async def reports(url: str) -> dict[str, Any]:
         "report_write_batch": await costs(client, write_batch, CALLS // BATCH, BATCH),
     }
     await client.aclose()
-    return found
+    return figures
 
 
 async def serving() -> dict[str, Any]:
@@ -152,14 +152,14 @@ async def serving() -> dict[str, Any]:
             await endpoint(scope, "/quaestor/sketch", send)
         return round((time.process_time() - begun) * 1e6 / ANSWERS, 1)
 
-    found = {"whole_us": await answer(), "compressed_us": await answer((b"accept-encoding", b"zstd"))}
+    times = {"whole_us": await answer(), "compressed_us": await answer((b"accept-encoding", b"zstd"))}
     etag = next(value for name, value in sent[-2]["headers"] if name == b"etag")
-    found["unchanged_us"] = await answer((b"accept-encoding", b"zstd"), (b"if-none-match", etag))
+    times["unchanged_us"] = await answer((b"accept-encoding", b"zstd"), (b"if-none-match", etag))
     begun = time.process_time()
     for _ in range(200):
         await sketch.snapshot(now_ms=NOW_MS)
-    found["snapshot_us"] = round((time.process_time() - begun) * 1e6 / 200, 1)
-    return found
+    times["snapshot_us"] = round((time.process_time() - begun) * 1e6 / 200, 1)
+    return times
 
 
 def lookups_per_s() -> int:
@@ -182,11 +182,11 @@ def draw(path: Path, points: list[dict[str, Any]]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    entries = [one["entries"] for one in points]
-    axes.plot(entries, [100 * one["counted"] for one in points], marker="o", linestyle="", label="counted")
-    axes.plot(entries, [100 * one["theory"] for one in points], label="theory, with the modulo's bias")
+    entries = [point["entries"] for point in points]
+    axes.plot(entries, [100 * point["counted"] for point in points], marker="o", linestyle="", label="counted")
+    axes.plot(entries, [100 * point["theory"] for point in points], label="theory, with the modulo's bias")
     axes.plot(
-        entries, [100 * one["theory_ideal_hashes"] for one in points], linestyle="--", label="theory, ideal hashes"
+        entries, [100 * point["theory_ideal_hashes"] for point in points], linestyle="--", label="theory, ideal hashes"
     )
     axes.axhline(6.5, linewidth=0.5, color="grey")
     axes.set(
@@ -203,7 +203,7 @@ def main() -> None:
         reported = asyncio.run(reports(server.url))
     result = {
         "false_positives": points,
-        "at_20000": {"aim": 0.065} | next(one for one in points if one["entries"] == 20_000),
+        "at_20000": {"aim": 0.065} | next(point for point in points if point["entries"] == 20_000),
         "reports": reported,
         "serving": asyncio.run(serving()),
         "server_lookups_per_s": lookups_per_s(),

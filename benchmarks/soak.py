@@ -92,7 +92,9 @@ def pause(made: World, rng: random.Random) -> None:
 
 
 def cut(made: World, rng: random.Random) -> None:
-    link = rng.choice([one for one in (made.app_redis, made.grid_redis, made.app_mongo, made.grid_mongo) if one])
+    link = rng.choice(
+        [server for server in (made.app_redis, made.grid_redis, made.app_mongo, made.grid_mongo) if server]
+    )
     rng.choice([link.stall, link.reset, link.lose])()
     _NEVER.wait(PAUSE_S)
     link.pass_()
@@ -170,8 +172,8 @@ def soak(
         _NEVER.wait(0.05)
     made.settle(within_s=RECOVERY_S)
     made.load.stop_writing()
-    asked = made.checker.counts["responses"]
-    while made.checker.counts["responses"] < asked + 1_000:  # whatever is left over in a cache shows now
+    answered = made.checker.counts["responses"]
+    while made.checker.counts["responses"] < answered + 1_000:  # whatever is left over in a cache shows now
         _NEVER.wait(0.05)
     took_s = time.monotonic() - began_s
     counts = dict(made.checker.counts)
@@ -203,9 +205,9 @@ def text(result: dict[str, Any]) -> str:
         "| after | what died | well again after |",
         "|---|---|---|",
     ]
-    for one in result["failures"]:
-        recovered = "the next came first" if one["recovered_s"] is None else f"{one['recovered_s']:.1f} s"
-        lines.append(f"| {one['at_s']:.0f} s | {one['what']} | {recovered} |")
+    for failure in result["failures"]:
+        recovered = "the next came first" if failure["recovered_s"] is None else f"{failure['recovered_s']:.1f} s"
+        lines.append(f"| {failure['at_s']:.0f} s | {failure['what']} | {recovered} |")
     return "\n".join(lines) + "\n"
 
 

@@ -89,7 +89,7 @@ def bound(
     """Bound for each workload of a mix: (share of stale answers, share of fresh hits in browsers), ascending."""
     rates = rates_hz(mix)
     group = np.minimum((np.cumsum(rates) / rates.sum() * GROUPS).astype(int), GROUPS - 1)
-    found = []
+    rows = []
     for workload in workloads:
         fresh, stale = np.zeros((2, GROUPS, len(QUANTILES)))
         for i, quantile in enumerate(QUANTILES):
@@ -99,5 +99,5 @@ def bound(
             stale[:, i] = np.bincount(group, old, minlength=GROUPS) / len(workload.read_s)
         every = np.arange(GROUPS)
         best = [np.argmax(fresh - price * stale, axis=1) for price in PRICES]
-        found.append(sorted({(float(stale[every, one].sum()), float(fresh[every, one].sum())) for one in best}))
-    return found
+        rows.append(sorted({(float(stale[every, column].sum()), float(fresh[every, column].sum())) for column in best}))
+    return rows

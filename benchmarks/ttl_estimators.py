@@ -37,17 +37,20 @@ MIXES = (
 )
 ESTIMATORS: dict[str, Sequence[Tuning]] = {
     "lifetimes": [
-        Tuning(quantile=one, exponent=exponent, ttl_min_ms=TTL_MIN_MS)
+        Tuning(quantile=quantile, exponent=exponent, ttl_min_ms=TTL_MIN_MS)
         for exponent in (1.0, 1.5, 2.0)
-        for one in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+        for quantile in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
     ],
     "best static": [
-        Tuning(estimator="static", static_ms=one, ttl_min_ms=TTL_MIN_MS)
-        for one in (300, 1_000, 3_000, 10_000, 60_000, 300_000)
+        Tuning(estimator="static", static_ms=static_ms, ttl_min_ms=TTL_MIN_MS)
+        for static_ms in (300, 1_000, 3_000, 10_000, 60_000, 300_000)
     ],
-    "age": [Tuning(estimator="age", fraction=one, ttl_min_ms=TTL_MIN_MS) for one in (0.05, 0.1, 0.2, 0.5, 1.0)],
+    "age": [
+        Tuning(estimator="age", fraction=fraction, ttl_min_ms=TTL_MIN_MS) for fraction in (0.05, 0.1, 0.2, 0.5, 1.0)
+    ],
     "dynamic": [
-        Tuning(estimator="dynamic", quantile=one, ttl_min_ms=TTL_MIN_MS) for one in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9)
+        Tuning(estimator="dynamic", quantile=quantile, ttl_min_ms=TTL_MIN_MS)
+        for quantile in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9)
     ],
 }
 LEVELS = (0.25, 0.5, 1.0)
@@ -71,40 +74,43 @@ def at_staleness(curve: Curve, stale: float) -> float | None:
 
 def level(curves: dict[str, list[Curve]], stale: float) -> dict[str, tuple[float, float] | None]:
     """Fresh hits of each at a staleness, by their curves for each seed; None where one of them is staler throughout."""
-    found: dict[str, tuple[float, float] | None] = {}
+    levels: dict[str, tuple[float, float] | None] = {}
     for name, seeds in curves.items():
-        values = [at_staleness(one, stale) for one in seeds]
-        known = [one for one in values if one is not None]
-        found[name] = interval(known) if len(known) == len(values) else None
-    return found
+        values = [at_staleness(curve, stale) for curve in seeds]
+        known = [value for value in values if value is not None]
+        levels[name] = interval(known) if len(known) == len(values) else None
+    return levels
 
 
 def measured(mix: Mix, *, seeds: int, system: System) -> dict[str, Any]:
     workloads: list[Workload] = [synthetic(mix, seed=seed) for seed in range(seeds)]
-    known = [simulated(one, oracle(one, ttl_min_ms=TTL_MIN_MS), system, seed=i) for i, one in enumerate(workloads)]
+    known = [
+        simulated(workload, oracle(workload, ttl_min_ms=TTL_MIN_MS), system, seed=i)
+        for i, workload in enumerate(workloads)
+    ]
     runs: dict[str, Runs] = {}
     began_s = time.process_time()
     for name, tunings in ESTIMATORS.items():
         runs[name] = {
             describe(tuning): [
-                simulated(one, production(TtlParameters(default=tuning)), system, seed=i)
-                for i, one in enumerate(workloads)
+                simulated(workload, production(TtlParameters(default=tuning)), system, seed=i)
+                for i, workload in enumerate(workloads)
             ]
             for tuning in tunings
         }
     spent_s = time.process_time() - began_s
     curves: dict[str, list[Curve]] = {
-        name: [[(one[i].stale, one[i].browser_fresh) for one in by_tuning.values()] for i in range(seeds)]
+        name: [[(figures[i].stale, figures[i].browser_fresh) for figures in by_tuning.values()] for i in range(seeds)]
         for name, by_tuning in runs.items()
     }
     curves["bound"] = bound(mix, workloads, system, ttl_min_ms=TTL_MIN_MS)
-    curves["oracle"] = [[(one.stale, one.browser_fresh)] for one in known]
+    curves["oracle"] = [[(figures.stale, figures.browser_fresh)] for figures in known]
     default = summed_up(runs["lifetimes"][describe(Tuning())])["stale"][0]
     return {
         "workload": mix.name,
-        "points": {name: {what: summed_up(one) for what, one in each.items()} for name, each in runs.items()},
+        "points": {name: {what: summed_up(row) for what, row in each.items()} for name, each in runs.items()},
         "oracle": summed_up(known),
-        "levels": [{"stale": default * one, "fresh_hits": level(curves, default * one)} for one in LEVELS],
+        "levels": [{"stale": default * share, "fresh_hits": level(curves, default * share)} for share in LEVELS],
         "requests_per_cpu_s": mix.requests * seeds * sum(map(len, ESTIMATORS.values())) / spent_s,
     }
 
@@ -121,26 +127,26 @@ def describe(tuning: Tuning) -> str:
             return f"quantile {tuning.quantile:g}, exponent {tuning.exponent:g}"
 
 
-def show(found: dict[str, Any]) -> None:
-    known = found["oracle"]
-    print(f"\n{found['workload']}: {found['requests_per_cpu_s']:,.0f} requests per CPU second")
+def show(result: dict[str, Any]) -> None:
+    known = result["oracle"]
+    print(f"\n{result['workload']}: {result['requests_per_cpu_s']:,.0f} requests per CPU second")
     print(f"  oracle: fresh hits in browsers {known['browser_fresh'][0]:.3f}, stale {known['stale'][0]:.4f}")
-    for name, points in found["points"].items():
-        for what, one in points.items():
+    for name, points in result["points"].items():
+        for what, figures in points.items():
             print(
-                f"  {name:12} {what:26} hits {one['browser'][0]:.3f} ± {one['browser'][1]:.3f}, "
-                f"fresh {one['browser_fresh'][0]:.3f} ± {one['browser_fresh'][1]:.3f}, "
-                f"stale {one['stale'][0]:.4f} ± {one['stale'][1]:.4f}, "
-                f"invalidations {one['invalidations_hz'][0]:.2f}/s, purges {one['purges_hz'][0]:.2f}/s, "
-                f"sketch {one['sketch_mean'][0]:.0f}, false positives {one['false_positives'][0]:.5f}"
+                f"  {name:12} {what:26} hits {figures['browser'][0]:.3f} ± {figures['browser'][1]:.3f}, "
+                f"fresh {figures['browser_fresh'][0]:.3f} ± {figures['browser_fresh'][1]:.3f}, "
+                f"stale {figures['stale'][0]:.4f} ± {figures['stale'][1]:.4f}, "
+                f"invalidations {figures['invalidations_hz'][0]:.2f}/s, purges {figures['purges_hz'][0]:.2f}/s, "
+                f"sketch {figures['sketch_mean'][0]:.0f}, false positives {figures['false_positives'][0]:.5f}"
             )
-    for one in found["levels"]:
-        best = one["fresh_hits"]["bound"]
+    for row in result["levels"]:
+        best = row["fresh_hits"]["bound"]
         shown = ", ".join(
             f"{name} -" if value is None else f"{name} {value[0]:.3f} ± {value[1]:.3f}{of(value, best)}"
-            for name, value in one["fresh_hits"].items()
+            for name, value in row["fresh_hits"].items()
         )
-        print(f"  fresh hits at {one['stale']:.4f} stale (of the bound): {shown}")
+        print(f"  fresh hits at {row['stale']:.4f} stale (of the bound): {shown}")
 
 
 def of(value: tuple[float, float], best: tuple[float, float] | None) -> str:
@@ -154,13 +160,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="workloads whose names contain this; nothing is saved then")
     options = parser.parse_args()
     system = System(delta_s=5.0)
-    found = []
+    results = []
     for mix in MIXES:
         if options.only in mix.name:
-            found.append(measured(replace(mix, requests=options.requests), seeds=options.seeds, system=system))
-            show(found[-1])
+            results.append(measured(replace(mix, requests=options.requests), seeds=options.seeds, system=system))
+            show(results[-1])
     if not options.only:
-        harness.save("ttl_estimators", {"requests": options.requests, "seeds": options.seeds, "workloads": found})
+        harness.save("ttl_estimators", {"requests": options.requests, "seeds": options.seeds, "workloads": results})
 
 
 if __name__ == "__main__":

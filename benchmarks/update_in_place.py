@@ -72,7 +72,7 @@ def reads_at(url: str) -> int:
     """Reads that mongod was sent so far."""
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         commands = client.admin.command("serverStatus")["metrics"]["commands"]
-    return sum(int(commands.get(one, {}).get("total", 0)) for one in READING)
+    return sum(int(commands.get(command, {}).get("total", 0)) for command in READING)
 
 
 async def measured(
@@ -100,7 +100,7 @@ async def measured(
                 response = await http.get(LIST)
                 latencies_ms.append((time.perf_counter() - asked_s) * 1_000)
                 answers.append(
-                    (asked_s, {one["_id"]: one.get("number", 0) for one in response.raise_for_status().json()})
+                    (asked_s, {record["_id"]: record.get("number", 0) for record in response.raise_for_status().json()})
                 )
 
         thread.start()
@@ -116,11 +116,11 @@ async def measured(
             await asyncio.to_thread(thread.join)
     await quaestor.stop()
     await client.close()
-    stale_ms = [1_000 * one for one in staleness_s(answers, writer.numbers)[warm:]]
+    stale_ms = [1_000 * delay_s for delay_s in staleness_s(answers, writer.numbers)[warm:]]
     del latencies_ms[:warm]
     return {
         "reads": len(stale_ms), "writes": written, "queries": queries, "queries_a_write": round(queries / max(1, written), 3),
-        "stale_share": round(sum(one > 0 for one in stale_ms) / len(stale_ms), 4),
+        "stale_share": round(sum(delay_ms > 0 for delay_ms in stale_ms) / len(stale_ms), 4),
         "stale_mean_ms": round(sum(stale_ms) / len(stale_ms), 3),
         "stale_p99_ms": round(harness.percentile(stale_ms, 0.99), 1),
         "latency_p50_ms": round(harness.percentile(latencies_ms, 0.5), 2),
@@ -135,15 +135,15 @@ def staleness_s(answers: list[tuple[float, dict[int, int]]], written: list[tuple
     answers: when each was asked for, ascending, and the number of each record that it lists; of others nothing is known.
     written: when which record's write was acknowledged, ascending, and its number.
     """
-    found, place = [], 0
+    waits, place = [], 0
     pending: list[tuple[float, int, int]] = []
     for asked_s, numbers in answers:
         while place < len(written) and written[place][0] <= asked_s:
             pending.append(written[place])
             place += 1
-        pending = [one for one in pending if numbers.get(one[1], one[2]) < one[2]]
-        found.append(asked_s - pending[0][0] if pending else 0.0)
-    return found
+        pending = [write for write in pending if numbers.get(write[1], write[2]) < write[2]]
+        waits.append(asked_s - pending[0][0] if pending else 0.0)
+    return waits
 
 
 def main() -> None:
@@ -153,36 +153,38 @@ def main() -> None:
     parser.add_argument("--writes", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-save", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     result: dict[str, Any] = {
         "members": MEMBERS,
-        "asked": {"reads_hz": asked.reads, "writes_hz": asked.writes, "seconds": asked.seconds},
+        "asked": {"reads_hz": options.reads, "writes_hz": options.writes, "seconds": options.seconds},
         "aim": "maintained_over_objects at most 0.5",
     }
     with ExitStack() as stack:
         url = stack.enter_context(servers.running(servers.mongod_server, "mongod")).url
         for name, images in (("with_images", True), ("without_images", False)):
-            result[name] = compared(url, asked, images=images)
+            result[name] = compared(url, options, images=images)
             print(name, {key: value for key, value in result[name].items() if key != "rounds"}, flush=True)
-    if not asked.no_save:
+    if not options.no_save:
         harness.save("update_in_place", result)
 
 
-def compared(url: str, asked: argparse.Namespace, *, images: bool) -> dict[str, Any]:
+def compared(url: str, options: argparse.Namespace, *, images: bool) -> dict[str, Any]:
     """All ways of keeping the list, of a collection with post-images or without."""
     rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-    for number in range(asked.rounds):
+    for number in range(options.rounds):
         for way in WAYS:
             with pymongo.MongoClient[dict[str, Any]](url) as client:
                 client.drop_database(DATABASE)
                 items = client[DATABASE].create_collection("items", changeStreamPreAndPostImages={"enabled": images})
                 items.insert_many([{"_id": n, "rank": float(n), "title": f"item {n} " * 10} for n in range(RECORDS)])
-            run = measured(url, way, seconds=asked.seconds, reads_hz=asked.reads, writes_hz=asked.writes, seed=number)
+            run = measured(
+                url, way, seconds=options.seconds, reads_hz=options.reads, writes_hz=options.writes, seed=number
+            )
             rounds[way].append(asyncio.run(run))
             print(way, rounds[way][-1], flush=True)
 
     def mean(way: str, what: str) -> float:
-        return round(fmean(one[what] for one in rounds[way]), 4)
+        return round(fmean(round_result[what] for round_result in rounds[way]), 4)
 
     return {
         "rounds": rounds,

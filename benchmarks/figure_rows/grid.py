@@ -31,9 +31,9 @@ def matching() -> list[Row]:
     workloads = result("matching")["workloads"]
 
     def at(workload: str, queries: int) -> str:
-        return next(count(one["writes_per_s"]) for one in workloads[workload]["node"] if one["queries"] == queries)
+        return next(count(row["writes_per_s"]) for row in workloads[workload]["node"] if row["queries"] == queries)
 
-    most = max(int(one["queries"]) for one in workloads["papers"]["node"])
+    most = max(int(row["queries"]) for row in workloads["papers"]["node"])
     return [
         (
             "writes that one core matches against 100,000 cached queries (one matching node, CPU time)",
@@ -55,7 +55,7 @@ def sustained() -> list[Row]:
     highest = {
         shape: f"{loads['20 ms']:,}" for shape, loads in measured["write_scalability"].items() if "(" not in shape
     }
-    most = max((one for one in measured["table_3"] if one["grid"] == "1x1"), key=lambda one: float(one["queries"]))
+    most = max((row for row in measured["table_3"] if row["grid"] == "1x1"), key=lambda row: float(row["queries"]))
     bare = measured["bare_redis"]["round_trips"]["1000"]
     mongo = [
         f"{load['p99_ms']:.0f} ms at {load['writes_per_s']:,} writes/s with {load['queries']:,} queries"
@@ -90,9 +90,9 @@ def cells() -> list[Row]:
 
     def used(grid: str, view: str, *, unindexed: bool) -> float:
         point = next(
-            one
-            for one in points
-            if one["grid"] == grid and one[view] and bool(one["queries_without_index"]) == unindexed
+            point
+            for point in points
+            if point["grid"] == grid and point[view] and bool(point["queries_without_index"]) == unindexed
         )
         return float(point["us_of_a_cell_per_write_of_the_grid"]) * float(point["writes"])
 

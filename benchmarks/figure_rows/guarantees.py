@@ -33,8 +33,8 @@ def exactness() -> list[Row]:
             f"writes, {share(inputs['hits'] / inputs['requests'])} of them hits",
             f"{inputs['stale']} stale; {inputs['foreign']} made for another user",
             f"of {len(unseen)} invisible inputs (a file, a global variable, a memo ...) verification found "
-            f"{sum(one['found'] for one in unseen)}; before that "
-            f"{sum(one['wrong_until_then'] for one in unseen):,} answers were older "
+            f"{sum(change['found'] for change in unseen)}; before that "
+            f"{sum(change['wrong_until_then'] for change in unseen):,} answers were older "
             f"than the bound",
         ),
     ]
@@ -43,7 +43,7 @@ def exactness() -> list[Row]:
 def purges() -> list[Row]:
     """Purges of CDNs."""
     measured = result("purge_endurance")
-    busy = [one for one in result("purge_latency")["loads"] if one["writes_per_s_asked"] == 100]
+    busy = [load for load in result("purge_latency")["loads"] if load["writes_per_s_asked"] == 100]
     rate, left = measured["account"]["requests_per_s"], measured["open_after_the_last"]
     return [
         (
@@ -53,7 +53,7 @@ def purges() -> list[Row]:
             f"{measured['sent_more_than_once']:,} were sent twice or more; {left:,} were open after the last one; these were "
             f"sent within {measured['drained_after_s']:.0f} s (announced bound: {measured['announced_bound_s']:.0f} s)",
         ),
-        *map(_purge_latency, (busy[0], max(busy, key=lambda one: one["adapters_share"]["p99_ms"]))),
+        *map(_purge_latency, (busy[0], max(busy, key=lambda load: load["adapters_share"]["p99_ms"]))),
     ]
 
 
@@ -71,7 +71,7 @@ def lifetimes() -> list[Row]:
     """Hits in browsers that estimated lifetimes give, at equal staleness."""
     measured = result("ttl_estimators")
     zipf, uniform = (
-        next(one for one in measured["workloads"] if one["workload"].startswith(name)) for name in ("Zipf", "uniform")
+        next(row for row in measured["workloads"] if row["workload"].startswith(name)) for name in ("Zipf", "uniform")
     )
 
     def hits(workload: Result, level: int, name: str) -> str:

@@ -102,7 +102,7 @@ def distance() -> list[Row]:
     rows: list[Row] = []
     for number in (0, len(measured["over_uncached"]) - 1):
         over = measured["over_uncached"][number]
-        cdn, full = (measured["setups"][one][number] for one in ("CDN", "full"))
+        cdn, full = (measured["setups"][setup][number] for setup in ("CDN", "full"))
         limited = sorted({*cdn["limited_by"], *full["limited_by"]})
         rows.append(
             (

@@ -30,9 +30,12 @@ def told(phase: Phase, *, cores: int) -> dict[str, Any]:
     if not phase.reads:
         raise RuntimeError(f"no read was answered with {phase.connections} connections, {phase.failed} failed")
     seconds = phase.ended_s - phase.begun_s
-    latencies_ms = [one.took_s * 1_000 for one in phase.reads]
+    latencies_ms = [read.took_s * 1_000 for read in phase.reads]
     counts, _ = np.histogram(latencies_ms, bins=[0, *BUCKETS_MS, np.inf])
-    layers, stale_s = Counter(one.layer for one in phase.reads), [one.stale_s for one in phase.reads if one.stale_s > 0]
+    layers, stale_s = (
+        Counter(read.layer for read in phase.reads),
+        [read.stale_s for read in phase.reads if read.stale_s > 0],
+    )
     reads = len(phase.reads)
     return {
         "connections": phase.connections,
@@ -61,12 +64,12 @@ def limits(used: Mapping[str, float], *, cores: int, late_ms: float) -> list[str
 
 def beside(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> dict[str, Any]:
     """How far a prediction is off: layers in points of a hundred, latencies and throughput as a ratio."""
-    points = {one: round(100 * (predicted["layers"][one] - measured["layers"][one]), 2) for one in LAYERS}
+    points = {layer: round(100 * (predicted["layers"][layer] - measured["layers"][layer]), 2) for layer in LAYERS}
 
     def over(what: str) -> float:
         return round(predicted[what] / measured[what], 3) if measured[what] else float("inf")
 
-    ratios = {one: over(one) for one in ("p50_ms", "p99_ms", "mean_ms", "throughput_hz")}
+    ratios = {figure: over(figure) for figure in ("p50_ms", "p99_ms", "mean_ms", "throughput_hz")}
     return {
         "points": points,
         "over_measured": ratios,
@@ -84,10 +87,10 @@ def over_uncached(setups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dic
     for number, base in enumerate(setups["uncached"]):
         row: dict[str, Any] = {"connections": base["connections"]}
         for setup, aims in AIMS.items():
-            one = setups[setup][number]
+            figure = setups[setup][number]
             reached = {
-                "lower_mean_latency": round(base["mean_ms"] / one["mean_ms"], 2),
-                "throughput": round(one["throughput_hz"] / base["throughput_hz"], 2),
+                "lower_mean_latency": round(base["mean_ms"] / figure["mean_ms"], 2),
+                "throughput": round(figure["throughput_hz"] / base["throughput_hz"], 2),
             }
             row[setup] = reached | {"aims_held": {name: reached[name] >= aim for name, aim in aims.items()}}
         rows.append(row)

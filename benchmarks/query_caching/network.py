@@ -155,5 +155,5 @@ class Network(httpx.AsyncBaseTransport):
             _, connection = await loop.create_connection(Connection, self._host, self._port)
         except OSError as error:
             raise httpx.ConnectError(str(error)) from error
-        self._open = {one for one in self._open if not one.lost.is_set()} | {connection}
+        self._open = {connection for connection in self._open if not connection.lost.is_set()} | {connection}
         return connection

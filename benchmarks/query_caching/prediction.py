@@ -65,7 +65,7 @@ def uncached(times: ServiceTimes, steps: Sequence[Step]) -> list[dict[str, Any]]
     mean_ms = float(drawn_ms.mean())
     return [
         {
-            "throughput_hz": round((1 - WRITES) * _pace_hz(one.connections, mean_ms, times, memory=0.0), 1),
+            "throughput_hz": round((1 - WRITES) * _pace_hz(step.connections, mean_ms, times, memory=0.0), 1),
             "p50_ms": round(float(np.quantile(drawn_ms, 0.5)), 3),
             "p99_ms": round(float(np.quantile(drawn_ms, 0.99)), 3),
             "mean_ms": round(mean_ms, 3),
@@ -73,7 +73,7 @@ def uncached(times: ServiceTimes, steps: Sequence[Step]) -> list[dict[str, Any]]
             "stale": 0.0,
             "stale_max_s": 0.0,
         }
-        for one in steps
+        for step in steps
     ]
 
 
@@ -86,7 +86,7 @@ def cached(
     """
     system = _system(times, browsers=browsers, delta_s=delta_s)
     history = _Events(reads=tuple((warm_s * i / RESOURCES, i, _WARMING) for i in range(RESOURCES)))
-    begun_s, told = warm_s, []
+    begun_s, write_times = warm_s, []
     for step in steps:
         drawn = _Drawn(step)
         mean_ms, memory = _GUESS_MS, 0.0
@@ -99,19 +99,19 @@ def cached(
             moved, mean_ms, memory = abs(figures.mean_ms / mean_ms - 1), figures.mean_ms, figures.browser
             if moved < _CLOSE:
                 break
-        told.append(
+        write_times.append(
             {
                 "throughput_hz": round((1 - WRITES) * _pace_hz(step.connections, mean_ms, times, memory=memory), 1),
                 "p50_ms": round(figures.p50_ms, 3),
                 "p99_ms": round(figures.p99_ms, 3),
                 "mean_ms": round(mean_ms, 3),
-                "layers": {one: round(float(getattr(figures, one)), 4) for one in LAYERS},
+                "layers": {layer: round(float(getattr(figures, layer)), 4) for layer in LAYERS},
                 "stale": round(figures.stale, 5),
                 "stale_max_s": round(figures.stale_max_s, 3),
             }
         )
         history, begun_s = history + events, begun_s + step.length_s
-    return told
+    return write_times
 
 
 def _pace_hz(connections: int, mean_ms: float, times: ServiceTimes, *, memory: float) -> float:
@@ -168,7 +168,7 @@ class _Drawn:
                 if request.kind in READS:
                     reads.append((at_s, resource(request), i % CLIENTS))
                 else:
-                    writes += [(at_s + write_s, one) for one in changed(request)]
+                    writes += [(at_s + write_s, key) for key in changed(request)]
         return _Events(tuple(reads), tuple(writes))
 
 

@@ -14,7 +14,7 @@ _COLOURS: Final = {"uncached": "black", "CDN": "C2", "full": "C0"}
 
 def text(result: Mapping[str, Any]) -> str:
     """Tables with their conditions, measured and predicted beside each other."""
-    setups, connections = result["setups"], [one["connections"] for one in result["over_uncached"]]
+    setups, connections = result["setups"], [step["connections"] for step in result["over_uncached"]]
     full = setups["full"][-1]
     return "\n".join(
         [
@@ -35,7 +35,7 @@ def text(result: Mapping[str, Any]) -> str:
             *(
                 f"| {row['connections']} | "
                 + " | ".join(
-                    f"{row[one]['lower_mean_latency']}x, {row[one]['throughput']}x{_missed(row[one])}" for one in AIMS
+                    f"{row[aim]['lower_mean_latency']}x, {row[aim]['throughput']}x{_missed(row[aim])}" for aim in AIMS
                 )
                 + " |"
                 for row in result["over_uncached"]
@@ -46,7 +46,7 @@ def text(result: Mapping[str, Any]) -> str:
             "| set-up | connections | reads/s | mean ms | p50 ms | p99 ms | browser, CDN, app, database % | stale % | "
             "stalest s | limited by |",
             "|---|---|---|---|---|---|---|---|---|---|",
-            *(line for name, ones in setups.items() for one in ones for line in _lines(name, one)),
+            *(line for name, ones in setups.items() for step in ones for line in _lines(name, step)),
             "",
             "A part that used 95 % of its core, or all parts together of the machine, is the limit, and so are clients that come "
             f"{LATE_MS:g} ms late to what is due: figures of that line are its figures, not the set-up's. "
@@ -63,7 +63,7 @@ def text(result: Mapping[str, Any]) -> str:
             "| set-up | " + " | ".join(result["service_times"]["full"]) + " |",
             "|---" * (1 + len(result["service_times"]["full"])) + "|",
             *(
-                f"| {name} | " + " | ".join(str(times.get(one, "")) for one in result["service_times"]["full"]) + " |"
+                f"| {name} | " + " | ".join(str(times.get(kind, "")) for kind in result["service_times"]["full"]) + " |"
                 for name, times in result["service_times"].items()
             ),
             "",
@@ -77,22 +77,22 @@ def _missed(row: Mapping[str, Any]) -> str:
     return "" if all(row["aims_held"].values()) else " (missed)"
 
 
-def _lines(setup: str, one: Mapping[str, Any]) -> Sequence[str]:
-    said, off = one["simulator"], one["simulator_off_by"]
+def _lines(setup: str, step: Mapping[str, Any]) -> Sequence[str]:
+    said, off = step["simulator"], step["simulator_off_by"]
     missed = [name for name, held in off["aims_held"].items() if not held]
     verdict = f"off: {', '.join(missed)}" if missed else "within the aims"
-    limited = ", ".join(one["limited_by"])
+    limited = ", ".join(step["limited_by"])
     return (
-        f"| {setup} | {one['connections']} | {_row(one)} | {limited} |",
+        f"| {setup} | {step['connections']} | {_row(step)} | {limited} |",
         f"| ... predicted | | {_row(said)} | {verdict} |",
     )
 
 
-def _row(one: Mapping[str, Any]) -> str:
-    layers = ", ".join(f"{100 * one['layers'][layer]:.1f}" for layer in LAYERS)
+def _row(step: Mapping[str, Any]) -> str:
+    layers = ", ".join(f"{100 * step['layers'][layer]:.1f}" for layer in LAYERS)
     return (
-        f"{one['throughput_hz']:,.0f} | {one['mean_ms']:.2f} | {one['p50_ms']:.2f} | {one['p99_ms']:.1f} | {layers} | "
-        f"{100 * one['stale']:.2f} | {one['stale_max_s']:.1f}"
+        f"{step['throughput_hz']:,.0f} | {step['mean_ms']:.2f} | {step['p50_ms']:.2f} | {step['p99_ms']:.1f} | {layers} | "
+        f"{100 * step['stale']:.2f} | {step['stale_max_s']:.1f}"
     )
 
 
@@ -106,14 +106,14 @@ def draw(path: Path, result: Mapping[str, Any]) -> None:
 
     figure, (latency, throughput, histogram) = pyplot.subplots(1, 3, figsize=(14, 4))
     for name, ones in result["setups"].items():
-        connections = [one["connections"] for one in ones]
+        connections = [step["connections"] for step in ones]
         for axes, what in ((latency, "mean_ms"), (throughput, "throughput_hz")):
-            axes.plot(connections, [one[what] for one in ones], marker="o", color=_COLOURS[name], label=name)
+            axes.plot(connections, [step[what] for step in ones], marker="o", color=_COLOURS[name], label=name)
             axes.plot(
-                connections, [one["simulator"][what] for one in ones],
+                connections, [step["simulator"][what] for step in ones],
                 linestyle="--", linewidth=1, color=_COLOURS[name], label=f"{name}, simulator",
             )  # fmt: skip
-            limited = [(one["connections"], one[what]) for one in ones if one["limited_by"]]
+            limited = [(step["connections"], step[what]) for step in ones if step["limited_by"]]
             if limited:
                 axes.scatter(*zip(*limited, strict=True), s=120, facecolors="none", edgecolors="red", zorder=3)
     latency.set(xlabel="connections", ylabel="mean latency, ms", yscale="log", title="Mean latency")

@@ -52,7 +52,7 @@ class ServiceTimes:
     def report(self) -> dict[str, Any]:
         """Rounded, for the result."""
         return {
-            name: [round(one, 3) for one in value] if isinstance(value, tuple) else round(value, 4)
+            name: [round(item, 3) for item in value] if isinstance(value, tuple) else round(value, 4)
             for name, value in asdict(self).items()
             if value is not None
         }
@@ -85,7 +85,7 @@ async def of_uncached(url: str) -> ServiceTimes:
         begun_cpu_s = time.process_time()
         database_ms = await _asked(machine, _written() * 2, lambda layer: layer == DATABASE)
         cpu_ms = (time.process_time() - begun_cpu_s) / (2 * _KEYS) * 1_000
-        write_ms = [await _written_ms(machine, Request("update", SPARE, 500 + one, 0)) for one in range(_AT_ONCE)]
+        write_ms = [await _written_ms(machine, Request("update", SPARE, 500 + number, 0)) for number in range(_AT_ONCE)]
     return ServiceTimes(database_ms=latency(database_ms), write_ms=fmean(write_ms), network_cpu_ms=cpu_ms)
 
 
@@ -125,9 +125,9 @@ async def _asked(
     took_ms: list[float] = []
 
     async def ask(some: Iterable[Request]) -> None:
-        for one in some:
+        for request in some:
             begun_s = time.perf_counter()
-            _, layer, _ = await machine.ask(one, headers)
+            _, layer, _ = await machine.ask(request, headers)
             if expected(layer):
                 took_ms.append((time.perf_counter() - begun_s) * 1_000)
 

@@ -57,17 +57,17 @@ class Written:
         """
         records: Sequence[Mapping[str, Any]] = shown if request.kind == "query" else [shown]
         oldest_s = asked_s
-        for one in records:
-            updates = self._updates.get((request.collection, one["_id"]), ())
-            missing = bisect_left(updates, (one["n"] + 1, -math.inf))
+        for record in records:
+            updates = self._updates.get((request.collection, record["_id"]), ())
+            missing = bisect_left(updates, (record["n"] + 1, -math.inf))
             oldest_s = min(oldest_s, min((at_s for _, at_s in updates[missing:]), default=asked_s))
         if request.kind == "query" and (inserted := self._inserted.get((request.collection, request.group))):
-            keys = {one["_id"] for one in records}
-            for key, one in inserted.items():
+            keys = {record["_id"] for record in records}
+            for key, insertion in inserted.items():
                 if key in keys:
-                    oldest_s = min(oldest_s, one.deleted_s)
-                elif one.deleted_from_s > answered_s:
-                    oldest_s = min(oldest_s, one.from_s)
+                    oldest_s = min(oldest_s, insertion.deleted_s)
+                elif insertion.deleted_from_s > answered_s:
+                    oldest_s = min(oldest_s, insertion.from_s)
         return asked_s - oldest_s
 
     def _of(self, request: Request) -> Inserted:

@@ -22,9 +22,9 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 def round_trips(redis_url: str, *, rate_hz: int, seconds: float) -> tuple[list[float], float]:
     """Milliseconds from before XADD to the entry's arrival at the reader, of each entry; and the rate achieved."""
-    ours, theirs = _SPAWN.Pipe()
+    ours, child_end = _SPAWN.Pipe()
     total = int(rate_hz * seconds)
-    reader = _SPAWN.Process(target=_read, args=(redis_url, total, theirs), daemon=True)
+    reader = _SPAWN.Process(target=_read, args=(redis_url, total, child_end), daemon=True)
     reader.start()
     assert ours.poll(30)
     ours.recv()

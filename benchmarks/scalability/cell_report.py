@@ -47,9 +47,9 @@ def text(result: Mapping[str, Any]) -> str:
         "| grid | queries without an index | us of a cell per write of the grid, as Spark tasks | over the drained processes |",
         "|---|---|---|---|",
         *(
-            f"| {one['grid']} | {one['queries_without_index']:,} | {one['us_of_a_cell_per_write_of_the_grid']} | "
-            f"{one['over_drained']} |"
-            for one in result["on_spark"]
+            f"| {row['grid']} | {row['queries_without_index']:,} | {row['us_of_a_cell_per_write_of_the_grid']} | "
+            f"{row['over_drained']} |"
+            for row in result["on_spark"]
         ),
         "",
     ]
@@ -64,12 +64,12 @@ def _table(title: str, points: list[Mapping[str, Any]], view: str) -> list[str]:
         "... of all cells |",
         "|---|---|---|---|---|---|---|",
         *(
-            f"| {one['grid']} | {one['ranges']:,} | {one['queries_without_index']:,} | {one['writes']:,} | "
-            f"{one['us_of_a_cell_per_write_of_the_grid'] * one['writes'] / 1e3:.0f} | "
-            f"{one['us_of_a_cell_per_write_of_the_grid']} | {one['us_of_all_cells_per_write_of_the_grid']} |"
+            f"| {row['grid']} | {row['ranges']:,} | {row['queries_without_index']:,} | {row['writes']:,} | "
+            f"{row['us_of_a_cell_per_write_of_the_grid'] * row['writes'] / 1e3:.0f} | "
+            f"{row['us_of_a_cell_per_write_of_the_grid']} | {row['us_of_all_cells_per_write_of_the_grid']} |"
             for indexed in (True, False)
-            for one in points
-            if one[view] and (not one["queries_without_index"]) == indexed
+            for row in points
+            if row[view] and (not row["queries_without_index"]) == indexed
         ),
         "",
     ]

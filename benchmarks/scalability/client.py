@@ -48,10 +48,10 @@ class Client:
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         for target in (_writer, _listener):
-            ours, theirs = _SPAWN.Pipe()
-            process = _SPAWN.Process(target=target, args=(redis_url, deployment, theirs), daemon=True)
+            ours, child_end = _SPAWN.Pipe()
+            process = _SPAWN.Process(target=target, args=(redis_url, deployment, child_end), daemon=True)
             process.start()
-            theirs.close()
+            child_end.close()
             self._pipes.append(ours)
             self._processes.append(process)
 

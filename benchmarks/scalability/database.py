@@ -29,10 +29,10 @@ class DatabaseWriter:
     """A process that writes to MongoDB; takes the place of the client's writer."""
 
     def __init__(self, mongo_url: str) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(mongo_url, theirs), daemon=True)
+        self.pipe, child_end = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_serve, args=(mongo_url, child_end), daemon=True)
         self._process.start()
-        theirs.close()
+        child_end.close()
 
     def close(self) -> None:
         self.pipe.send(None)

@@ -156,10 +156,10 @@ def drained(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Drain
     processes: list[Any] = []
     try:
         for cell in shape.cells:
-            ours, theirs = _METHOD.Pipe()
-            process = _METHOD.Process(target=_cell, args=(redis_url, deployment, shape, cell, theirs), daemon=True)
+            ours, child_end = _METHOD.Pipe()
+            process = _METHOD.Process(target=_cell, args=(redis_url, deployment, shape, cell, child_end), daemon=True)
             process.start()
-            theirs.close()
+            child_end.close()
             pipes[cell] = ours
             processes.append(process)
         with closing(DrainedGrid(redis_url, deployment, shape, pipes)) as grid:

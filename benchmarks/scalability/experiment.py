@@ -169,23 +169,23 @@ class Bench:
     ) -> dict[str, int]:
         """The largest load under which each bound held: multiply until all are missed, then bisect. 0: not even the least.
         "tried": the largest that was put to the test."""
-        found: dict[int, Point] = {}
+        points: dict[int, Point] = {}
         load = least
         while True:
-            found[load] = measure(load)
+            points[load] = measure(load)
             following = min(load * factor, most)
-            if load >= most or not sustains(found[load], BOUNDS_MS[-1]) or self.late(queries_of(following)):
+            if load >= most or not sustains(points[load], BOUNDS_MS[-1]) or self.late(queries_of(following)):
                 break
             load = following
         for bound in (BOUNDS_MS[0], BOUNDS_MS[-1]):
             for _ in range(self._effort.bisections):
-                held = _largest(found, bound)
-                missed = min((load for load in found if load > held), default=0)
+                held = _largest(points, bound)
+                missed = min((load for load in points if load > held), default=0)
                 if not held or not missed or missed < 1.2 * held or self.late():
                     break
                 middle = _round(math.sqrt(held * missed))
-                found[middle] = measure(middle)
-        return {f"{bound} ms": _largest(found, bound) for bound in BOUNDS_MS} | {"tried": max(found)}
+                points[middle] = measure(middle)
+        return {f"{bound} ms": _largest(points, bound) for bound in BOUNDS_MS} | {"tried": max(points)}
 
 
 def figures(outcome: Outcome, bare: dict[str, float]) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def sustains(point: Point, bound_ms: int) -> bool:
     )
 
 
-def _largest(found: dict[int, Point], bound_ms: int) -> int:
-    return max((load for load, point in found.items() if sustains(point, bound_ms)), default=0)
+def _largest(points: dict[int, Point], bound_ms: int) -> int:
+    return max((load for load, point in points.items() if sustains(point, bound_ms)), default=0)
 
 
 def _round(load: float) -> int:
@@ -229,11 +229,11 @@ def _round(load: float) -> int:
 @contextmanager
 def _others() -> Iterator[list[float]]:
     """The list gets the cores that processes which are not ours kept busy meanwhile; -1: not known."""
-    told = [-1.0]
+    position = [-1.0]
     begun_s, machine_s, ours_s = time.monotonic(), _machine_s(), _ours_s()
-    yield told
+    yield position
     took_s = time.monotonic() - begun_s
-    told[0] = round(max(0.0, (_machine_s() - machine_s) - (_ours_s() - ours_s)) / max(took_s, 1e-3), 2)
+    position[0] = round(max(0.0, (_machine_s() - machine_s) - (_ours_s() - ours_s)) / max(took_s, 1e-3), 2)
 
 
 def _machine_s() -> float:

@@ -99,7 +99,7 @@ class Grid:
         wanted = self._written * self.shape.query_partitions
 
         def settled() -> bool:
-            return sum(one.writes for one in cell_stats(self._layer, self.deployment)) >= wanted
+            return sum(stats.writes for stats in cell_stats(self._layer, self.deployment)) >= wanted
 
         try:
             harness.until(settled, timeout_s=timeout_s, every_s=0.1)
@@ -163,8 +163,8 @@ class Grid:
             stats = cell_stats(self._layer, self.deployment)
             return (
                 len(stats) == len(self.shape.cells)
-                and all(one.at_ms >= begun_ms for one in stats)
-                and sum(one.registrations for one in stats) == wanted
+                and all(stat.at_ms >= begun_ms for stat in stats)
+                and sum(stat.registrations for stat in stats) == wanted
             )
 
         harness.until(held, timeout_s=timeout_s, every_s=0.1)

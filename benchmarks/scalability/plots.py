@@ -50,14 +50,16 @@ def draw_cell_cost(folder: Path, result: dict[str, Any]) -> Path:
         (views[1], "equal_load_in_all", "Equal load in all"),
     ):
         for unindexed, colour, label in ((False, "C0", "ranges"), (True, "C1", "and queries without an index")):
-            points = [one for one in result["points"] if one[view] and bool(one["queries_without_index"]) == unindexed]
-            points.sort(key=lambda one: (_cells(one["grid"]), one["grid"]))
-            names = [one["grid"] for one in points]
-            used = [one["us_of_a_cell_per_write_of_the_grid"] * one["writes"] / 1e3 for one in points]
+            points = [
+                point for point in result["points"] if point[view] and bool(point["queries_without_index"]) == unindexed
+            ]
+            points.sort(key=lambda point: (_cells(point["grid"]), point["grid"]))
+            names = [point["grid"] for point in points]
+            used = [point["us_of_a_cell_per_write_of_the_grid"] * point["writes"] / 1e3 for point in points]
             calculated = [
-                one["writes"] / _write_partitions(one["grid"]) / 1e3
-                * (model["read_us"] + model["tried_us"] * one["us_per_write_of_a_cell"]["tried"])
-                for one in points
+                point["writes"] / _write_partitions(point["grid"]) / 1e3
+                * (model["read_us"] + model["tried_us"] * point["us_per_write_of_a_cell"]["tried"])
+                for point in points
             ]  # fmt: skip
             axes.plot(names, used, marker="o", linestyle="", color=colour, label=f"{label}, measured")
             axes.plot(names, calculated, linestyle="--", linewidth=1, color=colour, label=f"{label}, the model")

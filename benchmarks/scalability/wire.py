@@ -65,13 +65,13 @@ class InsertConnection:
         return self._exactly(length - _INT32.size)
 
     def _exactly(self, size: int) -> bytes:
-        found = self.socket.recv(size, socket.MSG_WAITALL)
-        while len(found) < size:
-            more = self.socket.recv(size - len(found))
+        data = self.socket.recv(size, socket.MSG_WAITALL)
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
             if not more:
                 raise ConnectionError("mongod closed the connection")
-            found += more
-        return found
+            data += more
+        return data
 
     def close(self) -> None:
         self.socket.close()

@@ -39,8 +39,8 @@ def nginx_server(folder: Path, *, app_port: int, port: int | None = None) -> Ser
         },
     )  # fmt: skip
     (folder / "quaestor.conf").write_text(printed)
-    whole = folder / "nginx.conf"
-    whole.write_text(
+    configuration = folder / "nginx.conf"
+    configuration.write_text(
         f"load_module {NGINX_PURGE};\ndaemon off;\nworker_processes 2;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n"
         "http {\n    access_log off;\n"
         + "".join(
@@ -48,7 +48,7 @@ def nginx_server(folder: Path, *, app_port: int, port: int | None = None) -> Ser
         )
         + f"    include {folder}/quaestor.conf;\n}}\n"
     )
-    return Server("nginx", [_binary("nginx"), "-c", str(whole)], folder, port, _url(port), _listens(port))
+    return Server("nginx", [_binary("nginx"), "-c", str(configuration)], folder, port, _url(port), _listens(port))
 
 
 def nginx_check(server: Server) -> list[str]:
@@ -65,15 +65,20 @@ def squid_server(folder: Path, *, app_port: int, port: int | None = None) -> Ser
             "host": HOST,
         },
     )  # fmt: skip
-    whole = folder / "squid.conf"
-    whole.write_text(
+    configuration = folder / "squid.conf"
+    configuration.write_text(
         f"{printed}\npid_filename none\naccess_log none\ncache_log {folder}/cache.log\ncoredump_dir none\n"
         "shutdown_lifetime 0 seconds\n"
         "pinger_enable off\nvisible_hostname squid\n"
     )
     name = f"quaestor{port}"  # of its shared memory
     return Server(
-        "squid", [_binary("squid"), "-N", "-n", name, "-f", str(whole)], folder, port, _url(port), _listens(port)
+        "squid",
+        [_binary("squid"), "-N", "-n", name, "-f", str(configuration)],
+        folder,
+        port,
+        _url(port),
+        _listens(port),
     )
 
 
@@ -105,8 +110,8 @@ def traffic_server(folder: Path, *, app_port: int, port: int | None = None) -> S
             records.write("CONFIG proxy.config.admin.user_id STRING trafficserver\n")
     if os.getuid() == 0:
         user = pwd.getpwnam("trafficserver")
-        for one in (folder, *folder.rglob("*")):
-            os.chown(one, user.pw_uid, user.pw_gid)
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, user.pw_uid, user.pw_gid)
     environment = {"TS_RUNROOT": str(folder)}
     return Server("ats", [_binary("traffic_server")], folder, port, _url(port), _listens(port), environment=environment)
 
@@ -168,8 +173,8 @@ class RealCache:
 
 
 CACHES = {
-    one.name: one
-    for one in (
+    cache.name: cache
+    for cache in (
         RealCache(
             "varnish", "varnish varnish-modules", varnish_binary() is not None, varnish, varnish_check,
             lambda url: VarnishNode(url, soft=False, token=TOKEN, tags=False, timeout_s=PATIENCE_S), everything=True,
@@ -191,8 +196,8 @@ CACHES = {
 each_cache = pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(one, marks=pytest.mark.skipif(not one.there, reason=f"not on this machine: apt-get install {one.package}"))
-        for one in CACHES.values()
+        pytest.param(kind, marks=pytest.mark.skipif(not kind.there, reason=f"apt-get install {kind.package}"))
+        for kind in CACHES.values()
     ],
     ids=list(CACHES),
     scope="module",

@@ -19,7 +19,7 @@ def results(
     url: str, client: pymongo.MongoClient[dict[str, Any]], database: str, *, writes: int, seed: int
 ) -> dict[str, Any]:
     """The figures by kind of plan, by what is known of a write, and whether queries are run again before anything is evicted."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for kind, named in _KINDS.items():
         for images in (True, False):
             for contributors in (True, False):
@@ -35,10 +35,10 @@ def results(
                     items = shapes.populate(client[database], random.Random(seed), images=images, indexes=True)
                     world = CapturedWorld(url, items, contributors=contributors, recheck=recheck)
                     try:
-                        found.setdefault(kind, {})[name] = _run(world, items, named, writes=writes, seed=seed)
+                        values.setdefault(kind, {})[name] = _run(world, items, named, writes=writes, seed=seed)
                     finally:
                         client.drop_database(database)
-    return found
+    return values
 
 
 def _run(

@@ -192,9 +192,9 @@ class Writer:
 
     def _replace(self) -> None:
         key = self._rng.choice(self._keys)
-        found = self._records.find_one({"_id": key})
-        assert found is not None
-        self._records.replace_one({"_id": key}, {**found, "rev": found.get("rev", 0) + 1})
+        document = self._records.find_one({"_id": key})
+        assert document is not None
+        self._records.replace_one({"_id": key}, {**document, "rev": document.get("rev", 0) + 1})
 
     def _insert(self) -> None:
         self._records.insert_one({"_id": self._next, **record(self._rng)})

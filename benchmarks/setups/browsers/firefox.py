@@ -119,9 +119,9 @@ def _running(profile: Path) -> Iterator[Browser]:
     )  # fmt: skip
     try:
         with marionette.connected(_port(profile, process)) as own:
-            told = own.call("WebDriver:NewSession", webSocketUrl=True)["capabilities"]
-            with bidi.connected(told["webSocketUrl"]) as session:
-                yield _Firefox(session, own, f"Firefox/{told['browserVersion']}")
+            capabilities = own.call("WebDriver:NewSession", webSocketUrl=True)["capabilities"]
+            with bidi.connected(capabilities["webSocketUrl"]) as session:
+                yield _Firefox(session, own, f"Firefox/{capabilities['browserVersion']}")
             own.call("Marionette:Quit")
         process.wait(PATIENCE_S)
     finally:

@@ -21,7 +21,7 @@ from benchmarks.setups.browsers.browser import PATIENCE_S, Browser, BrowserError
 from quaestor.testing.servers import HOST, free_port
 
 _DRIVER, _DISPLAY = shutil.which("WebKitWebDriver"), shutil.which("Xvfb")
-_PROGRAM = next((str(one) for one in Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser")), None)
+_PROGRAM = next((str(path) for path in Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser")), None)
 _RUN = """
     const done = arguments[arguments.length - 1];
     (async () => {SCRIPT})().then((value) => done({ value }), (error) => done({ error: String(error) }));
@@ -44,15 +44,15 @@ class _Driver:
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                told = self.call("POST", "/session", capabilities={"alwaysMatch": wanted})
+                session = self.call("POST", "/session", capabilities={"alwaysMatch": wanted})
                 break
             except httpx.ConnectError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.02)
-        self._path = f"/session/{told['sessionId']}"
+        self._path = f"/session/{session['sessionId']}"
         self.call("POST", "/timeouts", script=_SCRIPT_S * 1000)
-        return str(told["capabilities"]["browserVersion"])
+        return str(session["capabilities"]["browserVersion"])
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """What a command returns."""
@@ -88,10 +88,10 @@ class _Tab(Tab):
         self._call("POST", "/url", url=url)
 
     def run(self, script: str) -> Any:
-        told = self._call("POST", "/execute/async", script=_RUN.replace("SCRIPT", script), args=[])
-        if "error" in told:
-            raise BrowserError(told["error"])
-        return told.get("value")
+        answer = self._call("POST", "/execute/async", script=_RUN.replace("SCRIPT", script), args=[])
+        if "error" in answer:
+            raise BrowserError(answer["error"])
+        return answer.get("value")
 
     def close(self) -> None:
         self._call("DELETE", "/window")

@@ -85,5 +85,5 @@ class History:
 
 def intersection(these: list[Span], those: list[Span]) -> list[Span]:
     """The moments in both."""
-    found = [(max(a, c), min(b, d)) for a, b in these for c, d in those]
-    return [(begin, end) for begin, end in found if begin <= end]
+    overlaps = [(max(a, c), min(b, d)) for a, b in these for c, d in those]
+    return [(begin, end) for begin, end in overlaps if begin <= end]

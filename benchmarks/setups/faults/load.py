@@ -100,7 +100,7 @@ class Reader:
             self.outcomes[f"status {answer.status}"] += 1
             return
         hit = "; hit" in answer.headers.get("cache-status", "")
-        told = answer.headers.get("x-known", "")
+        known = answer.headers.get("x-known", "")
         served = Served(
             worker=self._worker,
             group=group,
@@ -109,7 +109,7 @@ class Reader:
             asked_s=asked_s,
             answered_s=answered_s,
             hit=hit,
-            known={int(k): int(v) for k, _, v in (one.partition(":") for one in told.split(",") if one)},
+            known={int(k): int(v) for k, _, v in (pair.partition(":") for pair in known.split(",") if pair)},
         )
         self.outcomes["hit" if hit else "handler"] += 1
         self.answered_s = answered_s

@@ -86,4 +86,4 @@ class Heartbeats:
             if beat.number >= since:
                 counts.setdefault(beat.cell, []).append(beat.writes)
         before = {beat.cell: beat.writes for beat in list(self.beats) if beat.number < since}
-        return {cell for cell, told in counts.items() if (all_ := [before.get(cell, 0), *told]) == sorted(all_)}
+        return {cell for cell, counted in counts.items() if (all_ := [before.get(cell, 0), *counted]) == sorted(all_)}

@@ -41,19 +41,21 @@ class Known:
         register = registry.register
 
         def invalidated(batch: Sequence[Invalidated]) -> None:
-            for one in batch:
-                page = self._pages.get(one.query_id)
-                if page is not None and one.version and one.key is not None:
+            for notification in batch:
+                page = self._pages.get(notification.query_id)
+                if page is not None and notification.version and notification.key is not None:
                     versions = self._versions.setdefault(page, {})
-                    versions[one.key] = max(one.version, versions.get(one.key, 0))
+                    versions[notification.key] = max(notification.version, versions.get(notification.key, 0))
 
         async def registered(*args: Any, **options: Any) -> Any:
             path = _path.get()
-            found = await register(*args, **options)
-            self._columns[path] = {partition_of(one, registry.shape.query_partitions) for one in found.ids}
-            for query_id in found.query_ids:
+            registered = await register(*args, **options)
+            self._columns[path] = {
+                partition_of(registration_id, registry.shape.query_partitions) for registration_id in registered.ids
+            }
+            for query_id in registered.query_ids:
                 self._pages[query_id] = path
-            return found
+            return registered
 
         quaestor.parts.events.invalidated.subscribe(invalidated)
         registry.register = registered
@@ -67,8 +69,8 @@ class Known:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start" and known:
-                told = ",".join(f"{key}:{version}" for key, version in known.items())
-                message["headers"] = [*message["headers"], (KNOWN.encode(), told.encode())]
+                known_versions = ",".join(f"{key}:{version}" for key, version in known.items())
+                message["headers"] = [*message["headers"], (KNOWN.encode(), known_versions.encode())]
             if message["type"] == "http.response.start" and (columns := self._columns.get(scope["path"])):
                 message["headers"] = [*message["headers"], (COLUMNS.encode(), ",".join(map(str, columns)).encode())]
             await send(message)

@@ -41,12 +41,12 @@ class Standalone:
     def state(self) -> dict[str, Any]:
         """What the master's JSON page says."""
         with urllib.request.urlopen(self.page, timeout=5) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            state: dict[str, Any] = json.load(answer)
+            return state
 
     def applications(self) -> list[str]:
         """The ids of those that the master runs, or would run."""
-        return [one["id"] for one in self.state()["activeapps"]]
+        return [app["id"] for app in self.state()["activeapps"]]
 
     def cores_used(self) -> int:
         return int(self.state()["coresused"])
@@ -64,7 +64,7 @@ class Standalone:
                 "--memory", memory, "--work-dir", str(folder / "work"), self.url,
             ],
             port=port,
-            ready=lambda: any(one["port"] == port and one["state"] == "ALIVE" for one in self.state()["workers"]),
+            ready=lambda: any(worker["port"] == port and worker["state"] == "ALIVE" for worker in self.state()["workers"]),
         )  # fmt: skip
         worker.start()
         self.workers.append(worker)

@@ -96,7 +96,7 @@ class World:
     def hits_s(self) -> list[list[float]]:
         """By worker: when it answered from its cache, to a tenth of a second."""
         count = len(self.workers)
-        return [sorted(s for one in self.load.readers[i::count] for s in list(one.hits_s)) for i in range(count)]
+        return [sorted(s for reader in self.load.readers[i::count] for s in list(reader.hits_s)) for i in range(count)]
 
     def settle(self, *, within_s: float = 60.0) -> None:
         """Return once all is well."""
@@ -116,8 +116,8 @@ class World:
         self.until(lambda: self.healthy(ended_ms), within_s)
         outcome.recovered_s = time.monotonic() - ended_s
         # Whatever was lost has to show: whoever still held an old answer has now served it, and has been found out.
-        asked = self.checker.counts["responses"]
-        self.until(lambda: self.checker.counts["responses"] >= asked + 8 * RECORDS, within_s)
+        answered = self.checker.counts["responses"]
+        self.until(lambda: self.checker.counts["responses"] >= answered + 8 * RECORDS, within_s)
         for worker in self.hits_s():
             hits_s = [began_s, *(s for s in worker if s >= began_s), time.monotonic()]
             longest_s = max(b - a for a, b in pairwise(hits_s))

@@ -83,17 +83,21 @@ class CapturedWorld:
         outcome = recorder.outcome(0)
         assert not outcome.reasons, (shape, outcome.reasons)
         resolved = anyio.run(self._catalog.examine, outcome.reads)
-        found = dependencies(resolved.reads)
-        if self._seen_views(outcome.reads, found):
+        read_dependencies = dependencies(resolved.reads)
+        if self._seen_views(outcome.reads, read_dependencies):
             return self.cache(shape, read)
-        guards = tuple(self._registered(one) for one in found)
-        answer = Answer(shape, read, shown, all(one.plan.match == "exact" for one in found), guards)
+        guards = tuple(self._registered(dependency) for dependency in read_dependencies)
+        answer = Answer(
+            shape, read, shown, all(dependency.plan.match == "exact" for dependency in read_dependencies), guards
+        )
         self._answers.update(dict.fromkeys(guards, answer))
         return None
 
-    def _seen_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> bool:
+    def _seen_views(self, reads: Sequence[CapturedRead], read_dependencies: Sequence[Dependency]) -> bool:
         """Whether views among these were read for the first time: what comes next has digests."""
-        collections = {one.query.namespace for one in found if not is_definition(one.query)}
+        collections = {
+            dependency.query.namespace for dependency in read_dependencies if not is_definition(dependency.query)
+        }
         new = {read.query.namespace for read in reads} - collections - self._views
         self._views |= new
         self._capture.compare(new)
@@ -110,8 +114,8 @@ class CapturedWorld:
         """Judge every answer after one write."""
         self._now_ms += every_ms
         gone: dict[str, bool] = {}
-        for told in self._guard.process(images):
-            gone.update(dict.fromkeys(told.registration_ids, told.certain))
+        for outcome in self._guard.process(images):
+            gone.update(dict.fromkeys(outcome.registration_ids, outcome.certain))
         ended: dict[int, Answer] = {}
         for registration_id, certain in gone.items():
             dependency, answer = self._known.pop(registration_id), self._answers.pop(registration_id, None)
@@ -126,7 +130,7 @@ class CapturedWorld:
                 ended[id(answer)] = answer
                 for guard in answer.guards:
                     self._answers.pop(guard, None)
-        for answer in {id(one): one for one in self._answers.values()}.values():
+        for answer in {id(answer): answer for answer in self._answers.values()}.values():
             self.missed[answer.shape] += not self._may_stand(answer)
         for answer in ended.values():
             key = answer.shape, answer.exact

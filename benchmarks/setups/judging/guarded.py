@@ -57,9 +57,9 @@ def answer(records: Records, query: Query) -> tuple[Document, ...]:
     return tuple(cursor.sort(list(query.sort)) if query.sort else cursor)
 
 
-def comparable(told: Sequence[Document], *, ordered: bool) -> list[bytes]:
+def comparable(documents: Sequence[Document], *, ordered: bool) -> list[bytes]:
     """The same for equal answers. ordered: whether mongod promises an order."""
-    encoded = [bson.encode(document) for document in told]
+    encoded = [bson.encode(document) for document in documents]
     return encoded if ordered else sorted(encoded)
 
 
@@ -122,19 +122,19 @@ class Guard:
                 yield returned, [image for event in events for image in after_images(event, post_images=True)]
 
     def register(
-        self, query: Query, told: Sequence[Document], *, contributors: bool = True
+        self, query: Query, documents: Sequence[Document], *, contributors: bool = True
     ) -> tuple[str, Sequence[Outcome]]:
         """The registration's id for this answer, which has just been read, and what the node says to it.
 
         contributors: they are read as well, at once.
         """
         read_at = self.now()
-        shows = all("_id" in document for document in told)
+        shows = all("_id" in document for document in documents)
         read = CapturedRead(
             query=query,
             read_at=read_at,
-            ids=tuple(document["_id"] for document in told) if shows else None,
-            last=told[-1] if told else None,
+            ids=tuple(document["_id"] for document in documents) if shows else None,
+            last=documents[-1] if documents else None,
         )
         dependency = dependencies([read])[0]
         if dependency.plan.result is not Result.RECORDS:
@@ -165,7 +165,7 @@ class Guard:
     def overtake(self, image: AfterImage) -> list[Invalidated]:
         """What one write invalidates ahead of its turn. The next reads are dated by it, if it invalidates anything."""
         invalidated = self._node.overtake(image, now_ms=_NOW_MS)
-        self.told = max([self.told, *(one.version for one in invalidated)])
+        self.told = max([self.told, *(notification.version for notification in invalidated)])
         return invalidated
 
     def process(self, images: Iterable[AfterImage]) -> Iterator[Invalidated]:

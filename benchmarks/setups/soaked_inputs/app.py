@@ -102,8 +102,8 @@ def _pages(quaestor: Quaestor | None) -> FastAPI:
     app.add_middleware(Guard)
 
     async def notes(org: str, client: str = "database") -> dict[str, Any]:
-        found = made[client].notes.find({"org": org}).sort("_id", 1)
-        return {"org": org, "notes": [[one["key"], one["org"], one["n"]] for one in await found.to_list()]}
+        cursor = made[client].notes.find({"org": org}).sort("_id", 1)
+        return {"org": org, "notes": [[note["key"], note["org"], note["n"]] for note in await cursor.to_list()]}
 
     @app.get("/health")
     async def health() -> int:
@@ -175,8 +175,8 @@ def _by_client(app: FastAPI, notes: Notes, made: dict[str, Any], url: str, liste
     def of_a_client_made_at_first_use(org: str = "") -> Any:
         if "lazy" not in made:
             made["lazy"] = pymongo.MongoClient(url, event_listeners=listeners)
-        found = made["lazy"][made["database"].name].notes.find({"org": org}).sort("_id", 1)
-        return {"org": org, "notes": [[one["key"], one["org"], one["n"]] for one in found]}
+        cursor = made["lazy"][made["database"].name].notes.find({"org": org}).sort("_id", 1)
+        return {"org": org, "notes": [[note["key"], note["org"], note["n"]] for note in cursor]}
 
 
 def _by_clock(app: FastAPI, made: dict[str, Any]) -> None:
@@ -184,19 +184,19 @@ def _by_clock(app: FastAPI, made: dict[str, Any]) -> None:
     async def by_clock(form: int) -> Any:
         """The first record that is not over: the value decides which."""
         value = FORMS[form][1](datetime.now(UTC))
-        found = await made["database"].moments.find({f"f{form}": {"$gte": value}}).sort("_id", 1).limit(1).to_list()
+        moments = await made["database"].moments.find({f"f{form}": {"$gte": value}}).sort("_id", 1).limit(1).to_list()
         shown = {"value": str(value)} if form >= len(RELATIVE) else {}
-        return shown | {"moments": [[one["_id"], one["n"]] for one in found]}
+        return shown | {"moments": [[moment["_id"], moment["n"]] for moment in moments]}
 
 
 def _by_order(app: FastAPI, made: dict[str, Any]) -> None:
-    def shown(found: list[dict[str, Any]]) -> Any:
-        return [[one["key"], one["n"]] for one in found]
+    def shown(records: list[dict[str, Any]]) -> Any:
+        return [[record["key"], record["n"]] for record in records]
 
     @app.get("/any/{pool}")
     async def any_one(pool: str) -> Any:
-        found = await made["database"].pools.find_one({"pool": pool, "x": {"$gt": 0}})
-        return shown([found] if found else [])
+        record = await made["database"].pools.find_one({"pool": pool, "x": {"$gt": 0}})
+        return shown([record] if record else [])
 
     @app.get("/some/{pool}")
     async def some(pool: str) -> Any:
@@ -204,8 +204,8 @@ def _by_order(app: FastAPI, made: dict[str, Any]) -> None:
 
     @app.get("/tied/{pool}")
     async def tied(pool: str) -> Any:
-        found = made["database"].pools.find({"pool": pool, "x": {"$gt": 0}}).sort("tie", 1).limit(3)
-        return shown(await found.to_list())
+        cursor = made["database"].pools.find({"pool": pool, "x": {"$gt": 0}}).sort("tie", 1).limit(3)
+        return shown(await cursor.to_list())
 
     @app.get("/batch/{pool}")
     async def batch(pool: str, n: int) -> Any:
@@ -219,23 +219,23 @@ def _by_order(app: FastAPI, made: dict[str, Any]) -> None:
         records, group = made["database"].ranked, {"_id": "$kind", "keys": {"$push": "$key"}}
         match how:
             case "limited":
-                found = await records.find({"kind": kind}, SHOWN).limit(2).to_list()
+                records_found = await records.find({"kind": kind}, SHOWN).limit(2).to_list()
             case "pushed":
                 groups = await (await records.aggregate([{"$match": {"kind": kind}}, {"$group": group}])).to_list()
                 return groups[0]["keys"] if groups else []
             case "tied":
-                found = await records.find({"kind": kind}, SHOWN).sort("kind", 1).to_list()
+                records_found = await records.find({"kind": kind}, SHOWN).sort("kind", 1).to_list()
             case _:
-                found = await records.find({"kind": kind}, SHOWN).to_list()
-        return [one["key"] for one in found]
+                records_found = await records.find({"kind": kind}, SHOWN).to_list()
+        return [record["key"] for record in records_found]
 
 
 def _writing(app: FastAPI, made: dict[str, Any]) -> None:
     @app.post("/write")
     async def write(request: Request) -> str:
         """One record is given these fields, or deleted; in one of several ways."""
-        asked = await request.json()
-        await performed(made["database"], asked["collection"], asked["_id"], asked["fields"], asked["how"])
+        write = await request.json()
+        await performed(made["database"], write["collection"], write["_id"], write["fields"], write["how"])
         return "written"
 
 

@@ -75,7 +75,7 @@ class Book:
 
     def documents(self) -> list[dict[str, Any]]:
         """As they are in the beginning: all exist."""
-        return [{"_id": one, **(self.fields(key, 0) or {})} for key, one in enumerate(self.ids)]
+        return [{"_id": record_id, **(self.fields(key, 0) or {})} for key, record_id in enumerate(self.ids)]
 
     @contextmanager
     def write(self, key: int) -> Iterator[int]:
@@ -102,7 +102,7 @@ class Book:
         if not own:
             return {}
         if any(at < now_s - OWN_WRITE_S for _, at in own.values()):
-            own = self._own[worker] = {key: one for key, one in own.items() if one[1] >= now_s - OWN_WRITE_S}
+            own = self._own[worker] = {key: write for key, write in own.items() if write[1] >= now_s - OWN_WRITE_S}
         return {key: number for key, (number, _) in own.items()}
 
     def verdict(
@@ -120,8 +120,8 @@ class Book:
             worker=answer.worker, group=0 if key is None else None, key=key, shown=shown, asked_s=answer.asked_s,
             answered_s=answer.answered_s, hit=answer.hit, known=known, agrees=agrees, together=together,
         )  # fmt: skip
-        found = self.checker.check(served)
-        return None if found is None else {"known": "own write"}.get(found.why, found.why)
+        problem = self.checker.check(served)
+        return None if problem is None else {"known": "own write"}.get(problem.why, problem.why)
 
 
 def notes(org: str, weight: float, bound_s: float) -> Book:
@@ -184,16 +184,16 @@ class Moments:
         )  # fmt: skip
 
     def documents(self) -> list[dict[str, Any]]:
-        return [{**one, **self._stored[one["_id"]]} for one in self.book.documents()]
+        return [{**document, **self._stored[document["_id"]]} for document in self.book.documents()]
 
     def first(self, form: int, at_s: float) -> int | None:
         """The key of the first record that is not over at this moment."""
         values = self._values[form]
         value = comparable(FORMS[form][1](datetime.fromtimestamp(at_s, UTC)))
         if values[0] <= values[-1]:
-            found = bisect_left(values, value)
-            return found if found < len(values) else None
-        return next((key for key, one in enumerate(values) if one >= value), None)  # the day ends meanwhile
+            position = bisect_left(values, value)
+            return position if position < len(values) else None
+        return next((key for key, limit in enumerate(values) if limit >= value), None)  # the day ends meanwhile
 
     def shown(self, form: int, at_s: float) -> str:
         """The value itself at this moment, as a page shows it."""

@@ -203,7 +203,7 @@ class Load:
                 again = [rng.choice(self._showing[book.name]) for _ in range(2)]
                 self._left -= 2
                 await asyncio.gather(
-                    *(self._put(ask, one, worker, HOST) for ask, one in zip(again, (same, other), strict=True))
+                    *(self._put(ask, client, worker, HOST) for ask, client in zip(again, (same, other), strict=True))
                 )
 
     async def _write_directly(self, client: AsyncMongoClient[dict[str, Any]], book: Book, key: int) -> None:
@@ -219,11 +219,11 @@ class Load:
         """The number, if whoever asks from now on is to see it."""
         try:
             with book.write(key) as number:
-                asked = {
+                write = {
                     "collection": book.collection, "_id": book.ids[key], "fields": book.fields(key, number), "how": how,
                 }  # fmt: skip
                 began_s = time.time()
-                status, _, _ = await connection.ask(request("/write", method="POST", body=json.dumps(asked).encode()))
+                status, _, _ = await connection.ask(request("/write", method="POST", body=json.dumps(write).encode()))
                 if status != 200:
                     raise ConnectionRefusedError(f"status {status}")
         except OSError as error:
@@ -253,8 +253,8 @@ def how_it_came(head: bytes) -> str:
         return "hit"
     if b"; stored" in status:
         return "stored"
-    _, found, detail = status.partition(b"detail=")
-    return detail.decode() if found else "not stored"
+    _, mark, detail = status.partition(b"detail=")
+    return detail.decode() if mark else "not stored"
 
 
 def parsed(body: bytes) -> Any:

@@ -21,7 +21,11 @@ def without_invalidations() -> dict[str, Any]:
     take = NotificationHandler.take
 
     def deaf(self: NotificationHandler, notifications: Sequence[Notification], *, complete: bool) -> None:
-        take(self, [one for one in notifications if not isinstance(one, Invalidated)], complete=complete)
+        take(
+            self,
+            [notification for notification in notifications if not isinstance(notification, Invalidated)],
+            complete=complete,
+        )
 
     NotificationHandler.take = deaf  # type: ignore[method-assign]
     return {}

@@ -93,18 +93,18 @@ def run(
                 folder, mongo_url=mongo_url, database=database, workers=workers, mutation=mutation, redis_url=redis_url
             ) as (cached, bare):
                 load = Load(
-                    world, mongo_url=mongo_url, database=database, ports=[one.port for one in cached], bare_port=bare.port,
+                    world, mongo_url=mongo_url, database=database, ports=[server.port for server in cached], bare_port=bare.port,
                     readers=readers, writes_per_s=writes_per_s, own_writes_s=OWN_WRITES_MS / 1000, every=every, seed=seed,
                 )  # fmt: skip
                 began_s = time.time()
                 uvloop.run(load.run(requests))
                 took_s = time.time() - began_s
-                told = [_told(httpx.get(f"{one.url}/metrics", timeout=10).text) for one in cached]
+                metrics = [_told(httpx.get(f"{server.url}/metrics", timeout=10).text) for server in cached]
                 raised = _raised([*cached, bare])
         finally:
             client.drop_database(database)
     where = {"workers": workers, "on": "a grid" if redis_url else "embedded"}
-    return _result(load, took_s, told) | {"raised": raised} | where
+    return _result(load, took_s, metrics) | {"raised": raised} | where
 
 
 def _fill(database: Any, world: World) -> None:
@@ -116,19 +116,19 @@ def _fill(database: Any, world: World) -> None:
 
 
 def _told(metrics: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, labels, value in _TOLD.findall(metrics):
-        told = f"{name} {labels}".strip().replace('"', "")
-        found[told] = found.get(told, 0.0) + float(value)
-    return found
+        series = f"{name} {labels}".strip().replace('"', "")
+        values[series] = values.get(series, 0.0) + float(value)
+    return values
 
 
 def _raised(servers: Sequence[Server]) -> dict[str, int]:
     """What handlers raised, by the exception's own line in the workers' logs: why an answer was 500."""
-    return dict(Counter(line[:300] for one in servers for line in RAISED.findall(one.log_path.read_text())))
+    return dict(Counter(line[:300] for server in servers for line in RAISED.findall(server.log_path.read_text())))
 
 
-def _result(load: Load, took_s: float, told: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _result(load: Load, took_s: float, metrics: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     tally, world = load.tally, load.world
     kept = {ask.route: ask.cached for ask in world.asks}
     routes: dict[str, Any] = {}
@@ -138,18 +138,18 @@ def _result(load: Load, took_s: float, told: Sequence[Mapping[str, float]]) -> d
             "cached": cached, "answers": sum(ways.values()), "hits": ways.pop("hit", 0), "stored": ways.pop("stored", 0),
             "not_stored": ways, "wrong": {what: n for (of, what), n in tally.wrong_by_route.items() if of == route},
         }  # fmt: skip
-    names = sorted({name for one in told for name in one})
+    names = sorted({name for values in metrics for name in values})
     wrong = dict(tally.wrong)
     return {
         "requests": tally.answered, "took_s": round(took_s, 1), "requests_per_s": round(tally.answered / took_s),
         "bound_ms": BOUND_MS, "own_writes_ms": OWN_WRITES_MS,
-        "hits": sum(one["hits"] for one in routes.values()),
+        "hits": sum(counts["hits"] for counts in routes.values()),
         "foreign": wrong.pop("foreign", 0), "stale": sum(wrong.values()), "of_these": dict(tally.wrong),
         "first_wrong": tally.first_wrong,
         "failed": dict(tally.failed), "writes": dict(tally.writes), "asked_after_own_writes": tally.after_own_writes,
         "stalest_ms": int(1000 * max(book.checker.take_stalest_s() for book in world.books)),
         "bare_twin": dict(tally.twin),
-        "workers_say": {name: sum(one.get(name, 0) for one in told) for name in names},
+        "workers_say": {name: sum(values.get(name, 0) for values in metrics) for name in names},
         "routes": routes,
     }  # fmt: skip
 
@@ -163,11 +163,11 @@ def complaints(result: Mapping[str, Any]) -> list[str]:
         what: count for what, count in result["bare_twin"].items() if what.startswith(("found", "another")) and count
     }
     said += [f"the bare twin: {what} ({count})" for what, count in twin.items()]
-    for route, one in result["routes"].items():
-        if one["cached"] and not one["hits"]:
+    for route, counts in result["routes"].items():
+        if counts["cached"] and not counts["hits"]:
             said.append(f"{route}: never answered from the cache")
-        if not one["cached"] and one["hits"]:
-            said.append(f"{route}: {one['hits']} hits where the cache is to keep out")
-        if "diverged" in one["not_stored"]:
+        if not counts["cached"] and counts["hits"]:
+            said.append(f"{route}: {counts['hits']} hits where the cache is to keep out")
+        if "diverged" in counts["not_stored"]:
             said.append(f"{route}: quarantined")
     return said

@@ -140,8 +140,8 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
         environment=environment,
     )
     try:
-        for one in files.values():
-            one.write_text("0")
+        for file in files.values():
+            file.write_text("0")
         await client[database].records.insert_one({"_id": 1, "said": "a record that nobody changes"})
         await client[database].sources.insert_many([{"_id": name, "n": 0} for name in names])
         await asyncio.to_thread(server.start)
@@ -166,9 +166,11 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
 
             watched = [Watched(name) for name in names]
             async with asyncio.TaskGroup() as group:
-                for one in watched:
-                    group.create_task(_watch(one, server.port, changing(one.name), random.Random(f"{seed} {one.name}")))
-        return {one.name: one.row() for one in watched}
+                for source in watched:
+                    group.create_task(
+                        _watch(source, server.port, changing(source.name), random.Random(f"{seed} {source.name}"))
+                    )
+        return {source.name: source.row() for source in watched}
     finally:
         await asyncio.to_thread(server.stop)
         service.close()
@@ -176,20 +178,20 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
         await client.close()
 
 
-async def _watch(one: Watched, port: int, change: Change, rng: random.Random) -> None:
-    changes = asyncio.create_task(_changing(one, change, rng, LATER_S if one.name == LATER else 0.0))
-    one.since_s = time.time()
+async def _watch(watched: Watched, port: int, change: Change, rng: random.Random) -> None:
+    changes = asyncio.create_task(_changing(watched, change, rng, LATER_S if watched.name == LATER else 0.0))
+    watched.since_s = time.time()
     give_up_s = time.monotonic() + GIVE_UP_S
 
     async def ask(connection: Connection, page: int) -> None:
         asked_s = time.time()
-        status, head, body = await connection.ask(f"GET /{one.name}/{page} HTTP/1.1\r\nhost: site\r\n\r\n".encode())
+        status, head, body = await connection.ask(f"GET /{watched.name}/{page} HTTP/1.1\r\nhost: site\r\n\r\n".encode())
         if status != 200:
-            raise AssertionError(f"{one.name}: status {status}: {body!r}")
-        one.judge(parsed(body)["value"], asked_s, time.time(), how_it_came(head))
+            raise AssertionError(f"{watched.name}: status {status}: {body!r}")
+        watched.judge(parsed(body)["value"], asked_s, time.time(), how_it_came(head))
 
     connections = [Connection(port) for _ in range(PAGES)]
-    while not one.done() and time.monotonic() < give_up_s:
+    while not watched.done() and time.monotonic() < give_up_s:
         await asyncio.gather(*(ask(connection, page) for page, connection in enumerate(connections)))
         await asyncio.sleep(ASKED_S * PAGES)
     changes.cancel()
@@ -198,13 +200,13 @@ async def _watch(one: Watched, port: int, change: Change, rng: random.Random) ->
         connection.close()
 
 
-async def _changing(one: Watched, change: Change, rng: random.Random, after_s: float) -> None:
+async def _changing(watched: Watched, change: Change, rng: random.Random, after_s: float) -> None:
     if after_s:
         await asyncio.sleep(after_s)
-        one.since_s = time.time()
-        one.until_found.clear()
+        watched.since_s = time.time()
+        watched.until_found.clear()
     while True:
         await asyncio.sleep(rng.uniform(0, 2 * CHANGES_S))
-        number = one.history.begin()
+        number = watched.history.begin()
         await change(number)
-        one.history.acknowledge(number, number)
+        watched.history.acknowledge(number, number)

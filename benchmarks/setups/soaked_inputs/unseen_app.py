@@ -30,18 +30,18 @@ def create_app() -> App:
     """Settings come from the environment; MONGO_URL and SOAK_DATABASE say where the records are."""
     quaestor = Quaestor.from_env()
     made: dict[str, Any] = {"global": 0}
-    asked: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
+    questions: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
     memo: list[Any] = [0, 0.0]
     flights: dict[str, asyncio.Task[int]] = {}
 
     async def source(name: str) -> int:
         """What a record says that nobody but us knows to be read."""
-        found = await made["database"].sources.find_one({"_id": name})
-        return int(found["n"])
+        source = await made["database"].sources.find_one({"_id": name})
+        return int(source["n"])
 
     async def work() -> None:
         while True:
-            answer = await asked.get()
+            answer = await questions.get()
             answer.set_result(await source("worker"))
 
     @asynccontextmanager
@@ -96,7 +96,7 @@ def create_app() -> App:
     @app.get("/worker/{n}")
     async def of_a_worker_begun_earlier(n: int) -> Any:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        asked.put_nowait(answer)
+        questions.put_nowait(answer)
         return await page(await answer)
 
     @app.get("/flight/{n}")

@@ -58,5 +58,5 @@ class Connection(asyncio.Protocol):
 
 def field(head: bytes, name: bytes) -> bytes:
     """The value of a header field; empty if it is absent. Servers of ours send names in lower case."""
-    _, found, rest = head.partition(b"\r\n" + name + b": ")
-    return rest.partition(b"\r\n")[0] if found else b""
+    _, mark, rest = head.partition(b"\r\n" + name + b": ")
+    return rest.partition(b"\r\n")[0] if mark else b""
