@@ -1,9 +1,9 @@
-"""Metrics of live queries over sockets."""
+"""Metrics of live queries over sockets and HTTP."""
 
 from __future__ import annotations
 
 from quaestor.observability.families import Families
-from quaestor.observability.vocabularies import LIVE_BEGINNINGS, LIVE_ENDS, LIVE_REFUSALS
+from quaestor.observability.vocabularies import LIVE_BEGINNINGS, LIVE_ENDS, LIVE_HTTP_ANSWERS, LIVE_REFUSALS
 
 
 class LiveMetrics:
@@ -20,6 +20,8 @@ class LiveMetrics:
     unsent: messages that wait in all outboxes.
     slow: sockets closed because their clients read too slowly.
     rejected: refused handshakes, by reason.
+    http: answers over HTTP, by their content.
+    polls: long polls that wait.
     """
 
     def __init__(self, families: Families) -> None:
@@ -36,3 +38,5 @@ class LiveMetrics:
         self.refused = families.counter("live_refused", "messages of clients that got an error as answer")
         self.slow = families.counter("live_slow_clients", "WebSockets closed because their clients read too slowly")
         self.rejected = families.counters("live_rejected", "refused WebSocket handshakes", reason=LIVE_REFUSALS)
+        self.http = families.counters("live_http", "answers of live queries over HTTP", outcome=LIVE_HTTP_ANSWERS)
+        self.polls = families.gauge("live_polls", "long polls of live queries that wait")

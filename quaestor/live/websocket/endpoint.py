@@ -16,10 +16,13 @@ from starlette.websockets import WebSocket
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
+from quaestor.live.followed_routes import server_stops
 from quaestor.live.followers import Places
 from quaestor.live.websocket.connection import TRY_LATER, SocketClosedError, SocketConnection, SocketContext
 from quaestor.live.websocket.forms import FORMS
 from quaestor.live.websocket.groups import Engine, QueryGroups
+from quaestor.live.websocket.http.polls import LONGEST_WAIT_MS
+from quaestor.live.websocket.http.resource import LiveResource
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.principals import WhoSubscribes
 from quaestor.read_path.validation import none_match_fails, strong_etag
@@ -37,11 +40,12 @@ _REFUSALS: Final = {
 
 
 class LiveQueries(APIRouter):
-    """WebSocket endpoint for live queries of one database, to be included in any FastAPI application.
+    """Endpoint for live queries of one database, over WebSocket and HTTP, to be included in any FastAPI application.
 
     db: a pymongo database, asynchronous or not.
     quaestor: the application's Quaestor.
-    path: of the endpoint. The client module for pages is at the same path with `.js` behind it.
+    path: of the endpoint. The client module for pages is at the same path with `.js` behind it, a query over HTTP at
+        `{path}/{bucket}`.
     access: rules of the collections, as of a QuaestorRouter. By default no client may read anything.
     principal: the principal of a socket, as of a QuaestorRouter; None: every client is anonymous. The function receives a
         request with the fields of the handshake, and with `Authorization: Bearer <token>` for a token that a message brings.
@@ -49,7 +53,7 @@ class LiveQueries(APIRouter):
     origins: pages that may open a socket, such as "https://shop.example", besides those of the endpoint's own host. "*": all.
     limits: of sockets, subscriptions and messages.
 
-    Protocol: docs/live_queries.md. Raises ConfigurationError for arguments that cannot work.
+    Protocol: docs/live_queries.md, docs/live_http.md. Raises ConfigurationError for arguments that cannot work.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class LiveQueries(APIRouter):
         )
         self.routes.append(WebSocketRoute(path, self._endpoint))
         self.routes.append(Route(f"{path}.js", ClientModule(), methods=["GET"], name="live-client"))
+        self.routes.append(Route(f"{path}/{{bucket}}", self._endpoint.http, methods=["GET"], name="live-query"))
 
     async def recheck(self) -> None:
         """Look anew at the rights of every connected client: after a change of roles that no write to the records shows.
@@ -107,7 +112,11 @@ class ClientModule:
 
 
 class LiveEndpoint:
-    """ASGI application that serves the sockets."""
+    """ASGI application that serves the sockets.
+
+    places: of sockets, streams and requests.
+    http: the same queries over HTTP.
+    """
 
     def __init__(
         self,
@@ -128,7 +137,8 @@ class LiveEndpoint:
         self._limits = limits
         self._clock = clock
         self._sockets: set[SocketConnection] = set()
-        self._places = Places(most=limits.connections, most_of_one=limits.connections_an_address)
+        self.places = Places(most=limits.connections, most_of_one=limits.connections_an_address)
+        self.http = LiveResource(self)
         self._context: SocketContext | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -136,13 +146,13 @@ class LiveEndpoint:
         """Serve one socket."""
         websocket = WebSocket(scope, receive, send)
         address = websocket.client.host if websocket.client else ""
-        refusal = self._places.refusal(address) if self._admits(websocket) else "origin"
+        refusal = self.places.refusal(address) if self._admits(websocket) else "origin"
         if refusal:
             reason, status, text = _REFUSALS[refusal]
             self._quaestor.telemetry.live.rejected.labels(reason).inc()
             await websocket.send_denial_response(PlainTextResponse(text, status_code=status))
             return
-        give_back = self._places.take(address)
+        give_back = self.places.take(address)
         try:
             await self._accept(websocket)
         finally:
@@ -153,11 +163,16 @@ class LiveEndpoint:
         for socket in list(self._sockets):
             await socket.recheck()
 
+    @property
+    def wait_ms(self) -> int:
+        """The longest wait of a long poll."""
+        return min(self._quaestor.read_path.process.settings.realtime.live_wait_ms, LONGEST_WAIT_MS)
+
     async def _accept(self, websocket: WebSocket) -> None:
         offered = websocket.scope.get("subprotocols", [])
         chosen = next((name for name in offered if name in FORMS), None)
         await websocket.accept(subprotocol=chosen)
-        socket = SocketConnection(websocket.scope, self._shared(), form=FORMS[chosen or _DEFAULT_FORM])
+        socket = SocketConnection(websocket.scope, self.shared(), form=FORMS[chosen or _DEFAULT_FORM])
         self._sockets.add(socket)
         self._quaestor.telemetry.live.connections.inc()
         try:
@@ -175,7 +190,7 @@ class LiveEndpoint:
             return True
         return urlsplit(origin).netloc.lower() == websocket.headers.get("host", "").lower() != ""
 
-    def _shared(self) -> SocketContext:
+    def shared(self) -> SocketContext:
         """Parts of this event loop; a new loop, as of the next test client, gets its own."""
         loop = asyncio.get_running_loop()
         if (
@@ -204,10 +219,13 @@ class LiveEndpoint:
             while self._sockets or len(groups):
                 await asyncio.sleep(_LOOK_EVERY_S)
                 self._measure(loop.time())
+                if server_stops():
+                    self.http.end_all()
                 for socket in list(self._sockets):
                     socket.look(loop.time())
                 groups.keep_house()
         finally:
+            self.http.end_all()
             for socket in list(self._sockets):
                 socket.close(TRY_LATER, "the service stops", end="stopping")
             self._measure(loop.time())

@@ -1,0 +1,164 @@
+"""Parameters of a live query in a URL: read strictly, and written in one canonical form, so that equal queries share URLs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+
+from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.positions import Position
+from quaestor.live.websocket.requests import Subscribe
+from quaestor.rest import strict_json
+from quaestor.rest.filters import parse_filter, parse_sort
+from quaestor.rest.problems import Problem
+
+PARAMETERS: Final = (
+    "query", "sort", "skip", "limit", "delivery", "epoch", "offset", "live", "cursor", "retry",
+)  # fmt: skip
+"""Known parameters, in canonical order. Only `retry` is in no link of the server."""
+_BRANCHES: Final = ("$and", "$or", "$nor")
+_EPOCH: Final = re.compile(r"[A-Za-z0-9:.-]{1,80}")
+_MOST_RETRY: Final = 64
+_MOST: Final = 10**15
+_MOST_ROWS: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRequest:
+    """Request for a live query.
+
+    given: the parameters as they came. Each answer repeats them, so that a client notices a cache that changed them.
+    query: the canonical parameters of the query, without defaults, in order.
+    message: the query as a message of a socket.
+    epoch: the epoch that the client wants; None: any.
+    offset: the number of the newest change that the client has; None: the client wants a snapshot.
+    live: whether the answer may wait for a change.
+    cursor: of the answer before that had no news.
+    retry: whether the client has met a wrong answer, and goes round all caches.
+    """
+
+    given: Mapping[str, str]
+    query: tuple[tuple[str, str], ...]
+    message: Subscribe
+    epoch: str | None
+    offset: int | None
+    live: bool
+    cursor: int
+    retry: bool
+
+    @property
+    def position(self) -> Position | None:
+        """The position of the client; None: the client wants a snapshot."""
+        return None if self.epoch is None or self.offset is None else Position(self.epoch, self.offset)
+
+    def link(self, epoch: str, offset: int | None = None, *, cursor: int | None = None) -> str:
+        """Relative URL of the next request: of the snapshot of an epoch, or of what comes behind a change."""
+        pairs = [*self.query, ("epoch", epoch)]
+        if offset is not None:
+            pairs += [("offset", str(offset)), ("live", "true")]
+        if cursor is not None:
+            pairs.append(("cursor", str(cursor)))
+        return "?" + urlencode(pairs, quote_via=quote)
+
+
+def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveRequest:
+    """Return the query and the position in the parameters of a request.
+
+    Raises Problem (400) with the parameter, the value and the remedy.
+    """
+    given = _given(request)
+    query, sort = _canonical(given, limits)
+    skip = _number(given, "skip", most=limits.rows - 1)
+    limit = _number(given, "limit", most=_MOST_ROWS)
+    delivery = given.get("delivery", "state")
+    if delivery not in ("state", "exact"):
+        raise _refused("delivery", delivery, "write `state` or `exact`")
+    epoch, offset = given.get("epoch"), _number(given, "offset", most=_MOST)
+    if epoch is not None and not _EPOCH.fullmatch(epoch):
+        raise _refused("epoch", epoch, "copy it from an answer")
+    if offset is not None and epoch is None:
+        raise _refused("offset", str(offset), "it needs `epoch`; follow the `next` of an answer")
+    live = given.get("live", "false")
+    if live not in ("true", "false"):
+        raise _refused("live", live, "write `true` or `false`")
+    if live == "true" and offset is None:
+        raise _refused("live", live, "it needs `epoch` and `offset`; ask for a snapshot first, and follow its `next`")
+    retry = given.get("retry", "")
+    if len(retry) > _MOST_RETRY:
+        raise _refused("retry", retry, f"at most {_MOST_RETRY} characters")
+    pairs = (("query", "" if query == "{}" else query), ("sort", sort), ("skip", skip), ("limit", limit))
+    canonical = [(name, str(value)) for name, value in pairs if value]
+    if delivery != "state":
+        canonical.append(("delivery", delivery))
+    return LiveRequest(
+        given=given,
+        query=tuple(canonical),
+        message=_message(bucket, query, sort, skip=skip, limit=limit, delivery=delivery),
+        epoch=epoch,
+        offset=offset,
+        live=live == "true",
+        cursor=_number(given, "cursor", most=_MOST) or 0,
+        retry=bool(retry),
+    )
+
+
+def _message(bucket: str, query: str, sort: str, **numbers: Any) -> Subscribe:
+    return Subscribe(
+        type="subscribe",
+        id="live",
+        bucket=bucket,
+        query=query,
+        sort=sort or None,
+        offset=numbers["skip"],
+        limit=numbers["limit"],
+        delivery=numbers["delivery"],
+    )
+
+
+def _given(request: Request) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in PARAMETERS:
+            raise Problem(400, "parameter-unknown", f"{name!r}: known are {', '.join(PARAMETERS)}", parameter=name)
+        if name in given:
+            raise Problem(400, "parameter-twice", f"{name!r} is given twice; give it once", parameter=name)
+        given[name] = value
+    return given
+
+
+def _canonical(given: Mapping[str, str], limits: SocketLimits) -> tuple[str, str]:
+    """The query and the sort as canonical texts. The query's text is read again, so it means the same in every link."""
+    text = given.get("query", "{}")
+    document = parse_filter(text, limits.query).document
+    canonical = strict_json.dumps(_ordered(document)).decode()
+    again = strict_json.dumps(_ordered(parse_filter(canonical, limits.query).document)).decode()
+    sort = parse_sort(given["sort"], limits.query) if given.get("sort") else ()
+    return (canonical if again == canonical else text), strict_json.dumps(dict(sort)).decode() if sort else ""
+
+
+def _ordered(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The filter with its conditions by name: their order means nothing to the database."""
+    return {
+        name: [_ordered(branch) if isinstance(branch, Mapping) else branch for branch in value]
+        if name in _BRANCHES and isinstance(value, list)
+        else value
+        for name, value in sorted(document.items())
+    }
+
+
+def _number(given: Mapping[str, str], name: str, *, most: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+        raise _refused(name, text, f"write an integer from 0 to {most}")
+    return int(text)
+
+
+def _refused(parameter: str, value: str, remedy: str) -> Problem:
+    return Problem(400, f"{parameter}-refused", f"{parameter}={value[:80]!r}: {remedy}", parameter=parameter)
