@@ -57,6 +57,14 @@ class Tab(ABC):
         """Have this tab seen."""
         self._beyond()
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Have the page frozen as the browser freezes hidden ones, or run again."""
+        self._beyond()
+
+    def offline(self, *, off: bool) -> None:
+        """Have the page without a network, or with it again."""
+        self._beyond()
+
     def look(self, *, width: int, height: int, dark: bool) -> None:
         """Have the page so large, and light or dark; below 600 a phone's where the browser can be one."""
         self._beyond()

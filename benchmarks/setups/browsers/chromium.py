@@ -91,6 +91,15 @@ class _Tab(Tab):
     def front(self) -> None:
         self._call("Page.bringToFront")
 
+    def freeze(self, *, frozen: bool) -> None:
+        self._call("Page.setWebLifecycleState", state="frozen" if frozen else "active")
+
+    def offline(self, *, off: bool) -> None:
+        self._call("Network.enable")
+        self._call(
+            "Network.emulateNetworkConditions", offline=off, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
     def look(self, *, width: int, height: int, dark: bool) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", **metrics)

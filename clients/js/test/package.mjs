@@ -19,7 +19,7 @@ try {
 	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
 	const files = packed.files.map(({ path }) => path);
 	const entries = ["client", "fetchers", "live", "react", "registration", "stale"];
-	const behind = ["live_query", "live_rows", "live_streams", "options"];
+	const behind = ["live_options", "live_query", "live_rows", "live_streams", "options"];
 	for (const name of entries) {
 		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
 	}

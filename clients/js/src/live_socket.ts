@@ -1,0 +1,208 @@
+/** The connection of any number of streams: opened again whenever it breaks off, also by sleep or a lost network. */
+
+import { type Line, SocketLine } from "./live_lines.ts";
+import type { LiveOptions } from "./live_options.ts";
+import type { Carrier, LiveStream, Message } from "./live_streams.ts";
+import { canShare, lineName, SharedLine } from "./live_tabs.ts";
+
+const SHORTEST_PAUSE = 100;
+/** A server that is not heard within this time after a sleep is given up, in ms. */
+const AWAKE_MS = 5_000;
+const TOO_MANY = 429;
+
+export class Socket implements Carrier {
+	#token: LiveOptions["token"];
+	#url: string;
+	#options: LiveOptions;
+	#share: boolean | string;
+	#streams = new Map<string, LiveStream<unknown>>();
+	/** The present connection, also one in the making. */
+	#attempt: object | undefined;
+	#line: Line | undefined;
+	#ready = false;
+	/** The page is frozen, or in the cache of pages for the way back. */
+	#resting = false;
+	#failures = 0;
+	#heard = 0;
+	#pinging: ReturnType<typeof setInterval> | undefined;
+	#probing: ReturnType<typeof setTimeout> | undefined;
+	#retrying: ReturnType<typeof setTimeout> | undefined;
+	#cut = false;
+
+	constructor(url: string, options: LiveOptions) {
+		this.#url = url;
+		this.#options = options;
+		this.#token = options.token;
+		this.#share = canShare() && (options.share ?? options.token !== undefined);
+		this.#listen((target, name, listener) => target.addEventListener(name, listener));
+	}
+
+	open(stream: LiveStream<unknown>): void {
+		this.#streams.set(stream.id, stream);
+		if (this.#ready) this.#send(stream.request);
+		else if (!this.#attempt && !this.#retrying) void this.#connect();
+	}
+
+	close(stream: LiveStream<unknown>): void {
+		if (this.#streams.delete(stream.id)) this.#send({ type: "unsubscribe", id: stream.id });
+		if (!this.#streams.size) this.#leave();
+	}
+
+	renew(stream: LiveStream<unknown>): void {
+		this.#send({ type: "unsubscribe", id: stream.id });
+		this.#send(stream.request);
+	}
+
+	end(): void {
+		const streams = [...this.#streams.values()];
+		this.#streams.clear();
+		for (const stream of streams) stream.lost(true);
+		this.#leave();
+		this.#listen((target, name, listener) => target.removeEventListener(name, listener));
+	}
+
+	cut(on: boolean): void {
+		this.#cut = on;
+		this.#change({ type: "cut", on });
+	}
+
+	renewToken(token: string): void {
+		this.#token = token;
+		this.#change({ type: "token", token });
+	}
+
+	#send(message: object): void {
+		if (this.#ready) this.#line?.send(message);
+	}
+
+	/** Change the socket as a whole. On a shared line that would concern other tabs: this one moves to another line. */
+	#change(message: object): void {
+		if (!this.#share) this.#send(message);
+		else if (this.#attempt) this.#move();
+	}
+
+	#move(): void {
+		this.#leave();
+		void this.#connect();
+	}
+
+	#alone(): void {
+		this.#share = false;
+		this.#move();
+	}
+
+	async #connect(): Promise<void> {
+		this.#retrying = undefined;
+		if (!this.#streams.size || this.#resting) return;
+		const attempt = (this.#attempt = {});
+		let token: string | undefined;
+		let name = "";
+		try {
+			token = typeof this.#token === "function" ? await this.#token() : this.#token;
+			if (this.#share) name = await lineName(this.#url, this.#share, this.#cut, token);
+		} catch {
+			if (this.#attempt === attempt) this.#broke();
+			return;
+		}
+		if (this.#attempt !== attempt) return;
+		const connect = () => new SocketLine(this.#url);
+		const line = name ? new SharedLine(name, connect) : connect();
+		this.#line = line;
+		if (line instanceof SharedLine) line.onrefused = () => this.#alone();
+		line.onopen = () => {
+			this.#ready = true;
+			this.#heard = Date.now();
+			if (token !== undefined) this.#send({ type: "token", token });
+			if (this.#cut) this.#send({ type: "cut", on: true });
+			for (const stream of this.#streams.values()) this.#send(stream.request);
+			this.#pinging = setInterval(this.#ping, this.#every);
+		};
+		line.onmessage = (message) => this.#take(message);
+		line.onlost = () => this.#lost();
+		line.onclose = () => this.#broke();
+	}
+
+	#take(message: Message): void {
+		this.#heard = Date.now();
+		this.#failures = 0;
+		const stream = this.#streams.get(message.id ?? "");
+		if (!stream) return;
+		if (message.type === "error") {
+			if (message.error?.status === TOO_MANY && this.#share) {
+				// All tabs together have too many subscriptions for one socket.
+				return this.#alone();
+			}
+			this.#streams.delete(stream.id);
+		}
+		stream.take(message);
+	}
+
+	/** The subscriptions are gone; streams that may go on wait for the next ones. */
+	#lost(): void {
+		this.#ready = false;
+		clearInterval(this.#pinging);
+		clearTimeout(this.#probing);
+		for (const stream of [...this.#streams.values()]) if (!stream.lost()) this.#streams.delete(stream.id);
+	}
+
+	#broke(): void {
+		this.#attempt = this.#line = undefined;
+		this.#lost();
+		if (!this.#streams.size || this.#resting) return;
+		// Clients that lost one server come back spread over time.
+		const most = Math.min(this.#options.longestPause ?? 10_000, SHORTEST_PAUSE * 2 ** ++this.#failures);
+		this.#retrying = setTimeout(() => this.#connect(), most * Math.random());
+	}
+
+	/** Leave the line. The streams stay. */
+	#leave(silent = false): void {
+		clearTimeout(this.#retrying);
+		clearInterval(this.#pinging);
+		clearTimeout(this.#probing);
+		this.#ready = false;
+		this.#line?.close(silent);
+		this.#retrying = this.#line = this.#attempt = undefined;
+	}
+
+	get #every(): number {
+		return this.#options.ping ?? 10_000;
+	}
+
+	#ping = (): void => {
+		if (Date.now() - this.#heard > 3 * this.#every) this.#silent();
+		else this.#send({ type: "ping" });
+	};
+
+	#silent(): void {
+		this.#leave(true);
+		this.#broke();
+	}
+
+	/** A computer that slept, a network that is back, or a page that is shown again: a dead line is replaced. */
+	#awake = ({ type }: Event): void => {
+		if (type === "visibilitychange" && document.hidden) return;
+		this.#resting = false;
+		if (this.#ready) {
+			const before = this.#heard;
+			this.#ping();
+			clearTimeout(this.#probing);
+			if (this.#ready) this.#probing = setTimeout(() => this.#heard === before && this.#silent(), Math.min(AWAKE_MS, this.#every));
+		} else if (type === "online" || !this.#attempt) this.#move();
+	};
+
+	/** A page that will not run for a while gives the socket away, to another tab if there is one. */
+	#rest = (): void => {
+		this.#resting = true;
+		if (!this.#attempt && !this.#retrying) return;
+		this.#leave();
+		this.#lost();
+	};
+
+	#listen(act: (target: EventTarget, name: string, listener: (event: Event) => void) => void): void {
+		if (typeof document === "undefined") return;
+		for (const name of ["online", "pageshow"]) act(window, name, this.#awake);
+		for (const name of ["visibilitychange", "resume"]) act(document, name, this.#awake);
+		act(window, "pagehide", this.#rest);
+		act(document, "freeze", this.#rest);
+	}
+}
