@@ -163,7 +163,9 @@ class AnswerHandling:
             again.append((TIERS, now_ms + capabilities.effective_within_ms + TIER_SLACK_MS))
         for sender in self._below:  # before the outbox forgets the purges, so that none is lost in between
             kinds = sender.place.capabilities.kinds
-            targets = [one for one in dict.fromkeys(target_of(purge.member) for purge in held) if one.by in kinds]
+            targets = [
+                target for target in dict.fromkeys(target_of(purge.member) for purge in held) if target.by in kinds
+            ]
             if targets:
                 await sender.put(targets, until_ms=max(purge.until_ms for purge in held))
         await self._queue.outbox.done(self._queue.name, held, again=again, now_ms=now_ms)

@@ -130,7 +130,7 @@ class Cloudflare(HostedPlace):
         errors = json_object(response).get("errors")
         if not isinstance(errors, list):
             return response.text
-        return "; ".join(f"{one.get('message')} ({one.get('code')})" for one in errors if isinstance(one, dict))
+        return "; ".join(f"{error.get('message')} ({error.get('code')})" for error in errors if isinstance(error, dict))
 
     def answer(self, response: httpx.Response) -> Answer:
         """See HostedPlace: `success` decides, not the status."""

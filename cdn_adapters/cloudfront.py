@@ -83,7 +83,7 @@ class CloudFront(AsynchronousPlace):
             address=distribution,
             base_url=base_url,
             timeout_s=timeout_s,
-            secrets=tuple(one for one in (key, token) if one is not None),
+            secrets=tuple(credential for credential in (key, token) if credential is not None),
         )
         field = TagField(
             name=tag_header.lower(), separator=",", max_tags=50, max_tag_bytes=256, case_sensitive=False
@@ -127,8 +127,8 @@ class CloudFront(AsynchronousPlace):
         """See HostedPlace: `Code` is more precise than the status."""
         if response.status_code < 400:
             return None
-        found = _CODE.search(response.text)
-        code = found[1] if found else ""
+        match = _CODE.search(response.text)
+        code = match[1] if match else ""
         if code in _TOO_MANY:
             return Throttled(
                 retry_after_s=retry_after_s(response), reason=without(self.explained(response), self.secrets())
@@ -141,22 +141,22 @@ class CloudFront(AsynchronousPlace):
 
     def explained(self, response: httpx.Response) -> str:
         """See HostedPlace: `Code` and `Message`."""
-        found = [one[1] for pattern in (_CODE, _MESSAGE) if (one := pattern.search(response.text))]
-        return ": ".join(found) or response.text
+        texts = [match[1] for pattern in (_CODE, _MESSAGE) if (match := pattern.search(response.text))]
+        return ": ".join(texts) or response.text
 
     def answer(self, response: httpx.Response) -> Answer:
         """See HostedPlace: 201 with an id."""
-        found = _ID.search(response.text)
-        if response.status_code != 201 or found is None:
+        match = _ID.search(response.text)
+        if response.status_code != 201 or match is None:
             return no_success(self, response)
-        return Accepted(ticket=found[1], ask_after_s=5.0)
+        return Accepted(ticket=match[1], ask_after_s=5.0)
 
     def status(self, response: httpx.Response, ticket: str) -> Answer:
         """See HostedPlace: Completed, or InProgress."""
-        found = _STATUS.search(response.text)
-        if found is None:
+        match = _STATUS.search(response.text)
+        if match is None:
             return no_success(self, response)
-        return Delivered() if found[1] == "Completed" else Accepted(ticket=ticket, ask_after_s=5.0)
+        return Delivered() if match[1] == "Completed" else Accepted(ticket=ticket, ask_after_s=5.0)
 
     def _signed(self, method: str, url: str, content: bytes) -> dict[str, str]:
         frozen = self._credentials()
@@ -189,10 +189,12 @@ def _credentials(access_key: str | None, key: SecretStr | None, token: SecretStr
 
     Raises ConfigurationError if botocore is missing. The function raises CdnError if botocore finds no credentials.
     """
-    found: Any = imported("botocore.credentials", extra="cloudfront", what="CloudFront")
+    botocore_credentials: Any = imported("botocore.credentials", extra="cloudfront", what="CloudFront")
     logging.getLogger("botocore.auth").addFilter(_NO_SESSION_TOKENS)
     if access_key is not None and key is not None:
-        fixed = found.ReadOnlyCredentials(access_key, key.get_secret_value(), token and token.get_secret_value())
+        fixed = botocore_credentials.ReadOnlyCredentials(
+            access_key, key.get_secret_value(), token and token.get_secret_value()
+        )
         return lambda: fixed
     session: Any = imported("botocore.session", extra="cloudfront", what="CloudFront").get_session()
 

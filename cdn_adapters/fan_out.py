@@ -51,19 +51,23 @@ class FanOut:
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """Return the header fields of all adapters, each once."""
-        asked = (header for adapter in self._adapters for header in adapter.response_headers(tags))
-        return list(dict.fromkeys(asked))
+        headers = (header for adapter in self._adapters for header in adapter.response_headers(tags))
+        return list(dict.fromkeys(headers))
 
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
         """See LifetimeCdn: the fields of all adapters, each once."""
-        told = (one for one in self._adapters if isinstance(one, LifetimeCdn))
-        asked = (header for one in told for header in one.lifetime_headers(lives_s=lives_s, until_s=until_s))
-        return list(dict.fromkeys(asked))
+        adapters = (adapter for adapter in self._adapters if isinstance(adapter, LifetimeCdn))
+        headers = (
+            header for adapter in adapters for header in adapter.lifetime_headers(lives_s=lives_s, until_s=until_s)
+        )
+        return list(dict.fromkeys(headers))
 
     @property
     def places(self) -> list[Place]:
         """The places that are purged through queues."""
-        return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.places]
+        return [
+            place for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for place in adapter.places
+        ]
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
         """See CdnAdapter. Raises one CdnError for all failures, retryable if one of them is."""
@@ -76,7 +80,9 @@ class FanOut:
     @property
     def senders(self) -> list[Sender]:
         """The senders that have begun."""
-        return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.senders]
+        return [
+            sender for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for sender in adapter.senders
+        ]
 
     def begin(
         self,
@@ -118,17 +124,19 @@ class FanOut:
 
     def copies_live_ms(self) -> int | None:
         """See BoundedCdn: the shortest lifetime of all adapters."""
-        told = (one.copies_live_ms() for one in self._adapters if isinstance(one, BoundedCdn))
-        return min((ms for ms in told if ms is not None), default=None)
+        lifetimes_ms = (adapter.copies_live_ms() for adapter in self._adapters if isinstance(adapter, BoundedCdn))
+        return min((ms for ms in lifetimes_ms if ms is not None), default=None)
 
     async def diagnose(self, facts: Facts) -> list[Finding]:
         """See DiagnosedCdn: the findings of all adapters, each once."""
-        found = [await one.diagnose(facts) for one in self._adapters if isinstance(one, DiagnosedCdn)]
-        return list(dict.fromkeys(finding for some in found for finding in some))
+        reports = [await adapter.diagnose(facts) for adapter in self._adapters if isinstance(adapter, DiagnosedCdn)]
+        return list(dict.fromkeys(finding for some in reports for finding in some))
 
     def reports(self) -> list[CdnReport]:
         """See ReportingCdn."""
-        return [report for one in self._adapters if isinstance(one, ReportingCdn) for report in one.reports()]
+        return [
+            report for adapter in self._adapters if isinstance(adapter, ReportingCdn) for report in adapter.reports()
+        ]
 
     def doubt(self, doubtful: bool) -> None:
         """See DoubtfulCdn."""

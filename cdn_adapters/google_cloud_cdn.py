@@ -97,7 +97,7 @@ class GoogleCloudCdn(AsynchronousPlace):
 
     def meaning(self, response: httpx.Response) -> Answer | None:
         """See HostedPlace: a 403 may be a rate limit too."""
-        reasons = {str(one.get("reason")) for one in _errors(response)}
+        reasons = {str(error.get("reason")) for error in _errors(response)}
         if response.status_code in (403, 429) and reasons & _TOO_MANY:
             return Throttled(
                 retry_after_s=retry_after_s(response), reason=without(self.explained(response), self.secrets())
@@ -130,5 +130,5 @@ class GoogleCloudCdn(AsynchronousPlace):
 
 def _errors(response: httpx.Response) -> list[dict[str, object]]:
     error = json_object(response).get("error")
-    found = error.get("errors") if isinstance(error, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    errors = error.get("errors") if isinstance(error, dict) else None
+    return [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []

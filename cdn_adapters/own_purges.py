@@ -67,7 +67,7 @@ class OwnPurges:
         batch = self._batch(members, now_ms)
         batch.members.update(dict.fromkeys(members))
         batch.until_ms = max(batch.until_ms, until_ms)
-        self._waiting.extend(QueuedPurge(one, batch.token, now_ms, until_ms, 0) for one in members)
+        self._waiting.extend(QueuedPurge(member, batch.token, now_ms, until_ms, 0) for member in members)
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell())
         wake()

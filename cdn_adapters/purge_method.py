@@ -76,7 +76,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        return next((one for one in outcomes if isinstance(one, Rejected)), Delivered())
+        return next((outcome for outcome in outcomes if isinstance(outcome, Rejected)), Delivered())
 
     def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
         """Build the requests that purge a batch: here, one for each URL."""

@@ -27,8 +27,12 @@ class PurgeRequest(NamedTuple):
         middle = len(self.targets) // 2
         first = set(self.targets[:middle])
         return (
-            PurgeRequest(self.targets[:middle], tuple(one for one in self.held if target_of(one.member) in first)),
-            PurgeRequest(self.targets[middle:], tuple(one for one in self.held if target_of(one.member) not in first)),
+            PurgeRequest(
+                self.targets[:middle], tuple(purge for purge in self.held if target_of(purge.member) in first)
+            ),
+            PurgeRequest(
+                self.targets[middle:], tuple(purge for purge in self.held if target_of(purge.member) not in first)
+            ),
         )
 
 

@@ -62,13 +62,13 @@ class QueueWatch:
         """See DiagnosedCdn."""
         busiest_per_s = await self._outbox.busiest(self._queue, now_ms=self._clock())
         size = await self._outbox.size(self._queue)
-        found = findings(self._place.capabilities, facts, busiest_per_s=busiest_per_s, dead=size.dead)
+        faults = findings(self._place.capabilities, facts, busiest_per_s=busiest_per_s, dead=size.dead)
         if self._budget is not None:
             await self._budget.look()
             if self._budget.spent:
                 why = f"the month's budget of {self._budget.most} purges is spent: nothing is purged before the next month"
-                found.append(Finding(level=Level.BLOCK, sentence=why))
-        return found
+                faults.append(Finding(level=Level.BLOCK, sentence=why))
+        return faults
 
     async def look(self, state: str) -> str:
         """Look once; return the state of the place, for any sending process. Raises StoreError.
@@ -80,7 +80,9 @@ class QueueWatch:
         for start in range(0, len(members), _MOST_AT_ONCE):
             some = members[start : start + _MOST_AT_ONCE]
             still = await self._outbox.open(self._queue, some)
-            self._waits.over({one: waits[one] for one, is_open in zip(some, still, strict=True) if not is_open})
+            self._waits.over(
+                {member: waits[member] for member, is_open in zip(some, still, strict=True) if not is_open}
+            )
         size = await self._outbox.size(self._queue)
         if self._budget is not None:
             await self._budget.look()

@@ -52,7 +52,7 @@ async def sending(
     room = asyncio.Semaphore(most)
     async with place.connect() as connection:
 
-        async def one(batch: Sequence[Target]) -> None:
+        async def send_batch(batch: Sequence[Target]) -> None:
             async with room:
                 answer = await connection.send(batch)
                 while isinstance(answer, Accepted):
@@ -64,9 +64,9 @@ async def sending(
             requests = requests_of(place.capabilities, targets)
             if most == 1:  # the first refusal ends the purge
                 for batch in requests:
-                    await one(batch)
+                    await send_batch(batch)
                 return
-            for outcome in await asyncio.gather(*map(one, requests), return_exceptions=True):
+            for outcome in await asyncio.gather(*map(send_batch, requests), return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
 

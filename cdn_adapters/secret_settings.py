@@ -26,6 +26,6 @@ def secret(value: str | SecretStr, what: str) -> SecretStr:
 
 def without(text: str, secrets: tuple[SecretStr, ...]) -> str:
     """Return a text with these secrets replaced by asterisks."""
-    for one in secrets:
-        text = text.replace(one.get_secret_value(), "**********")
+    for hidden in secrets:
+        text = text.replace(hidden.get_secret_value(), "**********")
     return text

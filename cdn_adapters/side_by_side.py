@@ -148,7 +148,7 @@ class SideBySide:
         try:
             pause_s, again = await self._handling.send(connection, request, free)
             self._pause_s = max(self._pause_s, pause_s)
-            self._ready.extendleft((one, due) for one in reversed(again))
+            self._ready.extendleft((request, due) for request in reversed(again))
         except StoreError as error:  # the purges come back when their lease ends
             self._context.telemetry.failure("store", "cdn.outbox_away", error)
         except Exception as error:  # here too the purges come back

@@ -36,5 +36,5 @@ def tag_headers(field: TagField | None, tags: Sequence[str]) -> list[tuple[bytes
     """Return the field with the tags that fit; none for a place without tags, or if no tag fits."""
     if field is None:
         return []
-    found = fitting(field, tags)
-    return [(field.name.encode("ascii"), field.separator.join(found).encode("ascii"))] if found else []
+    fitting_tags = fitting(field, tags)
+    return [(field.name.encode("ascii"), field.separator.join(fitting_tags).encode("ascii"))] if fitting_tags else []

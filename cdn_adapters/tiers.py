@@ -52,9 +52,9 @@ class Tiers:
     def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
         """See LifetimeCdn: the fields of both tiers, each once."""
         both = [
-            one
+            header
             for tier in (self._shield, self._edge)
-            for one in tier.lifetime_headers(lives_s=lives_s, until_s=until_s)
+            for header in tier.lifetime_headers(lives_s=lives_s, until_s=until_s)
         ]
         return list(dict.fromkeys(both))
 

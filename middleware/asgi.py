@@ -167,23 +167,23 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     and plan.simple
                     and "user" not in scope
                     and (not (extensions := scope.get("extensions")) or "tls" not in extensions)
-                    and (asked := plan.target) is not None
+                    and (target := plan.target) is not None
                     and not (self._parts.routes.follows and wants_stream(scope["headers"]))
                 ):
                     now_ms = self._clock()
-                    resident = self._servable(asked.key, now_ms)
+                    resident = self._servable(target.key, now_ms)
                     # _closer_look() sends an entry that was never rendered: the policy of its route is known there.
                     if (
                         resident is not None
                         and resident.rendered is not None
-                        and (not self._purges or asked.url in resident.urls)
+                        and (not self._purges or target.url in resident.urls)
                     ):
                         self._count_hit()
                         plan.traffic.hits += 1
                         headers = self._outgoing.hit(resident, now_ms, plan.policy)
                         response = resident.response
                         # New messages and a new list: a middleware around this one may change them.
-                        headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
+                        headers = headers.copy() if target.own else self._outgoing.to_be_revalidated(headers)
                         await send({"type": "http.response.start", "status": response.status, "headers": headers})
                         return await send({"type": "http.response.body", "body": response.body})
         return await self._closer_look(scope, receive, send)
@@ -285,8 +285,8 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         if scope["method"] not in SAFE:
             barrier.expect()
         with logging_writes() as log:
-            told = outdating(self._read_path, scope, send)
-            return await self._app(scope, receive, after_own_writes(barrier, log, told))
+            outdating_send = outdating(self._read_path, scope, send)
+            return await self._app(scope, receive, after_own_writes(barrier, log, outdating_send))
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request other than GET and HEAD: from cache if its route is keyed by the body, otherwise by the app."""

@@ -47,16 +47,16 @@ class AskedEntries(dict[str, Any]):
 
     __slots__ = ("_asked", "_same", "_where")
 
-    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> None:
+    def __init__(self, given: Mapping[str, Any], asked_fields: AskedFields, where: str, same: frozenset[str]) -> None:
         dict.__init__(self, given)
-        self._asked = asked
+        self._asked = asked_fields
         self._where = where
         self._same: Set[str] = same
 
     @staticmethod
-    def of(given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> AskedEntries:
+    def of(given: Mapping[str, Any], asked_fields: AskedFields, where: str, same: frozenset[str]) -> AskedEntries:
         """Return the entries as an AskedEntries, or as TellingEntries if some names are outside `same`."""
-        return (AskedEntries if same.issuperset(given) else TellingEntries)(given, asked, where, same)
+        return (AskedEntries if same.issuperset(given) else TellingEntries)(given, asked_fields, where, same)
 
     def __missing__(self, name: str) -> Any:
         if name not in self._same:
@@ -101,8 +101,8 @@ class TellingEntries(AskedEntries):
 
     _same: set[str]
 
-    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> None:
-        super().__init__(given, asked, where, same)
+    def __init__(self, given: Mapping[str, Any], asked_fields: AskedFields, where: str, same: frozenset[str]) -> None:
+        super().__init__(given, asked_fields, where, same)
         self._same = set(same)
 
     def __getitem__(self, name: str) -> Any:

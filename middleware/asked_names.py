@@ -52,10 +52,10 @@ class _Telling:
             self._asked.note(other)
 
     @classmethod
-    def of(cls, value: Any, asked: AskedFields) -> Self:
-        """Return the same value, noting its use in `asked`."""
+    def of(cls, value: Any, asked_fields: AskedFields) -> Self:
+        """Return the same value, noting its use in `asked_fields`."""
         made = cls(value)  # type: ignore[call-arg]
-        made._asked = asked
+        made._asked = asked_fields
         return made
 
 
@@ -156,9 +156,9 @@ class _Address(_Telling, str):
 class NoFields(list[tuple[bytes, bytes]]):
     """The fields of a request without any. There is no name to compare, so any iteration counts as reading all fields."""
 
-    def __init__(self, asked: AskedFields) -> None:
+    def __init__(self, asked_fields: AskedFields) -> None:
         super().__init__()
-        self._asked = asked
+        self._asked = asked_fields
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         self._asked.note_everything()
@@ -192,18 +192,18 @@ def _noting(base: type, method: str, note: Callable[[AskedFields], None]) -> Cal
     return noted
 
 
-def _note_condition(asked: AskedFields) -> None:
-    if asked.conditions is not None:
-        asked.conditions.shown = True
+def _note_condition(asked_fields: AskedFields) -> None:
+    if asked_fields.conditions is not None:
+        asked_fields.conditions.shown = True
 
 
-def _note_condition_and_everything(asked: AskedFields) -> None:
-    asked.note_everything()
-    _note_condition(asked)
+def _note_condition_and_everything(asked_fields: AskedFields) -> None:
+    asked_fields.note_everything()
+    _note_condition(asked_fields)
 
 
-def _note_client(asked: AskedFields) -> None:
-    asked.client = True
+def _note_client(asked_fields: AskedFields) -> None:
+    asked_fields.client = True
 
 
 _SPEAKS = frozenset(

@@ -19,27 +19,29 @@ _SHOWN_OTHERWISE = frozenset({"headers", "client", "query_string"})
 _ENTRIES = (AskedEntries, TellingEntries)
 
 
-def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the scope for a handler, as a copy that notes in `asked` what the handler looks up.
+def recorded(
+    scope: Scope, asked_fields: AskedFields, *, shared: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the scope for a handler, as a copy that notes in `asked_fields` what the handler looks up.
 
     shared: the state from the app's lifespan, the same for every request.
     """
     shown: dict[str, Any] = dict(scope)
-    if asked.conditions is None:
-        headers = [(AskedName.of(name, asked), value) for name, value in scope["headers"]]
+    if asked_fields.conditions is None:
+        headers = [(AskedName.of(name, asked_fields), value) for name, value in scope["headers"]]
     else:
         headers = [
-            ((AskedCondition if name in CONDITIONS else AskedName).of(name, asked), value)
+            ((AskedCondition if name in CONDITIONS else AskedName).of(name, asked_fields), value)
             for name, value in scope["headers"]
         ]
-    shown["headers"] = headers or NoFields(asked)
+    shown["headers"] = headers or NoFields(asked_fields)
     client = scope.get("client")
     if client is not None:
-        shown["client"] = AskedClient.of(client, asked)
+        shown["client"] = AskedClient.of(client, asked_fields)
     state = shown.get("state") or {}
     same = frozenset(name for name, value in state.items() if name in shared and shared[name] is value)
-    shown["state"] = AskedEntries.of(state, asked, "state", same)
-    return AskedEntries.of(shown, asked, "scope", KNOWN)
+    shown["state"] = AskedEntries.of(state, asked_fields, "state", same)
+    return AskedEntries.of(shown, asked_fields, "scope", KNOWN)
 
 
 def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:

@@ -69,8 +69,8 @@ class Audit:
     async def examine(self, url: str) -> Examined:
         """Request a path, with or without a query string, and a second time if its answer would be cached. If the two differed in
         their queries alone, examine once more: the first run may have filled a memo."""
-        found = await self._examine(url)
-        return await self._examine(url) if found.differs == ("queries",) else found
+        result = await self._examine(url)
+        return await self._examine(url) if result.differs == ("queries",) else result
 
     async def _examine(self, url: str) -> Examined:
         scope = self._scope(url)
@@ -110,8 +110,8 @@ class Audit:
         """Return why such an answer is not stored, as far as it is known before registration."""
         refused = freshness.refusal(first.fingerprint.status, first.headers, personal=plan.policy.personal)
         reasons = [] if refused is None else [refused]
-        found = [one for one in first.outcome.reasons if not waived(plan.policy, one.reason)]
-        return reasons + [f"{one.reason.value} ({one.detail})" for one in found]
+        refusals = [reason for reason in first.outcome.reasons if not waived(plan.policy, reason.reason)]
+        return reasons + [f"{refusal.reason.value} ({refusal.detail})" for refusal in refusals]
 
     async def _again(
         self, request: Repeatable, plan: Plan, first: Answered, since: Version

@@ -45,11 +45,11 @@ async def pass_by(
         await app(scope, receive, after_own_writes(read_path.own_writes, log, say))
 
 
-async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
+async def pass_head_by(context: ExchangeContext, resident: Resident) -> None:
     """Run the handler for a HEAD that finds an expired explicit entry. The fields of its answer freshen the entry, or drop it if
     they belong to another answer (RFC 9111, section 4.3.5)."""
     read_path, send = context.parts.read_path, context.send
-    stored, asked_ms = found.response, read_path.clock()
+    stored, asked_ms = resident.response, read_path.clock()
 
     async def learn(message: Any) -> None:
         if message["type"] == "http.response.start" and message["status"] == 200 == stored.status:

@@ -8,13 +8,13 @@ from quaestor.middleware.context import ExchangeContext
 from quaestor.read_path.asked_fields import AskedFields
 
 
-def constants_of_run(context: ExchangeContext, asked: AskedFields, text: str) -> ConstantsOfRun:
+def constants_of_run(context: ExchangeContext, asked_fields: AskedFields, text: str) -> ConstantsOfRun:
     """Return the context that separates hidden constants of a run from values of its request.
 
-    asked: the fields that the handler looked up; their values are keyed.
+    asked_fields: the fields that the handler looked up; their values are keyed.
     text: the path and the keyed part of the query.
     """
-    names, everything = asked.names, asked.everything
+    names, everything = asked_fields.names, asked_fields.everything
     values = [
         value.decode("latin-1")
         for name, value in (context.scope["headers"] if names or everything else ())

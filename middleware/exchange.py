@@ -37,14 +37,14 @@ class Exchange:
     async def run(self) -> None:
         """Answer the request. Called once."""
         headers = self._context.scope["headers"]
-        asked = asked_by(headers)
+        requested = asked_by(headers)
         try:
             if not self._tracing.enabled:
                 return await self._decide(None)
             with self._tracing.request("quaestor.request", headers) as span:
                 await self._decide(span)
         finally:
-            asked_no_more(asked)
+            asked_no_more(requested)
 
     async def _decide(self, span: Any) -> None:
         context = self._context
@@ -102,10 +102,10 @@ async def refresh(context: ExchangeContext, span: Any, early: CachedResponse | N
     flight = read_path.coalescing.lead(key)
     run: HandlerRun | None = None
     try:
-        leads, found = await _leads(context, key, flight, early)
+        leads, resident = await _leads(context, key, flight, early)
         if not leads:
             return flight.land(Landing.STORED)
-        stale = None if found is None else StaleEntry(context=context, resident=found, instead_of_errors=False)
+        stale = None if resident is None else StaleEntry(context=context, resident=resident, instead_of_errors=False)
         missed = Missed(key=key, flight=flight, stale=stale, why="refresh", layer="memory", begun_s=begun_s)
         run = HandlerRun(context, missed, UnkeyedBody(context.receive, announced=False), span)
         await run.run()
@@ -123,9 +123,9 @@ async def _leads(
     lookup = context.parts.read_path.lookup
     if early is not None:
         return await lookup.leads_renewal(flight, early), None
-    found = await lookup.fetch(key, flight)
+    resident = await lookup.fetch(key, flight)
     fresh = (
-        found is not None
-        and context.parts.read_path.usability.use(found.response, context.plan.policy, {}) is Use.FRESH
+        resident is not None
+        and context.parts.read_path.usability.use(resident.response, context.plan.policy, {}) is Use.FRESH
     )
-    return not fresh, found
+    return not fresh, resident

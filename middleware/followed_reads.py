@@ -125,8 +125,8 @@ class FollowedReads:
         """See Reader. The answer is there as soon as it is complete; its handler may have more to do after it."""
         reading = Reading(withdrawn, most_bytes=self._read_path.process.settings.store.max_body_bytes)
         # Fresh containers: the application writes into them.
-        asked = {**scope, "headers": list(scope["headers"]), "state": dict(scope.get("state") or {})}
-        task = self._errands.start(self._run(asked, reading))
+        own_scope = {**scope, "headers": list(scope["headers"]), "state": dict(scope.get("state") or {})}
+        task = self._errands.start(self._run(own_scope, reading))
         try:
             async with asyncio.timeout(LONGEST_S):
                 outcome = await asyncio.shield(reading.outcome)

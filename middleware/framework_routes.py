@@ -86,25 +86,29 @@ def _descend(route: Any, scope: dict[str, Any], child: Mapping[str, Any], depth:
     return Found(endpoint=endpoint, dependant=getattr(route, "dependant", None))
 
 
-def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -> RoutePolicy:
+def policy_of(matched: Found, *, method: str, rules: Sequence[Declaration] = ()) -> RoutePolicy:
     """Return the policy that a route declares, with the rules for its path on top."""
     read = _Reading()
-    for node in _tree(found.dependant):
+    for node in _tree(matched.dependant):
         read.take(node)
-    declarations = [*read.declarations, declaration_of(found.endpoint, method), *rules]
+    declarations = [*read.declarations, declaration_of(matched.endpoint, method), *rules]
     policy = RoutePolicy(
         sharing=Sharing.PRIVATE if read.secured else Sharing.UNDECLARED,
         headers=tuple(sorted(read.headers)),
         cookies=tuple(sorted(read.cookies)),
         declared_query=frozenset(read.query),
     )
-    scopes = [one for one in declarations if one is not None and not one.implied and "sharing" in one.given]
+    scopes = [
+        declaration
+        for declaration in declarations
+        if declaration is not None and not declaration.implied and "sharing" in declaration.given
+    ]
     for declaration in declarations:
         if declaration is None:
             continue
         if scopes or read.secured or read.may_refuse:
             declaration = without_implied_scope(declaration)
-        if declaration.declared_only and (found.dependant is None or read.open_query):
+        if declaration.declared_only and (matched.dependant is None or read.open_query):
             # The handler's parameters are unknown, so none may be ignored.
             declaration = replace(declaration, declared_only=False, given={**declaration.given, "tracking": False})
         policy = declaration.apply(policy)
@@ -128,17 +132,17 @@ class _Reading:
     may_refuse: bool = False
 
     def take(self, node: Any) -> None:
-        for one in getattr(node, "header_params", ()):
-            names, anything = _names(one, header=True)
-            found = {name.lower().encode("latin-1", "replace") for name in names}
-            self.headers |= found - _KEYED_ANYWAY - _NOT_OUR_BUSINESS
+        for parameter in getattr(node, "header_params", ()):
+            names, anything = _names(parameter, header=True)
+            fields = {name.lower().encode("latin-1", "replace") for name in names}
+            self.headers |= fields - _KEYED_ANYWAY - _NOT_OUR_BUSINESS
             self.secured |= anything  # the handler sees every header field, so its answer is for one client only
-        for one in getattr(node, "cookie_params", ()):
-            names, anything = _names(one)
+        for parameter in getattr(node, "cookie_params", ()):
+            names, anything = _names(parameter)
             self.cookies |= names
             self.secured |= anything
-        for one in getattr(node, "query_params", ()):
-            names, anything = _names(one)
+        for parameter in getattr(node, "query_params", ()):
+            names, anything = _names(parameter)
             self.query |= names
             self.open_query |= anything
         call = _unwrapped(getattr(node, "call", None))
@@ -187,8 +191,8 @@ def _names(parameter: Any, *, header: bool = False) -> tuple[set[str], bool]:
     for model in _models(getattr(info, "annotation", None)):
         config = getattr(model, "model_config", {})
         by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
-        for name, one in model.model_fields.items():
-            names |= _spellings(name, one, header=header, by_name=by_name)
+        for name, model_field in model.model_fields.items():
+            names |= _spellings(name, model_field, header=header, by_name=by_name)
         if config.get("extra") == "allow":
             return names, True
     return names or _spellings(getattr(parameter, "name", ""), info, header=header), False
@@ -202,14 +206,14 @@ def _spellings(name: str, info: Any, *, header: bool, by_name: bool = False) -> 
     if by_name or not names:
         names |= {name}
     if header and getattr(info, "convert_underscores", True):
-        names = {one.replace("_", "-") for one in names}
+        names = {name.replace("_", "-") for name in names}
     return names
 
 
 def _models(annotation: Any) -> Iterator[Any]:
-    for one in (annotation, *typing.get_args(annotation)):
-        if inspect.isclass(one) and isinstance(getattr(one, "model_fields", None), Mapping):
-            yield one
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if inspect.isclass(candidate) and isinstance(getattr(candidate, "model_fields", None), Mapping):
+            yield candidate
 
 
 def _unwrapped(call: Any) -> Any:
@@ -220,4 +224,6 @@ def _unwrapped(call: Any) -> Any:
 
 def _is_security(call: Any) -> bool:
     """Whether a dependency is an instance of fastapi.security.base.SecurityBase."""
-    return any(one.__name__ == "SecurityBase" and one.__module__.startswith("fastapi.") for one in type(call).__mro__)
+    return any(
+        base.__name__ == "SecurityBase" and base.__module__.startswith("fastapi.") for base in type(call).__mro__
+    )

@@ -343,7 +343,7 @@ class HandlerRun:
         if reason not in ("too-large", "extension"):
             return (reason,)
         outcome = self._recorder.outcome(self._read_path.clock())
-        why = {one.reason for one in outcome.reasons}
+        why = {reason.reason for reason in outcome.reasons}
         if outcome.reads or Uncacheable.NO_READS not in why:
             return (reason,)
         announced = any(name.lower() == b"content-length" for name, _ in self._held.headers)

@@ -37,21 +37,21 @@ def conditions(
 
 
 def handler_scope(
-    context: ExchangeContext, validators: RawHeaders, asked: AskedFields, *, whole: bool
+    context: ExchangeContext, validators: RawHeaders, asked_fields: AskedFields, *, whole: bool
 ) -> dict[str, Any]:
     """Return the scope for a handler whose answer may be stored.
 
     If the answer may be stored, the cache evaluates conditions itself, against the whole answer. The handler must not reduce
-    it to a 304, so it sees no conditions, or only as `asked.conditions` allows. Ignored parameters, and the unkeyed parts of
-    `Forwarded`, must not influence an answer for all clients.
+    it to a 304, so it sees no conditions, or only as `asked_fields.conditions` allows. Ignored parameters, and the unkeyed
+    parts of `Forwarded`, must not influence an answer for all clients.
 
     validators: fields that ask whether a stored answer is still valid, in place of the client's conditions.
-    asked: notes what the handler looks up, and holds the conditions it may see.
+    asked_fields: notes what the handler looks up, and holds the conditions it may see.
     whole: other requests wait for the answer, so it must be whole even if the client has it.
     """
     scope, facts = context.scope, context.facts
     headers = scope["headers"]
-    if (whole and conditional(facts) and asked.conditions is None) or validators:
+    if (whole and conditional(facts) and asked_fields.conditions is None) or validators:
         headers = [*((name, value) for name, value in headers if name not in CONDITIONS), *validators]
     if facts.claims and any(name == b"forwarded" for name, _ in facts.claims):
         headers = [(name, shown(name, value)) for name, value in headers]

@@ -249,9 +249,9 @@ class HeaderPolicy:
         if rendered is None or rendered.cdn_at_most_s != at_most_s:
             fixed = self._fixed(resident, policy, at_most_s)
             until_ms = kept_until_ms(resident, policy, fixed) if self._sketch else 0
-            told = (b";sketch=" + response.partition.encode()) if response.partition else b""
-            told += b";private" if policy.personal else b""
-            rendered = resident.rendered = _Rendered(fixed, at_most_s, until_ms, told)
+            parameters = (b";sketch=" + response.partition.encode()) if response.partition else b""
+            parameters += b";private" if policy.personal else b""
+            rendered = resident.rendered = _Rendered(fixed, at_most_s, until_ms, parameters)
         age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
@@ -333,7 +333,7 @@ class HeaderPolicy:
 
     def _cdn_at_most_s(self) -> int | None:
         """Return the bound on copies in CDNs while one of them is behind with its purges, in seconds; None: no bound."""
-        at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
+        at_most_ms = min((ms for cdn in self._bounded if (ms := cdn.copies_live_ms()) is not None), default=None)
         return None if at_most_ms is None else at_most_ms // 1000
 
     def _lives_s(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> tuple[int, int]:
@@ -341,8 +341,8 @@ class HeaderPolicy:
 
     def _lifetime_headers(self, *, lives_s: int, until_s: int) -> RawHeaders:
         """Return the lifetime fields for CDNs that do not know CDN-Cache-Control."""
-        told = (one.lifetime_headers(lives_s=lives_s, until_s=until_s) for one in self._lifetimes)
-        return list(dict.fromkeys(header for headers in told for header in headers))
+        header_lists = (cdn.lifetime_headers(lives_s=lives_s, until_s=until_s) for cdn in self._lifetimes)
+        return list(dict.fromkeys(header for headers in header_lists for header in headers))
 
     def _fixed(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> RawHeaders:
         response = resident.response

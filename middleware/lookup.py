@@ -66,22 +66,22 @@ class Lookup:
             self._key = key
             now_ms = self._read_path.clock()
             lookup = self._read_path.lookup
-            found = lookup.servable(key, now_ms) or self._handed_over(key)
-            self._known = found is not None or lookup.knows(key)
-            if found is None and self._known:
-                found = lookup.valid(key, now_ms)
-            use = self._use(found)
+            resident = lookup.servable(key, now_ms) or self._handed_over(key)
+            self._known = resident is not None or lookup.knows(key)
+            if resident is None and self._known:
+                resident = lookup.valid(key, now_ms)
+            use = self._use(resident)
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
                 if self._known and self._leads and not self._waited_for_verdict and await lookup.settled(key):
                     self._waited_for_verdict = True
                     continue
-                found = await self._look_further(found, now_ms)
-                use = self._use(found)
-            if found is None or use is Use.VALIDATE:
-                return await self._absent(found)
-            looked = await self._present(found, use)
+                resident = await self._look_further(resident, now_ms)
+                use = self._use(resident)
+            if resident is None or use is Use.VALIDATE:
+                return await self._absent(resident)
+            looked = await self._present(resident, use)
             if looked is not None:
                 return looked
 
@@ -108,28 +108,28 @@ class Lookup:
             and coalescing.under_way(self._key) is not None
         )
 
-    async def _look_further(self, found: Resident | None, now_ms: int) -> Resident | None:
+    async def _look_further(self, resident: Resident | None, now_ms: int) -> Resident | None:
         """Look into the shared store. If the request may run the handler for others, lead a flight from here on."""
         coalescing = self._read_path.coalescing
         if not self._leads:
-            if found is None:
-                found = await self._read_path.lookup.fetch(self._key)
+            if resident is None:
+                resident = await self._read_path.lookup.fetch(self._key)
                 self.layer = self._outer_layer()
-            return found
+            return resident
         if coalescing.uncoalesced(self._key, now_ms=now_ms):
-            return found
+            return resident
         flight = self._flight = coalescing.lead(self._key)
         begun_s = time.perf_counter()
-        found = await self._read_path.lookup.fetch(self._key, flight, self._context.plan.policy)
+        resident = await self._read_path.lookup.fetch(self._key, flight, self._context.plan.policy)
         if coalescing.leases is not None:
             self.layer = "redis"
-            if found is not None:
+            if resident is not None:
                 self._read_path.admission.doorkeeper.found(self._context.plan.probation)
         if flight.waited:
             self.waited += 1
             self._waited_for = "workers"
             self._read_path.process.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
-        return found
+        return resident
 
     def _handed_over(self, key: str) -> Resident | None:
         """Return the entry of the flight that was awaited: memory may have had no room for it."""
@@ -140,17 +140,17 @@ class Lookup:
     def _outer_layer(self) -> str:
         return "redis" if self._read_path.coalescing.leases is not None else "memory"
 
-    async def _present(self, found: Resident, use: Use) -> Looked | None:
+    async def _present(self, resident: Resident, use: Use) -> Looked | None:
         """Send an entry that may be used. None: it died before it could be sent."""
         if not self._context.credentials or shared_cache_rules.shared(
-            found.response.headers,
+            resident.response.headers,
             authorization_only=self._context.facts.authorization_only,
             unlisted=self._context.facts.unlisted,
         ):
-            return await self._serve(found, use)
+            return await self._serve(resident, use)
         return await self._pass_by("credentials")
 
-    async def _absent(self, found: Resident | None) -> Looked:
+    async def _absent(self, resident: Resident | None) -> Looked:
         """Choose the next part of the exchange: no entry may be sent without the handler."""
         context = self._context
         if part_wanted(context):
@@ -158,12 +158,12 @@ class Lookup:
         if context.facts.only_if_cached:
             return await self._refuse()
         if not context.storable:
-            if found is not None and context.is_head and shared_cache_rules.is_explicit(found.response):
-                return await self._pass_head_by(found)
+            if resident is not None and context.is_head and shared_cache_rules.is_explicit(resident.response):
+                return await self._pass_head_by(resident)
             how = self._missed(None).forwarded(confirmed=False) if context.is_head else b"fwd=bypass"
             return await self._pass_by("partial" if context.facts.partial else "request", how=how)
-        unasked = found is None or context.credentials or self._misleading
-        stale = None if found is None or unasked else StaleEntry(context=context, resident=found)
+        unasked = resident is None or context.credentials or self._misleading
+        stale = None if resident is None or unasked else StaleEntry(context=context, resident=resident)
         if stale is None and not self._misleading:
             stale = begun(context, self._key)
         return Looked(event=Event.ABSENT, missed=self._missed(stale))
@@ -172,8 +172,12 @@ class Lookup:
         """Send the part from a partial entry, or hand over to the handler run."""
         context, missed = self._context, self._missed(None)
         key = key_of_parts(self._key)
-        found = await self._read_path.lookup.fetch(key)
-        if found is not None and holds_part(context, found) and await send_entry(context, found, layer=self.layer):
+        resident = await self._read_path.lookup.fetch(key)
+        if (
+            resident is not None
+            and holds_part(context, resident)
+            and await send_entry(context, resident, layer=self.layer)
+        ):
             self._read_path.process.telemetry.requests.served(self.layer)
             context.plan.traffic.hits += 1
             return Looked(event=Event.FOUND)
@@ -202,13 +206,13 @@ class Lookup:
             return "lagging" if lagging else self._read_path.process.telemetry.stores.removals.why(self._key)
         return "expired" if self._read_path.clock() >= stale.response.fresh_until_ms else "request"
 
-    def _use(self, found: Resident | None) -> Use:
+    def _use(self, resident: Resident | None) -> Use:
         """Judge whether an entry may be used. An entry found after waiting for a handler counts as new, whatever the request
         demands."""
-        if found is None:
+        if resident is None:
             return Use.VALIDATE
-        asked = {} if self.waited else self._context.facts.directives
-        use = self._read_path.usability.use(found.response, self._context.plan.policy, asked)
+        directives = {} if self.waited else self._context.facts.directives
+        use = self._read_path.usability.use(resident.response, self._context.plan.policy, directives)
         return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._context.repeatable else use
 
     async def wait(self) -> Looked:
@@ -293,7 +297,7 @@ class Lookup:
         )
         return Looked(event=Event.PASSED_BY)
 
-    async def _pass_head_by(self, found: Resident) -> Looked:
+    async def _pass_head_by(self, resident: Resident) -> Looked:
         self._context.plan.traffic.passed_by("request")
-        await pass_head_by(self._context, found)
+        await pass_head_by(self._context, resident)
         return Looked(event=Event.PASSED_BY)

@@ -99,7 +99,7 @@ def misplaced(app: App) -> list[Misplaced]:
     app: the app that the cache wraps: the next middleware, or a whole application.
     """
     judged = standing_inside(app).values()
-    return [one for one in judged if one is not None]
+    return [judgement for judgement in judged if judgement is not None]
 
 
 def standing_inside(app: App) -> dict[str, Misplaced | None]:
@@ -107,26 +107,26 @@ def standing_inside(app: App) -> dict[str, Misplaced | None]:
 
     app: see `misplaced`. A framework's own stack is left out.
     """
-    found: dict[str, Misplaced | None] = {}
-    for one in _inside(app):
-        name, kind = _judged(one)
+    inside: dict[str, Misplaced | None] = {}
+    for part in _inside(app):
+        name, kind = _judged(part)
         if kind is not None:
-            found[name] = found.get(name) or Misplaced(name=name, kind=kind.name, why=kind.why)
+            inside[name] = inside.get(name) or Misplaced(name=name, kind=kind.name, why=kind.why)
         elif name:
-            found.setdefault(name, None)
-    return found
+            inside.setdefault(name, None)
+    return inside
 
 
 def report_misplaced(app: App, log: EventLog) -> None:
     """Report each misplaced middleware as a lasting failure. Never raises, although foreign objects are inspected."""
     try:
-        found = misplaced(app)
+        faults = misplaced(app)
     except Exception as error:
         log.failure("configuration", "middleware.order_unreadable", error)
         return
-    for one in found:
-        text = f"{one.name} ({one.kind}) stands inside the cache: {one.why}; add it after QuaestorMiddleware"
-        log.failure("configuration", "middleware.misplaced", text, lasting=True, kind=one.kind)
+    for fault in faults:
+        text = f"{fault.name} ({fault.kind}) stands inside the cache: {fault.why}; add it after QuaestorMiddleware"
+        log.failure("configuration", "middleware.misplaced", text, lasting=True, kind=fault.kind)
 
 
 def _inside(app: Any) -> Iterator[Any]:
@@ -134,31 +134,31 @@ def _inside(app: Any) -> Iterator[Any]:
     waiting: list[Any] = [app]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        part = waiting.pop()
+        if part is None or id(part) in seen:
             continue
-        seen.add(id(one))
-        has = _attributes(one)
+        seen.add(id(part))
+        has = _attributes(part)
         yield from _listed(has.get("user_middleware"))  # Starlette
         yield from _listed(has.get("middleware"))  # Litestar
         if has.get("csrf_config") is not None:  # Litestar's own
             yield has["csrf_config"]
-        routes, is_route = _listed(has.get("routes")), hasattr(type(one), "matches")
+        routes, is_route = _listed(has.get("routes")), hasattr(type(part), "matches")
         behind = [has[name] for name in _BEHIND if name in has and has[name] is not has.get("endpoint")]
         if behind and not routes and not is_route and "user_middleware" not in has:
-            yield one
+            yield part
         waiting += [*behind, *routes, has.get("router")]
 
 
-def _attributes(one: Any) -> dict[str, Any]:
+def _attributes(part: Any) -> dict[str, Any]:
     """Return an object's own attributes without running its code."""
     own: dict[str, Any] = {}
-    if not isinstance(one, type) and not inspect.isroutine(one):
-        for kind in type(one).__mro__:
+    if not isinstance(part, type) and not inspect.isroutine(part):
+        for kind in type(part).__mro__:
             slots = vars(kind).get("__slots__", ())
             for name in _LOOKED_AT.intersection((slots,) if isinstance(slots, str) else slots):
-                own[name] = getattr(one, name, None)
-        own |= getattr(one, "__dict__", None) or {}
+                own[name] = getattr(part, name, None)
+        own |= getattr(part, "__dict__", None) or {}
     return own
 
 
@@ -166,14 +166,14 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _judged(one: Any) -> tuple[str, _Kind | None]:
+def _judged(part: Any) -> tuple[str, _Kind | None]:
     """Return the name of a middleware, and its kind if it belongs around the cache. No name: the framework's own."""
-    has = _attributes(one)
+    has = _attributes(part)
     entered = has.get("cls") or has.get("middleware")  # an entry in Starlette's list, or Litestar's
     dispatch = has.get("dispatch_func") or (has.get("kwargs") or {}).get("dispatch")
-    if getattr(dispatch, "__self__", None) is one:  # Starlette's BaseHTTPMiddleware: its own method
+    if getattr(dispatch, "__self__", None) is part:  # Starlette's BaseHTTPMiddleware: its own method
         dispatch = None
-    called = entered or (one if isinstance(one, type) or inspect.isroutine(one) else type(one))
+    called = entered or (part if isinstance(part, type) or inspect.isroutine(part) else type(part))
     names = []
     for given in (dispatch, called):
         given = getattr(given, "func", given)  # functools.partial

@@ -13,9 +13,9 @@ def after_own_writes(barrier: OwnWritesBarrier, log: WriteLog, send: Send) -> Se
     log: of its writes, filled while its handler runs.
     """
 
-    async def told(message: Message) -> None:
+    async def send_after_writes(message: Message) -> None:
         if message["type"] == "http.response.start" and log.wrote:
             await barrier.passed(log.version)
         await send(message)
 
-    return told
+    return send_after_writes

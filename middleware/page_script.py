@@ -130,12 +130,15 @@ def permitted(headers: RawHeaders) -> str | None:
         if policy.strip()
     ]
     directives = [_directives(policy) for policy in policies]
-    found = [_first(one, _SCRIPTS) for one in directives]
-    if any(workers is not None and not _own(workers) for workers in (_first(one, _WORKERS) for one in directives)):
+    script_sources = [_first(directive, _SCRIPTS) for directive in directives]
+    if any(
+        workers is not None and not _own(workers)
+        for workers in (_first(directive, _WORKERS) for directive in directives)
+    ):
         return None
     needed = [
         sources
-        for sources in found
+        for sources in script_sources
         if sources is not None and (not _own(sources) or "'strict-dynamic'" in sources.lower())
     ]
     nonces = [set(_NONCE.findall(sources)) for sources in needed]
@@ -146,11 +149,11 @@ def permitted(headers: RawHeaders) -> str | None:
 
 def _directives(policy: str) -> dict[str, str]:
     """Return directives by name; of several with one name the first counts (CSP level 3, section 2.2.1)."""
-    found: dict[str, str] = {}
+    directives: dict[str, str] = {}
     for piece in policy.split(";"):
         name, _, sources = piece.strip().partition(" ")
-        found.setdefault(name.lower(), sources.strip())
-    return found
+        directives.setdefault(name.lower(), sources.strip())
+    return directives
 
 
 def _first(directives: dict[str, str], names: tuple[str, ...]) -> str | None:

@@ -28,17 +28,17 @@ def part_wanted(context: ExchangeContext) -> bool:
     )
 
 
-def holds_part(context: ExchangeContext, found: Resident) -> bool:
+def holds_part(context: ExchangeContext, resident: Resident) -> bool:
     """Whether a partial entry may be used now, and contains the requested part."""
-    use = context.parts.read_path.usability.use(found.response, context.plan.policy, context.facts.directives)
-    return use is Use.FRESH and partial_answers.selected(found.response, context.facts) is not None
+    use = context.parts.read_path.usability.use(resident.response, context.plan.policy, context.facts.directives)
+    return use is Use.FRESH and partial_answers.selected(resident.response, context.facts) is not None
 
 
 def in_part(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) -> tuple[int, RawHeaders, bytes]:
     """Return status, fields and body of an answer from a partial entry that contains the requested part."""
-    found = partial_answers.selected(response, facts)
-    assert found is not None, "the partial entry does not contain the requested part"
-    part, body = found
+    part_and_body = partial_answers.selected(response, facts)
+    assert part_and_body is not None, "the partial entry does not contain the requested part"
+    part, body = part_and_body
     kept = partial_answers.without_place(headers)
     kept += [
         (b"content-range", ranges.content_range(part.span, part.size)),
@@ -104,9 +104,9 @@ class BegunEntry(StaleEntry):
         return b"fwd=partial"
 
     def _beginning(self) -> tuple[Part, bytes, bytes]:
-        found = partial_answers.beginning(self.response)
-        assert found is not None, "a BegunEntry is made only of an entry that can be completed"
-        return found
+        beginning = partial_answers.beginning(self.response)
+        assert beginning is not None, "a BegunEntry is made only of an entry that can be completed"
+        return beginning
 
 
 def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
@@ -124,10 +124,10 @@ def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
         or context.facts.has_body
     ):
         return None
-    found = read_path.lookup.valid(partial_answers.key_of_parts(key), read_path.clock())
-    if found is None or not shared_cache_rules.is_explicit(found.response):
+    resident = read_path.lookup.valid(partial_answers.key_of_parts(key), read_path.clock())
+    if resident is None or not shared_cache_rules.is_explicit(resident.response):
         return None
-    beginning = partial_answers.beginning(found.response)
+    beginning = partial_answers.beginning(resident.response)
     if beginning is None or beginning[0].size > read_path.process.settings.store.max_body_bytes:
         return None
-    return BegunEntry(context=context, resident=found, instead_of_errors=False)
+    return BegunEntry(context=context, resident=resident, instead_of_errors=False)

@@ -136,12 +136,12 @@ class Quarantines:
 
     async def _own_registrations(self, keys: Sequence[str]) -> list[str]:
         """Return the own registrations of the entries under these keys, here or in the shared store."""
-        found: list[str] = []
+        registrations: list[str] = []
         try:
             for key in keys:
                 response = await self._read_path.store.get(key)
                 if response is not None:
-                    found += response.registrations[:1]
+                    registrations += response.registrations[:1]
         except StoreError as error:
             self._read_path.process.telemetry.failure("store", "read_path.lookup_failed", error)
-        return found
+        return registrations

@@ -31,13 +31,13 @@ def asked_alone(scope: Scope) -> Scope:
 
 def only_request() -> Receive:
     """Return the `receive` of a request without a body, whose client never leaves."""
-    asked = False
+    requested = False
 
     async def receive() -> Message:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             await asyncio.Event().wait()
-        asked = True
+        requested = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive

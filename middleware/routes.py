@@ -261,8 +261,8 @@ class Routes:
         known = self._heads.get(name)
         if known is None:
             try:
-                found = self._found(scope, "GET")
-                known = found.endpoint is None or _same(self._found(scope, "HEAD"), found)
+                matched = self._found(scope, "GET")
+                known = matched.endpoint is None or _same(self._found(scope, "HEAD"), matched)
             except Exception as error:
                 self._on_error(error)
                 return True
@@ -280,26 +280,26 @@ class Routes:
             path = path[len(root) :]
         rule = next((r for r in self._rules if r.method in (None, method) and r.pattern.fullmatch(path)), None)
         try:
-            found = self._found(scope, method)
-            declared = self._declares(found, method, rule)
-            return _Route(declared.policy, found.endpoint, declared.name)
+            matched = self._found(scope, method)
+            declared = self._declares(matched, method, rule)
+            return _Route(declared.policy, matched.endpoint, declared.name)
         except Exception as error:  # foreign code (a converter, a route class) may fail; the middleware must not
             self._on_error(error)
             return _Route(RoutePolicy(bypass=True), None, "")
 
-    def _declares(self, found: Found, method: str, rule: _Rule | None) -> _Declared:
+    def _declares(self, matched: Found, method: str, rule: _Rule | None) -> _Declared:
         """Return the joint declarations of a route and a rule, read once for all paths that lead there."""
-        name = (method, id(found.endpoint), id(found.dependant), id(rule))
+        name = (method, id(matched.endpoint), id(matched.dependant), id(rule))
         known = self._declared.get(name)
         if known is None:
-            policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
-            known = _Declared(policy, _called(found.endpoint), found, rule)
+            policy = policy_of(matched, method=method, rules=() if rule is None else (rule.declaration,))
+            known = _Declared(policy, _called(matched.endpoint), matched, rule)
             _remember(self._declared, name, known, _REMEMBERED_DECLARED)
         return known
 
 
-def _same(one: Found, other: Found) -> bool:
-    return one.endpoint is other.endpoint or bool(one.endpoint == other.endpoint)
+def _same(first: Found, other: Found) -> bool:
+    return first.endpoint is other.endpoint or bool(first.endpoint == other.endpoint)
 
 
 def _called(endpoint: Any) -> str:

@@ -114,22 +114,22 @@ def in_parts(response: CachedResponse, facts: RequestFacts, headers: RawHeaders)
     if (b"accept-ranges", b"none") in response.headers:
         return whole
     size = len(response.body)
-    found = ranges.spans(facts.byte_range, size)
-    if found is None or not ranges.if_range_holds(
+    parts = ranges.spans(facts.byte_range, size)
+    if parts is None or not ranges.if_range_holds(
         facts.if_range, response.headers, response.etag, stored_at_s=response.stored_at_ms / 1000
     ):
         return whole
-    if not found:
+    if not parts:
         kept = [(name, value) for name, value in headers if name not in _OF_THE_CONTENT]
         return 416, [*kept, (b"content-range", b"bytes */%d" % size), (b"content-length", b"0")], b""
-    if len(found) == 1:
-        body = response.body[found[0].first : found[0].last + 1]
+    if len(parts) == 1:
+        body = response.body[parts[0].first : parts[0].last + 1]
         kept = [(name, value) for name, value in headers if name != b"content-length"]
-        kept.append((b"content-range", ranges.content_range(found[0], size)))
+        kept.append((b"content-range", ranges.content_range(parts[0], size)))
     else:
         boundary = secrets.token_hex(16).encode()
         content_type = next((value for name, value in response.headers if name == b"content-type"), None)
-        body = ranges.multipart(response.body, found, content_type=content_type, boundary=boundary)
+        body = ranges.multipart(response.body, parts, content_type=content_type, boundary=boundary)
         kept = [(name, value) for name, value in headers if name not in (b"content-length", b"content-type")]
         kept.append((b"content-type", b"multipart/byteranges; boundary=" + boundary))
     return 206, [*kept, (b"content-length", b"%d" % len(body))], body

@@ -72,8 +72,8 @@ class SketchEndpoint:
         now_ms: int,
         send: Send,
     ) -> None:
-        asked: RawHeaders = scope["headers"]
-        codings = acceptable(asked)
+        request_headers: RawHeaders = scope["headers"]
+        codings = acceptable(request_headers)
         coding, body = snapshot.coded(codings)
         etag, base = snapshot.etag(coding), b""
         if (named := _VERSION.search(scope["query_string"])) is not None:
@@ -94,7 +94,7 @@ class SketchEndpoint:
         ]
         if not nonce:
             headers.append((b"cdn-cache-control", b"max-age=%d" % (MICRO_CACHE_MS // 1000)))
-        held = [value for name, value in asked if name == b"if-none-match"]
+        held = [value for name, value in request_headers if name == b"if-none-match"]
         if held and none_match_fails(b", ".join(held), etag):
             return await _answer(send, 304, b"", headers)
         headers.append((b"content-type", b"application/octet-stream"))

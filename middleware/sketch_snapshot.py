@@ -85,8 +85,8 @@ class SketchSnapshot:
                 if coding not in self._coded:
                     packed = _packed(self.body, coding)
                     self._coded[coding] = packed if len(packed) <= _WORTH_IT * len(self.body) else None
-                if (found := self._coded[coding]) is not None:
-                    return coding, found
+                if (body := self._coded[coding]) is not None:
+                    return coding, body
         return b"", self.body
 
 
@@ -95,8 +95,8 @@ def acceptable(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     text = b",".join(value for name, value in headers if name == b"accept-encoding")
     if len(text) > _LONGEST_FIELD:
         return frozenset()
-    found = (_ACCEPTED.fullmatch(piece.strip()) for piece in text.split(b","))
-    return frozenset(one[1].lower() for one in found if one is not None and float(one[2] or 1) > 0)
+    matches = (_ACCEPTED.fullmatch(piece.strip()) for piece in text.split(b","))
+    return frozenset(match[1].lower() for match in matches if match is not None and float(match[2] or 1) > 0)
 
 
 def _packed(body: bytes, coding: bytes) -> bytes:

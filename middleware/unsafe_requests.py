@@ -22,7 +22,7 @@ def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
     Safe methods and errors cost nothing more; other answers cost a look at their fields.
     """
 
-    async def told(message: Any) -> None:
+    async def send_outdating(message: Any) -> None:
         if message["type"] == "http.response.start":
             given = list(message.get("headers", ()))
             if scope["method"] not in unsafe_invalidation.SAFE:
@@ -34,17 +34,17 @@ def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
             message = {**message, "headers": [*given, _BY_METHOD]}
         await send(message)
 
-    return told
+    return send_outdating
 
 
 async def _outdate(read_path: ReadPath, scope: Scope, status: int, fields: list[tuple[bytes, bytes]]) -> None:
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     path = scope.get("raw_path") or scope["path"].encode()
-    asked = target(scope["scheme"], hosts[0] if len(hosts) == 1 else b"", path, scope["query_string"])
-    if asked is None or len(hosts) > 1:
+    outdated_target = target(scope["scheme"], hosts[0] if len(hosts) == 1 else b"", path, scope["query_string"])
+    if outdated_target is None or len(hosts) > 1:
         return
-    what = unsafe_invalidation.outdated(scope["method"], status, fields, asked)
+    what = unsafe_invalidation.outdated(scope["method"], status, fields, outdated_target)
     if not read_path.process.settings.lifetimes.explicit:
         what = replace(what, keys=())  # guarded entries die by their registrations
     if what:
-        await read_path.explicit.outdate(what, url_origin=unsafe_invalidation.origin(asked.key))
+        await read_path.explicit.outdate(what, url_origin=unsafe_invalidation.origin(outdated_target.key))

@@ -360,8 +360,8 @@ class Verifications:
 
 
 def _wrote(outcome: Outcome) -> bool:
-    return any(one.reason is Uncacheable.WROTE for one in outcome.reasons)
+    return any(reason.reason is Uncacheable.WROTE for reason in outcome.reasons)
 
 
 def _failed(outcome: Outcome) -> bool:
-    return any(one.reason is Uncacheable.READ_FAILED for one in outcome.reasons)
+    return any(reason.reason is Uncacheable.READ_FAILED for reason in outcome.reasons)

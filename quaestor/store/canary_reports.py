@@ -21,23 +21,23 @@ class RedisCanaryReports:
         self._client = client
         self._key = f"quaestor:{{{scope}:ttl}}:canary"
 
-    async def tell(self, number: int, process: str, told: Told) -> None:
+    async def tell(self, number: int, process: str, report: Told) -> None:
         """See CanaryReports."""
         key = f"{self._key}:{number}"
-        await self._call("HSET", key, process, json.dumps(told.plain()))
+        await self._call("HSET", key, process, json.dumps(report.plain()))
         await self._call("PEXPIRE", key, KEPT_MS)
 
     async def all(self, number: int) -> list[Told]:
         """See CanaryReports. Unreadable reports do not count."""
-        found = []
+        reports = []
         for text in await self._call("HVALS", f"{self._key}:{number}"):
             try:
-                told = told_of(json.loads(text))
+                report = told_of(json.loads(text))
             except (ValueError, RecursionError):
                 continue
-            if told is not None:
-                found.append(told)
-        return found
+            if report is not None:
+                reports.append(report)
+        return reports
 
     async def _call(self, *command: str | int) -> Any:
         try:

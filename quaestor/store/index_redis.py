@@ -107,7 +107,9 @@ class RedisIndex:
         if dependents:
             ids = [_identity(dependent) for dependent in dependents]
             edges = [
-                f"{one}\0{i}" for i, dependent in zip(ids, dependents, strict=True) for one in dependent.registrations
+                f"{registration}\0{i}"
+                for i, dependent in zip(ids, dependents, strict=True)
+                for registration in dependent.registrations
             ]
             await self._call(self._settle, [len(ids), *ids, *edges])
 
@@ -128,14 +130,14 @@ class RedisIndex:
         """
         caller, answered = self._caller, self._answered
         key = self._caller_prefix + caller
-        calls, *told = await self._call(script, [_CALLER_LIVES_MS, *arguments], key)
+        calls, *values = await self._call(script, [_CALLER_LIVES_MS, *arguments], key)
         if caller == self._caller:
             if calls <= answered:
                 self._caller, self._answered = _new_caller(), 0
                 self._on_lost()
             else:
                 self._answered = max(self._answered, calls)
-        return list(told)
+        return list(values)
 
     async def _call(self, script: RedisScript, arguments: list[Any], *keys: str) -> Any:
         try:

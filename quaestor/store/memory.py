@@ -236,10 +236,10 @@ class MemoryStore:
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
         """See ResponseStore."""
-        for one in dead:
-            entry = self._entries.get(one.key)
-            if entry is not None and entry.response.registrations == one.registrations:
-                self.drop(one.key)
+        for dead_entry in dead:
+            entry = self._entries.get(dead_entry.key)
+            if entry is not None and entry.response.registrations == dead_entry.registrations:
+                self.drop(dead_entry.key)
 
     async def clear(self) -> None:
         """See ResponseStore."""

@@ -49,7 +49,7 @@ class MemoryOutbox:
             raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than are put")
         new = sum(bool(token) or member not in q.waiting for member in members)
         minute = now_ms // 60_000
-        q.put = {one: number for one, number in q.put.items() if one > minute - 60}
+        q.put = {at_minute: number for at_minute, number in q.put.items() if at_minute > minute - 60}
         q.put[minute] = q.put.get(minute, 0) + new
         for member in members:
             q.age.setdefault(member, now_ms)
@@ -67,7 +67,7 @@ class MemoryOutbox:
             _let_go(q, member, token_of)
             q.waiting.setdefault(member, now_ms)
         due = sorted((due_ms, member) for member, due_ms in q.waiting.items() if due_ms <= now_ms)[:count]
-        found = []
+        purges = []
         for _, member in due:
             del q.waiting[member]
             attempts, until_ms = q.about.get(member, (0, 0))
@@ -75,51 +75,51 @@ class MemoryOutbox:
                 self._forget(q, member)
                 continue
             q.taken.setdefault(member, {})[token] = now_ms + lease_ms
-            found.append(QueuedPurge(member, token, q.age.get(member, now_ms), until_ms, attempts))
-        return found
+            purges.append(QueuedPurge(member, token, q.age.get(member, now_ms), until_ms, attempts))
+        return purges
 
     async def done(
         self, queue: str, taken: Sequence[QueuedPurge], *, again: Sequence[tuple[str, int]] = (), now_ms: int
     ) -> None:
         """See PurgeOutbox."""
         q = self._queues[queue]
-        for one in taken:
-            _let_go(q, one.member, one.token)
-            self._forget(q, one.member)
-            if one.member.startswith("0"):
+        for purge in taken:
+            _let_go(q, purge.member, purge.token)
+            self._forget(q, purge.member)
+            if purge.member.startswith("0"):
                 for phase, due_ms in again:
-                    if due_ms < one.until_ms:
-                        later = phase + one.member[1:]
+                    if due_ms < purge.until_ms:
+                        later = phase + purge.member[1:]
                         q.waiting[later] = max(due_ms, q.waiting.get(later, 0))
-                        q.about[later] = (0, one.until_ms)
+                        q.about[later] = (0, purge.until_ms)
 
     async def retry(
         self, queue: str, taken: Sequence[QueuedPurge], *, due_ms: int, failed: bool = True, now_ms: int
     ) -> None:
         """See PurgeOutbox."""
         q = self._queues[queue]
-        for one in taken:
-            if _let_go(q, one.member, one.token):
-                age_ms = q.age.get(one.member, now_ms)
-                q.waiting.setdefault(one.member, due_ms if failed else min(due_ms, age_ms))
-                until_ms = max(one.until_ms, q.about.get(one.member, (0, 0))[1])
-                q.about[one.member] = (one.attempts + failed, until_ms)
+        for purge in taken:
+            if _let_go(q, purge.member, purge.token):
+                age_ms = q.age.get(purge.member, now_ms)
+                q.waiting.setdefault(purge.member, due_ms if failed else min(due_ms, age_ms))
+                until_ms = max(purge.until_ms, q.about.get(purge.member, (0, 0))[1])
+                q.about[purge.member] = (purge.attempts + failed, until_ms)
 
     async def renew(self, queue: str, taken: Sequence[QueuedPurge], *, lease_ms: int, now_ms: int) -> None:
         """See PurgeOutbox."""
         q = self._queues[queue]
-        for one in taken:
-            if one.token in q.taken.get(one.member, ()):
-                q.taken[one.member][one.token] = now_ms + lease_ms
+        for purge in taken:
+            if purge.token in q.taken.get(purge.member, ()):
+                q.taken[purge.member][purge.token] = now_ms + lease_ms
 
     async def bury(self, queue: str, taken: Sequence[QueuedPurge], *, reason: str, now_ms: int) -> None:
         """See PurgeOutbox."""
         q = self._queues[queue]
-        for one in taken:
-            _let_go(q, one.member, one.token)
-            self._forget(q, one.member)
-            q.dead.pop(one.member, None)
-            q.dead[one.member] = DeadPurge(one.member, reason, now_ms, one.until_ms)
+        for purge in taken:
+            _let_go(q, purge.member, purge.token)
+            self._forget(q, purge.member)
+            q.dead.pop(purge.member, None)
+            q.dead[purge.member] = DeadPurge(purge.member, reason, now_ms, purge.until_ms)
             if len(q.dead) > _MOST_DEAD:
                 del q.dead[next(iter(q.dead))]
 
@@ -165,7 +165,7 @@ class MemoryOutbox:
     async def waiting(self, queue: str, *, count: int) -> list[QueuedPurge]:
         """See PurgeOutbox."""
         q = self._queues[queue]
-        oldest = sorted(q.age.items(), key=lambda one: one[1])[:count]
+        oldest = sorted(q.age.items(), key=lambda item: item[1])[:count]
         return [
             QueuedPurge(member, "", put_at_ms, q.about[member][1], q.about[member][0]) for member, put_at_ms in oldest
         ]
@@ -178,10 +178,10 @@ class MemoryOutbox:
         """See PurgeOutbox."""
         q = self._queues[queue]
         dead, q.dead = q.dead, {}
-        for one in dead.values():
-            q.waiting[one.member] = min(now_ms, q.waiting.get(one.member, now_ms))
-            q.age.setdefault(one.member, now_ms)
-            q.about[one.member] = (0, one.until_ms)
+        for purge in dead.values():
+            q.waiting[purge.member] = min(now_ms, q.waiting.get(purge.member, now_ms))
+            q.age.setdefault(purge.member, now_ms)
+            q.about[purge.member] = (0, purge.until_ms)
         return len(dead)
 
     async def drop(self, queue: str) -> int:

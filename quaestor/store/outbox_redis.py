@@ -86,14 +86,14 @@ class RedisOutbox:
         due = [part for phase, due_ms in again for part in (phase, due_ms)]
         for start in range(0, len(taken), _CHUNK):
             chunk = taken[start : start + _CHUNK]
-            fields = [field for one in chunk for field in (one.token, one.member, one.until_ms)]
+            fields = [field for purge in chunk for field in (purge.token, purge.member, purge.until_ms)]
             await self._call(self._done, keys, [len(chunk), *fields, *due])
 
     async def retry(
         self, queue: str, taken: Sequence[QueuedPurge], *, due_ms: int, failed: bool = True, now_ms: int
     ) -> None:
         """See PurgeOutbox."""
-        taken = [QueuedPurge(*one[:-1], attempts=one.attempts + failed) for one in taken]
+        taken = [QueuedPurge(*purge[:-1], attempts=purge.attempts + failed) for purge in taken]
         await self._finish("retry" if failed else "release", queue, taken, now_ms, due_ms)
 
     async def renew(self, queue: str, taken: Sequence[QueuedPurge], *, lease_ms: int, now_ms: int) -> None:
@@ -138,7 +138,7 @@ class RedisOutbox:
         """See PurgeOutbox."""
         (put,) = self._keys(queue, "put")
         first = now_ms // 60_000 - 59
-        minutes = [tuple(map(int, told.split())) for told in await self._command("HVALS", put)]
+        minutes = [tuple(map(int, value.split())) for value in await self._command("HVALS", put)]
         return max((number for minute, number in minutes if minute >= first), default=0) / 60
 
     async def note(self, name: str, text: str, *, for_ms: int) -> None:
@@ -147,8 +147,8 @@ class RedisOutbox:
 
     async def noted(self, name: str) -> str | None:
         """See PurgeOutbox."""
-        told = await self._command("GET", f"{self._prefix}note:{name}")
-        return None if told is None else str(told.decode())
+        note = await self._command("GET", f"{self._prefix}note:{name}")
+        return None if note is None else str(note.decode())
 
     async def queues(self) -> list[str]:
         """See PurgeOutbox."""
@@ -157,27 +157,27 @@ class RedisOutbox:
     async def waiting(self, queue: str, *, count: int) -> list[QueuedPurge]:
         """See PurgeOutbox."""
         (age, about) = self._keys(queue, "age", "about")
-        members = [one.decode() for one in await self._command("ZRANGE", age, 0, count - 1)]
-        found = []
+        members = [member.decode() for member in await self._command("ZRANGE", age, 0, count - 1)]
+        purges = []
         for member in members:
-            told = await self._command("HGET", about, member)
+            description = await self._command("HGET", about, member)
             put = await self._command("ZSCORE", age, member)
-            if told is not None and put is not None:
-                attempts, until_ms = map(int, told.split())
-                found.append(QueuedPurge(member, "", int(float(put)), until_ms, attempts))
-        return found
+            if description is not None and put is not None:
+                attempts, until_ms = map(int, description.split())
+                purges.append(QueuedPurge(member, "", int(float(put)), until_ms, attempts))
+        return purges
 
     async def dead(self, queue: str, *, count: int) -> list[DeadPurge]:
         """See PurgeOutbox."""
         buried, dead = self._keys(queue, "buried", "dead")
-        found = []
+        purges = []
         for member in await self._command("ZREVRANGE", buried, 0, count - 1):
-            told = await self._command("HGET", dead, member)
+            description = await self._command("HGET", dead, member)
             at = await self._command("ZSCORE", buried, member)
-            if told is not None and at is not None:
-                until_ms, _, reason = told.decode().partition(" ")
-                found.append(DeadPurge(member.decode(), reason, int(float(at)), int(until_ms)))
-        return found
+            if description is not None and at is not None:
+                until_ms, _, reason = description.decode().partition(" ")
+                purges.append(DeadPurge(member.decode(), reason, int(float(at)), int(until_ms)))
+        return purges
 
     async def replay(self, queue: str, *, now_ms: int) -> int:
         """See PurgeOutbox."""
@@ -202,7 +202,7 @@ class RedisOutbox:
         keys = self._keys(queue, "waiting", "taken", "age", "about", "dead", "buried")
         for start in range(0, len(taken), _CHUNK):
             chunk = taken[start : start + _CHUNK]
-            fields = [field for one in chunk for field in (one.token, one.member, one.until_ms, one.attempts)]
+            fields = [field for purge in chunk for field in (purge.token, purge.member, purge.until_ms, purge.attempts)]
             await self._call(self._end, keys, [what, now_ms, argument, *fields])
 
     def _keys(self, queue: str, *names: str) -> list[str]:

@@ -26,7 +26,7 @@ class _Level:
         filled = self.tokens + max(0, now_ms - self.at_ms) * bucket.per_s / 1_000
         self.tokens = min(bucket.burst - under_way, filled)
         self.at_ms = max(self.at_ms, now_ms)
-        self.paid = {payer: one for payer, one in self.paid.items() if one[1] > now_ms}
+        self.paid = {payer: payment for payer, payment in self.paid.items() if payment[1] > now_ms}
 
 
 class MemoryAccounts:

@@ -150,10 +150,10 @@ class RedisStore:
                 await self._set_accounted(name, digest, data, ttl_ms, guard)
         else:
             reply = await self._put(keys=[name, *self.budget.keys], args=[data, ttl_ms, *arguments])
-            left = [one.decode() for one in reply]
-        others = [self._name(one) for one in left if one != digest]
+            left = [digest_left.decode() for digest_left in reply]
+        others = [self._name(stored_digest) for stored_digest in left if stored_digest != digest]
         for start in range(0, len(others), _AT_ONCE):
-            await asyncio.gather(*(self.client.unlink(one) for one in others[start : start + _AT_ONCE]))
+            await asyncio.gather(*(self.client.unlink(name) for name in others[start : start + _AT_ONCE]))
         if self._telemetry is not None:
             self._telemetry.stores.shared_evictions.inc(len(others))
             if digest in left:
@@ -206,9 +206,9 @@ class RedisStore:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
 
     async def _evict_batch(self, batch: Sequence[Guarded]) -> None:
-        guards = [entry_codec.guard(one.registrations) for one in batch]
-        await self._evict(keys=[self.name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
-        await self.budget.forget((_digest(one.key), guard) for one, guard in zip(batch, guards, strict=True))
+        guards = [entry_codec.guard(entry.registrations) for entry in batch]
+        await self._evict(keys=[self.name(entry.key) for entry in batch], args=[*entry_codec.GUARD_RANGE, *guards])
+        await self.budget.forget((_digest(entry.key), guard) for entry, guard in zip(batch, guards, strict=True))
 
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None

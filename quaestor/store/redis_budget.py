@@ -94,10 +94,10 @@ class RedisBudget:
         gathered, self._hits = list(self._hits.items()), {}
         used_bytes = 0
         for start in range(0, max(len(gathered), 1), _MOST_TOLD):
-            told: list[Argument] = [self._clock(), HALF_LIFE_MS]
+            arguments: list[Argument] = [self._clock(), HALF_LIFE_MS]
             for digest, hits in gathered[start : start + _MOST_TOLD]:
-                told += (digest, hits)
-            used_bytes = int(await self._used(keys=self.keys, args=told))
+                arguments += (digest, hits)
+            used_bytes = int(await self._used(keys=self.keys, args=arguments))
         return used_bytes
 
     async def fit(self, used_bytes: int) -> int:
@@ -130,9 +130,9 @@ class RedisBudget:
 
         dead: digest and guard of each.
         """
-        told: list[Argument] = [part for one in dead for part in one]
-        if told:
-            await self._forget(keys=self.keys, args=told)
+        arguments: list[Argument] = [part for entry in dead for part in entry]
+        if arguments:
+            await self._forget(keys=self.keys, args=arguments)
 
 
 def stored_bytes(size_bytes: int) -> int:

@@ -27,7 +27,7 @@ async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
         servers = list((await client.info("memory", target_nodes=RedisCluster.PRIMARIES)).values())
     else:
         servers = [await client.info("memory")]
-    return int(entries), sum(int(told.get("used_memory", 0)) for told in servers)
+    return int(entries), sum(int(facts.get("used_memory", 0)) for facts in servers)
 
 
 async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Telemetry) -> None:
