@@ -25,6 +25,7 @@ from quaestor.live.websocket.http.polls import LONGEST_WAIT_MS
 from quaestor.live.websocket.http.resource import LiveResource
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.principals import WhoSubscribes
+from quaestor.live.websocket.rights_watch import RightsWatch
 from quaestor.read_path.validation import none_match_fails, strong_etag
 from quaestor.rest.access import Access
 from quaestor.rest.database import Connection
@@ -52,6 +53,8 @@ class LiveQueries(APIRouter):
         A `Grant` carries the end of the credentials too.
     origins: pages that may open a socket, such as "https://shop.example", besides those of the endpoint's own host. "*": all.
     limits: of sockets, subscriptions and messages.
+    rights_in: collections of the same database from which `principal` takes rights, such as "members". A write to them has the
+        rights of all sockets looked at anew, as `recheck()` does. The process holds their records: for small collections.
 
     Protocol: docs/live_queries.md, docs/live_http.md. Raises ConfigurationError for arguments that cannot work.
     """
@@ -66,12 +69,15 @@ class LiveQueries(APIRouter):
         principal: WhoSubscribes | None = None,
         origins: Sequence[str] = (),
         limits: SocketLimits | None = None,
+        rights_in: Sequence[str] = (),
     ) -> None:
         super().__init__()
         if not hasattr(quaestor, "subscribe"):
             raise ConfigurationError(f"quaestor is a {type(quaestor).__name__}; write quaestor=Quaestor()")
         if isinstance(origins, str) or not all(one == "*" or urlsplit(one).netloc for one in origins):
             raise ConfigurationError(f"origins={origins!r}: a list of origins such as 'https://shop.example', or ['*']")
+        if isinstance(rights_in, str):
+            raise ConfigurationError(f"rights_in={rights_in!r}: a list of names of collections")
         limits = limits or SocketLimits()
         self._endpoint = LiveEndpoint(
             Connection(db, time_ms=limits.query.time_ms),
@@ -80,6 +86,7 @@ class LiveQueries(APIRouter):
             who=principal,
             origins=frozenset(one.rstrip("/").lower() for one in origins),
             limits=limits,
+            rights_in=tuple(rights_in),
         )
         self.routes.append(WebSocketRoute(path, self._endpoint))
         self.routes.append(Route(f"{path}.js", ClientModule(), methods=["GET"], name="live-client"))
@@ -127,6 +134,7 @@ class LiveEndpoint:
         who: WhoSubscribes | None,
         origins: frozenset[str],
         limits: SocketLimits,
+        rights_in: tuple[str, ...] = (),
         clock: Clock = system_clock,
     ) -> None:
         self._quaestor = quaestor
@@ -135,6 +143,7 @@ class LiveEndpoint:
         self._who = who
         self._origins = origins
         self._limits = limits
+        self._rights_in = rights_in
         self._clock = clock
         self._sockets: set[SocketConnection] = set()
         self.places = Places(most=limits.connections, most_of_one=limits.connections_an_address)
@@ -215,6 +224,10 @@ class LiveEndpoint:
     async def _look(self, groups: QueryGroups) -> None:
         """Once a second: end sockets and groups that have lasted too long. Ends with the last of them."""
         loop = asyncio.get_running_loop()
+        watches = [
+            groups.start(RightsWatch(self._quaestor, f"{self._connection.name}.{name}", self.recheck).run())
+            for name in self._rights_in
+        ]
         try:
             while self._sockets or len(groups):
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -226,6 +239,8 @@ class LiveEndpoint:
                 groups.keep_house()
         finally:
             self.http.end_all()
+            for watch in watches:
+                watch.cancel()
             for socket in list(self._sockets):
                 socket.close(TRY_LATER, "the service stops", end="stopping")
             self._measure(loop.time())
