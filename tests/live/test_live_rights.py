@@ -35,7 +35,7 @@ def acl(*names: str) -> Json:
 
 
 async def test_clients_with_the_same_150_roles_are_one_registration(site: Site, items: Any) -> None:
-    """In whatever order the roles come; a client with other roles is a second one. A revocation by a write reaches all of the first."""
+    """In whatever order the roles come; a client with other roles is a second one. A revocation reaches all of the first."""
     items.insert_many([{"_id": number, "_acl": acl(f"role:{ROLES[number]}")} for number in range(3)])
     before = site.quaestor.subscriptions.queries
     shuffled = random.Random(1)

@@ -1,4 +1,4 @@
-"""Watch on the collections from which principals take their rights: a write to them is a change of rights (docs/live_queries.md)."""
+"""Watch on the collections from which principals take their rights: a write to them is a change of rights."""
 
 from __future__ import annotations
 
