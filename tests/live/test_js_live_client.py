@@ -31,10 +31,11 @@ QUERIES: dict[str, dict[str, Any]] = {
 
 
 class Program:
-    """The running program. shown: the newest line of each stream."""
+    """The running program. shown: the newest line of each stream. queries: the streams."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, queries: dict[str, dict[str, Any]]) -> None:
         self.process = process
+        self.queries = queries
         self.shown: dict[str, Any] = {}
 
     async def read(self) -> None:
@@ -49,7 +50,7 @@ class Program:
 
     def agrees(self, items: Any) -> bool:
         """Whether every stream shows what the database has."""
-        for name, query in QUERIES.items():
+        for name, query in self.queries.items():
             sort = [*query.get("sort", []), ("_id", 1)]
             cursor = (
                 items.find(query.get("filter", {})).sort(sort).skip(query.get("skip", 0)).limit(query.get("limit", 0))
@@ -61,19 +62,21 @@ class Program:
 
 
 @asynccontextmanager
-async def program(site: Site) -> AsyncIterator[Program]:
+async def program(
+    site: Site, name: str = "live.test.ts", queries: dict[str, dict[str, Any]] = QUERIES
+) -> AsyncIterator[Program]:
     """Run the program until the block ends."""
     process = await asyncio.create_subprocess_exec(
         NODE,
         "--no-warnings",
-        str(CLIENT / "test" / "live.test.ts"),
+        str(CLIENT / "test" / name),
         site.url,
         "items",
         stdin=PIPE,
         stdout=PIPE,
         limit=2**24,
     )
-    running = Program(process)
+    running = Program(process, queries)
     reading = asyncio.create_task(running.read())
     try:
         yield running
@@ -114,3 +117,41 @@ async def test_list_latest_error_and_abort(mongo_url: str, prefix: str) -> None:
             assert len(running.shown["latest"]) == 2
             assert running.shown["refused"] == 400
             assert running.shown["abort"] == "complete"
+
+
+WINDOW: dict[str, Any] = {"sort": [("n", -1)], "limit": 3}
+LIBRARIES = dict.fromkeys(["db", "query", "react", "svelte"], WINDOW)
+"""The streams of clients/js/test/adapters.test.ts, by the library that shows them."""
+
+
+def subscriptions(site: Site) -> int:
+    return sum(len(socket._subscriptions) for socket in site.live._endpoint._sockets)
+
+
+@pytest.mark.skipif(
+    not (CLIENT / "node_modules" / "@tanstack" / "db").exists(), reason="`make browser-client` installs the libraries"
+)
+async def test_libraries_show_the_database_and_leave(mongo_url: str, prefix: str) -> None:
+    """Collection of TanStack DB, TanStack Query, a hook of React, a store of Svelte.
+
+    Each shows every state to come, also after lost sockets. The last reader of each ends its subscription. A query that is shown
+    again follows again. Errors of the server arrive.
+    """
+    chance = random.Random(3)
+    with live_site(mongo_url, prefix) as site:
+        items = site.database.items
+        async with program(site, "adapters.test.ts", LIBRARIES) as running:
+            await eventually(lambda: {"db refused", "query refused"} <= running.shown.keys())
+            assert running.shown["db refused"] == running.shown["query refused"] == 400
+            for _ in range(4):
+                for _ in range(15):
+                    await asyncio.to_thread(write, items, chance)
+                site.drop_sockets()
+                await eventually(lambda: running.agrees(items))
+            assert subscriptions(site) == len(LIBRARIES)
+            running.say("leave")
+            await eventually(lambda: subscriptions(site) == 0)
+            running.queries = {"query": WINDOW}
+            await asyncio.to_thread(items.insert_one, {"_id": "new", "n": 1_000})
+            running.say("return")
+            await eventually(lambda: running.agrees(items))

@@ -210,11 +210,11 @@ Object.defineProperty(LiveStream.prototype, observable, {
 /** Whole results: only deltas cross the wire. */
 export class ResultStream extends LiveStream<LiveRecord[]> {
 	#rows = new LiveRows();
-	#known = false;
+	#latest: LiveRecord[] | undefined;
 
-	/** The present result; undefined before the first one. */
+	/** The present result, the same array until the next one; undefined before the first one. */
 	latest(): LiveRecord[] | undefined {
-		return this.#known ? this.#rows.records() : undefined;
+		return this.#latest;
 	}
 
 	/** Only the newest result waits for an iterator. */
@@ -224,14 +224,18 @@ export class ResultStream extends LiveStream<LiveRecord[]> {
 
 	protected begin({ data }: { data?: LiveRecord[] }): void {
 		this.#rows.replace(data ?? []);
-		this.#known = true;
-		this.emit(this.#rows.records());
+		this.#show();
 	}
 
 	protected change(match: Match): void {
 		this.#rows.apply(match);
 		// A token with more parts stands inside a change, whose other events follow.
-		if ((match.offset_token ?? "").split("/").length <= 2) this.emit(this.#rows.records());
+		if ((match.offset_token ?? "").split("/").length <= 2) this.#show();
+	}
+
+	#show(): void {
+		this.#latest = this.#rows.records();
+		this.emit(this.#latest);
 	}
 }
 

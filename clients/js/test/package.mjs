@@ -18,7 +18,7 @@ const folder = mkdtempSync(join(tmpdir(), "quaestor-package-"));
 try {
 	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
 	const files = packed.files.map(({ path }) => path);
-	const entries = ["client", "fetchers", "live", "react", "registration", "stale"];
+	const entries = ["client", "fetchers", "live", "react", "registration", "stale", "tanstack_db", "tanstack_query"];
 	const behind = ["live_options", "live_query", "live_rows", "live_streams", "options"];
 	for (const name of entries) {
 		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
@@ -57,11 +57,13 @@ try {
 	// It ends by itself, and nothing of it needs React but the hook.
 	run(folder, "smoke.mjs");
 
-	for (const name of ["@tanstack", "@types", "react", "react-test-renderer", "swr"]) {
+	for (const name of ["@standard-schema", "@tanstack", "@types", "react", "react-test-renderer", "svelte", "swr"]) {
 		symlinkSync(join(root, "node_modules", name), join(folder, "node_modules", name));
 	}
-	for (const name of ["user.ts", "user.tsconfig.json"]) copyFileSync(join(root, "test", name), join(folder, name));
-	run(folder, bin("typescript", "bin/tsc"), "-p", "user.tsconfig.json");
+	for (const name of ["user.ts", "user.tsconfig.json", "live_user.ts", "live_user.tsconfig.json"])
+		copyFileSync(join(root, "test", name), join(folder, name));
+	for (const name of ["react_hook.ts", "svelte_store.ts"]) copyFileSync(join(root, "examples", name), join(folder, name));
+	for (const name of ["user", "live_user"]) run(folder, bin("typescript", "bin/tsc"), "-p", `${name}.tsconfig.json`);
 	run(root, "--no-warnings", "--test", "test/react.test.ts");
 	const output = await build({ stdin: { contents: 'import "quaestor-client"', resolveDir: folder }, bundle: true, write: false, logLevel: "error" });
 	assert.equal(output.outputFiles[0].text.replace(/\(\(\) => \{\s*\}\)\(\);/, "").trim(), "", "it has side effects");
