@@ -72,15 +72,23 @@ class Planner:
             return start
         count = len(grids) + len(of_tenants(self._deployment, start.tenants, self._wanted))
         each, each_bytes = max(most_entries // count, _FEWEST), max(self._most_bytes // count, 1)
-        scans = {one.stream: self._scan(one, start.of(one.stream), each, each_bytes) for one in grids}
+        scans = {
+            pipeline.stream: self._scan(pipeline, start.of(pipeline.stream), each, each_bytes) for pipeline in grids
+        }
         tenants = self._tenants(start, scans.values())
-        told = of_tenants(self._deployment, tenants, self._wanted)
-        scans |= {one.stream: self._scan(one, start.of(one.stream), each, each_bytes) for one in told}
-        found = [*grids, *told]
+        of_known_tenants = of_tenants(self._deployment, tenants, self._wanted)
+        scans |= {
+            pipeline.stream: self._scan(pipeline, start.of(pipeline.stream), each, each_bytes)
+            for pipeline in of_known_tenants
+        }
+        pipelines = [*grids, *of_known_tenants]
         behind = [scan.steps[-1].at_ms for scan in scans.values() if not scan.exhausted and scan.steps]
         until_ms = min(behind, default=None)
-        reached = {one.stream: _reached(one, start.of(one.stream), scans[one.stream], until_ms) for one in found}
-        return self._without_the_silent(Positions(shapes=known, tenants=tenants, streams=reached), start, found)
+        reached = {
+            pipeline.stream: _reached(pipeline, start.of(pipeline.stream), scans[pipeline.stream], until_ms)
+            for pipeline in pipelines
+        }
+        return self._without_the_silent(Positions(shapes=known, tenants=tenants, streams=reached), start, pipelines)
 
     def _tenants(self, start: Positions, scans: Iterable[_Scan]) -> tuple[str, ...]:
         """Return the known tenants with new ones that have registered. Bounded: tenants without notifications give way."""
@@ -88,10 +96,13 @@ class Planner:
         fresh = sorted(named - {self._deployment, *start.tenants})
         if len(start.tenants) + len(fresh) <= MOST_TENANTS:
             return (*start.tenants, *fresh)
-        read = {one.tenant: start.of(one.stream) for one in of_tenants(self._deployment, start.tenants, self._wanted)}
-        told = [name for name in start.tenants if name in read and read[name].offset != offsets.START]
-        idle = [name for name in start.tenants if name not in told]
-        return (*told, *fresh, *idle)[:MOST_TENANTS]
+        read = {
+            pipeline.tenant: start.of(pipeline.stream)
+            for pipeline in of_tenants(self._deployment, start.tenants, self._wanted)
+        }
+        begun = [name for name in start.tenants if name in read and read[name].offset != offsets.START]
+        idle = [name for name in start.tenants if name not in begun]
+        return (*begun, *fresh, *idle)[:MOST_TENANTS]
 
     def _scan(self, pipeline: Pipeline, start: Position, most: int, most_bytes: int) -> _Scan:
         try:
@@ -120,15 +131,15 @@ class Planner:
             if len(chunk.entries) < wanted:
                 return _Scan(steps, True, start)
 
-    def _without_the_silent(self, reached: Positions, start: Positions, found: Sequence[Pipeline]) -> Positions:
+    def _without_the_silent(self, reached: Positions, start: Positions, pipelines: Sequence[Pipeline]) -> Positions:
         current = set(shapes(self._layer, self._deployment))
         by_owner: dict[GridShape | str, list[str]] = {}
-        for one in found:
-            owner = one.tenant if one.shape is None else one.shape
+        for pipeline in pipelines:
+            owner = pipeline.tenant if pipeline.shape is None else pipeline.shape
             if owner is not None and owner != self._deployment and owner not in current:
-                by_owner.setdefault(owner, []).append(one.stream)
+                by_owner.setdefault(owner, []).append(pipeline.stream)
         silent = {
-            owner: own for owner, own in by_owner.items() if all(self._silent(one, start, reached) for one in own)
+            owner: own for owner, own in by_owner.items() if all(self._silent(stream, start, reached) for stream in own)
         }
         gone = {stream for own in silent.values() for stream in own}
         return Positions(

@@ -39,7 +39,7 @@ def redis_url(settings: Settings) -> str:
 def lengths(text: str) -> tuple[int, ...]:
     """Return the lengths of windows, from `10,60`. Raises ConfigurationError."""
     try:
-        return tuple(sorted({int(one) for one in text.split(",")}))
+        return tuple(sorted({int(length) for length in text.split(",")}))
     except ValueError as error:
         raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {text!r}") from error
 

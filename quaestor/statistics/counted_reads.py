@@ -41,15 +41,15 @@ def read_counted(layer: RedisPipelines, stream: str, after: str, *, count: int) 
         ("XRANGE", stream, f"({entry_id}" if after != offsets.START else "-", "+", "COUNT", count),
         ("EXEC",),
     )
-    told, found = replies[-1]
-    if isinstance(found, Exception):
-        raise EventLayerError(f"{stream} cannot be read: {found}") from found
-    if isinstance(told, Exception) or not found:
+    description, reply = replies[-1]
+    if isinstance(reply, Exception):
+        raise EventLayerError(f"{stream} cannot be read: {reply}") from reply
+    if isinstance(description, Exception) or not reply:
         return Chunk([], False, None)  # there is no such pipeline (yet), or no new entry in it
     epoch = layer.epoch()
-    facts = dict(zip(told[::2], told[1::2], strict=True))
+    facts = dict(zip(description[::2], description[1::2], strict=True))
     first = offset(facts[b"first-entry"][0], epoch)
-    entries = [StreamEntry(stream, offset(entry, epoch), fields[1]) for entry, fields in found]
+    entries = [StreamEntry(stream, offset(entry, epoch), fields[1]) for entry, fields in reply]
     if after != offsets.START and first <= after:
         return Chunk(entries, False, None)
     appended = facts.get(b"entries-added")

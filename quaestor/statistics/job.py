@@ -156,11 +156,11 @@ class _SupervisedQuery:
 
     def _progressed(self) -> None:
         """Note progress. No row is late by design; if a clock jumped, the uncounted rows are reported."""
-        fresh = [one for one in self._query.recentProgress if one.batchId > self._batch]
+        fresh = [progress for progress in self._query.recentProgress if progress.batchId > self._batch]
         if not fresh:
             return
         self._failed, self._batch = 0, fresh[-1].batchId
-        late = sum(state.numRowsDroppedByWatermark for one in fresh for state in one.stateOperators)
+        late = sum(state.numRowsDroppedByWatermark for progress in fresh for state in progress.stateOperators)
         if late:
             self._job._telemetry.failure("statistics", "statistics.rows_late", f"{late} rows were not counted")
 
@@ -180,7 +180,7 @@ class _SupervisedQuery:
 
 def _query_id(frame: Any) -> str:
     """Return the query's id, kept in the checkpoint and so the same in every run of the query."""
-    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if not found:
+    query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
         raise DependencyError("Spark does not name the streaming query of a batch", retryable=False)
-    return str(found)
+    return str(query_id)

@@ -119,22 +119,22 @@ def learn(
                     "for longer"
                 )
             tried = {kind: tuple(candidates(present.of(kind))) for kind in reads}
-            found = _collected(session, _simulated(session, series, tried, clients, system), progress)
+            results = _collected(session, _simulated(session, series, tried, clients, system), progress)
         except QuaestorError:
             raise
         except Exception as error:  # Java's errors have no common class
             raise DependencyError(f"learning on Spark failed: {str(error).strip()[:1_000]}") from error
-    learned = [_chosen(kind, count, tried[kind], found, stale_at_most) for kind, count in reads.items()]
+    learned = [_chosen(kind, count, tried[kind], results, stale_at_most) for kind, count in reads.items()]
     room = MOST_KINDS - len(present.kinds)
-    taken = [one for one in learned if one.validated and one.tuning != present.of(one.kind)]
-    kinds = dict(present.kinds) | {one.kind: one.tuning for one in taken if one.kind in present.kinds}
-    kinds |= {one.kind: one.tuning for one in [one for one in taken if one.kind not in kinds][:room]}
+    taken = [result for result in learned if result.validated and result.tuning != present.of(result.kind)]
+    kinds = dict(present.kinds) | {result.kind: result.tuning for result in taken if result.kind in present.kinds}
+    kinds |= {result.kind: result.tuning for result in [result for result in taken if result.kind not in kinds][:room]}
     return TtlParameters(default=present.default, kinds=kinds), learned
 
 
 def _shortest_windows(table: Table, directory: Path) -> list[str]:
     """Return the files of the shortest windows, which divide the time most finely; the others repeat the same counts."""
-    files = [(int(dict(one.partition)["window_s"]), one.path) for one in table.snapshot().files.values()]
+    files = [(int(dict(file.partition)["window_s"]), file.path) for file in table.snapshot().files.values()]
     if not files:
         raise ConfigurationError(
             f"{directory} has no windows: `quaestor statistics run --directory {directory}` makes them"
@@ -166,12 +166,16 @@ def _series(session: Any, paths: Sequence[str], root: Path, ignored: str) -> tup
         .persist()
     )
     totals = series.groupBy("kind").agg(F.sum("reads").alias("reads")).where(F.col("reads") >= LEAST_READS)
-    found = {row["kind"]: int(row["reads"]) for row in totals.orderBy(F.desc("reads")).limit(MOST_KINDS).collect()}
-    if not found:
-        return series, found
-    taken = [(kind, int(10_000 * min(1.0, MOST_READS / count))) for kind, count in found.items()]
+    reads_by_kind = {
+        row["kind"]: int(row["reads"]) for row in totals.orderBy(F.desc("reads")).limit(MOST_KINDS).collect()
+    }
+    if not reads_by_kind:
+        return series, reads_by_kind
+    taken = [(kind, int(10_000 * min(1.0, MOST_READS / count))) for kind, count in reads_by_kind.items()]
     shares = F.broadcast(session.createDataFrame(taken, "kind string, share int"))
-    return series.join(shares, "kind").where(F.pmod("query", F.lit(10_000)) < F.col("share")).drop("share"), found
+    return series.join(shares, "kind").where(F.pmod("query", F.lit(10_000)) < F.col("share")).drop(
+        "share"
+    ), reads_by_kind
 
 
 def _simulated(session: Any, series: Any, tried: Mapping[str, tuple[Tuning, ...]], clients: int, system: System) -> Any:
@@ -180,9 +184,11 @@ def _simulated(session: Any, series: Any, tried: Mapping[str, tuple[Tuning, ...]
 
     cores = int(session.sparkContext.defaultParallelism)
     chunks = max(1, min(_TASKS_A_CORE * cores // len(tried), *map(len, tried.values())))
-    whole = series.groupBy("kind").agg(F.collect_list(F.struct(*_COLUMNS)).alias("windows"))
+    grouped = series.groupBy("kind").agg(F.collect_list(F.struct(*_COLUMNS)).alias("windows"))
     numbered = F.broadcast(session.range(chunks).select(F.col("id").cast("int").alias("chunk")))
-    each = whole.select("kind", *(F.col(f"windows.{one}").alias(one) for one in _COLUMNS)).crossJoin(numbered)
+    each = grouped.select("kind", *(F.col(f"windows.{column}").alias(column) for column in _COLUMNS)).crossJoin(
+        numbered
+    )
     work = partial(_simulate, tried=tried, chunks=chunks, clients=clients, system=system)
     return each.repartitionByRange(chunks * len(tried), "kind", "chunk").rdd.flatMap(work)
 
@@ -192,15 +198,15 @@ def _simulate(
 ) -> list[Tried]:
     """Simulate some candidates on one kind, in a Python worker."""
     kind = str(row["kind"])
-    workload = counted(kind, *(np.array(row[one], dtype=np.int64) for one in _COLUMNS), clients=clients)
+    workload = counted(kind, *(np.array(row[column], dtype=np.int64) for column in _COLUMNS), clients=clients)
     cut_s = workload.length_s * TRAINED
     parts = between(workload, 0.0, cut_s), between(workload, cut_s, np.inf)
-    found = []
+    results = []
     for candidate in range(row["chunk"], len(tried[kind]), chunks):
         parameters = TtlParameters(default=tried[kind][candidate])
         trained, held = (simulated(part, production(parameters), system) for part in parts)
-        found.append(Tried(kind, candidate, _shares(trained), len(parts[1].read_s), _shares(held)))
-    return found
+        results.append(Tried(kind, candidate, _shares(trained), len(parts[1].read_s), _shares(held)))
+    return results
 
 
 def _shares(figures: Figures) -> Shares:
@@ -208,24 +214,26 @@ def _shares(figures: Figures) -> Shares:
 
 
 def _collected(session: Any, results: Any, progress: Progress) -> list[Tried]:
-    tracker, told = session.sparkContext.statusTracker(), (0, 0)
+    tracker, reported = session.sparkContext.statusTracker(), (0, 0)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        found = pool.submit(results.collect)
+        collecting = pool.submit(results.collect)
         while True:
             try:
-                return list(found.result(timeout=_LOOK_EVERY_S))
+                return list(collecting.result(timeout=_LOOK_EVERY_S))
             except NotYet:
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                known = [one for one in stages if one is not None]
-                now = sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
-                if now[1] and now != told:
-                    told = now
-                    progress(*told)
+                known = [stage for stage in stages if stage is not None]
+                now = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+                if now[1] and now != reported:
+                    reported = now
+                    progress(*reported)
 
 
-def _chosen(kind: str, reads: int, tunings: Sequence[Tuning], found: Iterable[Tried], stale_at_most: float) -> Learned:
-    tried = sorted(one for one in found if one.kind == kind)
-    place = best([one.trained for one in tried], stale_at_most)
+def _chosen(
+    kind: str, reads: int, tunings: Sequence[Tuning], results: Iterable[Tried], stale_at_most: float
+) -> Learned:
+    tried = sorted(result for result in results if result.kind == kind)
+    place = best([result.trained for result in tried], stale_at_most)
     before, after = tried[0].held, tried[place].held
     validated = tried[place].held_reads >= LEAST_HELD and better(after, before, stale_at_most)
     return Learned(kind=kind, reads=reads, tuning=tunings[place], before=before, after=after, validated=validated)

@@ -59,7 +59,7 @@ def _groups(snapshot: Snapshot, file_bytes: int) -> Iterator[list[DataFile]]:
     for files in by_partition.values():
         group: list[DataFile] = []
         size = 0
-        for file in sorted(files, key=lambda one: one.path):
+        for file in sorted(files, key=lambda data_file: data_file.path):
             if group and (size + file.bytes > file_bytes or len(group) >= _MOST_AT_ONCE):
                 if len(group) >= _FEWEST:
                     yield group
@@ -123,7 +123,7 @@ def expire(table: Table, *, keep_days: int, now_ms: int) -> int:
         return tuple(file.path for file in now.files.values() if dict(file.partition).get(DATE, first) < first)
 
     def decide(now: Snapshot) -> Change | None:
-        return Change(remove=found) if (found := old(now)) else None
+        return Change(remove=old_files) if (old_files := old(now)) else None
 
     count = len(old(table.snapshot()))
     table.publish(decide, now_ms=now_ms)

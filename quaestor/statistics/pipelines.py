@@ -57,17 +57,17 @@ def ordered(known: Iterable[GridShape]) -> tuple[GridShape, ...]:
 
 def of_grids(deployment: str, known: Iterable[GridShape], wanted: frozenset[Carries]) -> list[Pipeline]:
     """Return the wanted write and query pipelines of these grids, in a fixed order; a stream appears once."""
-    found: dict[str, Pipeline] = {}
+    pipelines: dict[str, Pipeline] = {}
     for shape in known:
         if Carries.WRITES in wanted:
             for partition in range(shape.write_partitions):
                 stream = streams.writes(deployment, partition, shape.generation)
-                found[stream] = Pipeline(stream=stream, carries=Carries.WRITES, partition=partition, shape=shape)
+                pipelines[stream] = Pipeline(stream=stream, carries=Carries.WRITES, partition=partition, shape=shape)
         if Carries.READS in wanted:
             for partition in range(shape.query_partitions):
                 stream = streams.queries(deployment, partition, shape.generation)
-                found[stream] = Pipeline(stream=stream, carries=Carries.READS, partition=partition, shape=shape)
-    return list(found.values())
+                pipelines[stream] = Pipeline(stream=stream, carries=Carries.READS, partition=partition, shape=shape)
+    return list(pipelines.values())
 
 
 def of_tenants(deployment: str, tenants: Iterable[str], wanted: frozenset[Carries]) -> list[Pipeline]:

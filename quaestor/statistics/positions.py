@@ -76,7 +76,7 @@ def decode(fields: Mapping[str, Any]) -> Positions:
     return Positions(
         shapes=tuple(map(decode_shape, fields["shapes"])),
         tenants=tuple(fields["tenants"]),
-        streams={name: _position(one) for name, one in fields["streams"].items()},
+        streams={name: _position(position) for name, position in fields["streams"].items()},
     )
 
 

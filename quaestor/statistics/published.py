@@ -81,7 +81,7 @@ def put(layer: EventLayer, deployment: str, rows: Iterable[Any], *, length_s: in
         return
     merged = dict(get(layer, deployment, length_s).by_start)
     for start_ms, counted in fresh.items():
-        known = {(one.scope, one.name): one for one in (*merged.get(start_ms, ()), *counted)}
+        known = {(row.scope, row.name): row for row in (*merged.get(start_ms, ()), *counted)}
         merged[start_ms] = tuple(known.values())
     newest = {start_ms: merged[start_ms] for start_ms in sorted(merged)[-MOST_WINDOWS:]}
     windows = Windows(length_s=length_s, at_ms=now_ms, by_start=newest)
@@ -93,16 +93,16 @@ def _counted(row: Any) -> Counted:
         scope=row["scope"],
         name=row["name"],
         measures={measure: row[measure] for measure in MEASURES if row[measure]},
-        top=tuple((one["item"], one["count"]) for one in row["top"][:MOST_ITEMS]),
+        top=tuple((item["item"], item["count"]) for item in row["top"][:MOST_ITEMS]),
     )
 
 
 def _encoded(windows: Windows) -> dict[str, Any]:
-    found = [
-        [start_ms, [[one.scope, one.name, dict(one.measures), [list(pair) for pair in one.top]] for one in rows]]
+    rows_by_window = [
+        [start_ms, [[row.scope, row.name, dict(row.measures), [list(pair) for pair in row.top]] for row in rows]]
         for start_ms, rows in windows.by_start.items()
     ]
-    return {"v": FORMAT, "s": windows.length_s, "at": windows.at_ms, "w": found}
+    return {"v": FORMAT, "s": windows.length_s, "at": windows.at_ms, "w": rows_by_window}
 
 
 def _decoded(fields: Mapping[str, Any]) -> Windows:

@@ -76,8 +76,8 @@ def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
     build = _BUILD[wanted.pipeline.carries](layer, wanted)
     for entry in entries(layer, wanted):
         try:
-            found = rows.gap_events(entry) if isinstance(entry, Gap) else build(entry)
-            for event in found:
+            rows_of_entry = rows.gap_events(entry) if isinstance(entry, Gap) else build(entry)
+            for event in rows_of_entry:
                 yield (event.at_ms * _MICROSECONDS, *event[1:])
         except EventLayerError as error:
             if error.retryable or isinstance(entry, Gap):
@@ -117,7 +117,7 @@ class _Writes:
             return None
         if image.key is None and not self._leader:
             return None  # the image is in every pipeline
-        return None if any(one.covers(image) for one in self._covered) else image
+        return None if any(writes.covers(image) for writes in self._covered) else image
 
 
 def _of_writes(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:

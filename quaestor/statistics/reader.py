@@ -125,13 +125,13 @@ def _write(row: Mapping[str, Any]) -> Write:
 def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
     """Return the text that `quaestor statistics show` prints. Raises EventLayerError."""
     with closing(event_layer(redis_url, deployment)) as layer:
-        found = newest(layer, deployment, lengths_s)
-    return to_json(found) if as_json else text(found, deployment)
+        windows_found = newest(layer, deployment, lengths_s)
+    return to_json(windows_found) if as_json else text(windows_found, deployment)
 
 
-def to_json(found: Sequence[Windows]) -> str:
+def to_json(several: Sequence[Windows]) -> str:
     """Return one JSON object on one line."""
-    return json.dumps([_as_json(windows) for windows in found])
+    return json.dumps([_as_json(windows) for windows in several])
 
 
 def _as_json(windows: Windows) -> Mapping[str, Any]:
@@ -143,12 +143,12 @@ def _as_json(windows: Windows) -> Mapping[str, Any]:
                 "start_ms": start_ms,
                 "rows": [
                     {
-                        "scope": one.scope,
-                        "name": one.name,
-                        "counts": dict(one.measures),
-                        "top": [list(p) for p in one.top],
+                        "scope": row.scope,
+                        "name": row.name,
+                        "counts": dict(row.measures),
+                        "top": [list(p) for p in row.top],
                     }
-                    for one in rows
+                    for row in rows
                 ],
             }
             for start_ms, rows in windows.by_start.items()
@@ -156,10 +156,10 @@ def _as_json(windows: Windows) -> Mapping[str, Any]:
     }
 
 
-def text(found: Sequence[Windows], deployment: str) -> str:
+def text(several: Sequence[Windows], deployment: str) -> str:
     """Return the newest window of each length, for people."""
     lines: list[str] = []
-    for windows in found:
+    for windows in several:
         if not windows.by_start:
             lines.append(f"no window of {windows.length_s} s yet in deployment {deployment}: quaestor statistics run")
             continue
@@ -167,17 +167,17 @@ def text(found: Sequence[Windows], deployment: str) -> str:
         begun = datetime.fromtimestamp(start_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         lines.append(f"{begun} UTC, {windows.length_s} s")
         for scope, measures in ((COLLECTION, WRITE_MEASURES), (QUERY, (*MATCH_MEASURES, "miss", "hit"))):
-            shown = sorted((one for one in rows if one.scope == scope), key=lambda one: (-_total(one), one.name))
-            lines += [_line(one, measures, windows.length_s) for one in shown[:_SHOWN]]
-        lines += [_line(one, tuple(one.measures), windows.length_s) for one in rows if not one.name]
+            shown = sorted((row for row in rows if row.scope == scope), key=lambda row: (-_total(row), row.name))
+            lines += [_line(row, measures, windows.length_s) for row in shown[:_SHOWN]]
+        lines += [_line(row, tuple(row.measures), windows.length_s) for row in rows if not row.name]
     return "\n".join(lines)
 
 
-def _total(one: Counted) -> int:
-    return sum(map(abs, one.measures.values()))
+def _total(row: Counted) -> int:
+    return sum(map(abs, row.measures.values()))
 
 
-def _line(one: Counted, measures: Sequence[str], length_s: int) -> str:
-    rates = "  ".join(f"{name} {one.measures[name] / length_s:.1f}/s" for name in measures if one.measures.get(name))
-    top = ", ".join(f"{item} x{count}" for item, count in one.top[:3])
-    return f"  {one.scope} {one.name or 'all'}: {rates}{f'   most: {top}' if top else ''}".replace("\n", " ")
+def _line(row: Counted, measures: Sequence[str], length_s: int) -> str:
+    rates = "  ".join(f"{name} {row.measures[name] / length_s:.1f}/s" for name in measures if row.measures.get(name))
+    top = ", ".join(f"{item} x{count}" for item, count in row.top[:3])
+    return f"  {row.scope} {row.name or 'all'}: {rates}{f'   most: {top}' if top else ''}".replace("\n", " ")

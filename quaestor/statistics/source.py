@@ -127,17 +127,17 @@ class PipelineReader(DataSourceStreamReader):
         """Return one range of each pipeline, for one task each."""
         begun, reached = decode(start), decode(end)
         deployment, wanted = self._options["deployment"], _WANTED[self._rows]
-        found = [*of_grids(deployment, reached.shapes, wanted), *of_tenants(deployment, reached.tenants, wanted)]
+        pipelines = [*of_grids(deployment, reached.shapes, wanted), *of_tenants(deployment, reached.tenants, wanted)]
         return [
             RangePartition(
                 Range(
                     pipeline=pipeline,
                     start=begun.of(pipeline.stream),
                     end=reached.of(pipeline.stream),
-                    covered=covered(found, pipeline, begun, reached),
+                    covered=covered(pipelines, pipeline, begun, reached),
                 )
             )
-            for pipeline in found
+            for pipeline in pipelines
             if begun.of(pipeline.stream) != reached.of(pipeline.stream)
         ]
 
@@ -152,24 +152,24 @@ class PipelineReader(DataSourceStreamReader):
 
 
 def covered(
-    found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions
+    pipelines: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions
 ) -> tuple[CoveredWrites, ...]:
     """Return the writes for which other grids' pipelines were read: older grids up to this batch's end, newer ones before it."""
     if pipeline.carries is not Carries.WRITES or pipeline.shape is None:
         return ()
     others: dict[GridShape, list[Position]] = {}
-    for other in found:
+    for other in pipelines:
         if other.carries is Carries.WRITES and other.shape is not None and other.shape != pipeline.shape:
             older = other.shape.generation < pipeline.shape.generation
             others.setdefault(other.shape, []).append((reached if older else begun).of(other.stream))
     return tuple(CoveredWrites(partitions=tuple(partitions)) for partitions in others.values())
 
 
-def _batches(found: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(values: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield record batches, bounded in rows and (except for a single large row) in bytes."""
     gathered: list[tuple[Any, ...]] = []
     size = 0
-    for row in found:
+    for row in values:
         gathered.append(row)
         size += sum(len(value) for value in row if isinstance(value, bytes))
         if len(gathered) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:

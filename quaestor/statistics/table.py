@@ -98,11 +98,11 @@ class Table:
     def snapshot(self) -> Snapshot:
         """Return the present table. O(changes since the last call). Raises DependencyError if the log is damaged."""
         for _ in range(_ATTEMPTS):
-            found = self._names()
-            if self._known.number > max(found, default=-1):
+            numbers = self._names()
+            if self._known.number > max(numbers, default=-1):
                 self._known = Snapshot()  # the table was begun anew
             try:
-                self._known = self._newest(self._known, found)
+                self._known = self._newest(self._known, numbers)
             except FileNotFoundError:
                 continue  # the file was removed meanwhile
             return self._known
@@ -133,18 +133,18 @@ class Table:
 
     def _names(self) -> dict[int, bool]:
         """Return the numbers in the log, each with whether there is a sum up to it."""
-        found: dict[int, bool] = {}
+        numbers: dict[int, bool] = {}
         if self._log.is_dir():
             for entry in os.scandir(self._log):
                 number, _, rest = entry.name.partition(".")
                 if len(number) == _DIGITS and number.isdigit() and rest in ("json", "full.json"):
-                    found[int(number)] = found.get(int(number), False) or rest == "full.json"
-        return found
+                    numbers[int(number)] = numbers.get(int(number), False) or rest == "full.json"
+        return numbers
 
-    def _newest(self, known: Snapshot, found: Mapping[int, bool]) -> Snapshot:
-        last = max(found, default=-1)
-        full = max((number for number, is_full in found.items() if is_full), default=-1)
-        if full > known.number and known.number + 1 not in found:
+    def _newest(self, known: Snapshot, numbers: Mapping[int, bool]) -> Snapshot:
+        last = max(numbers, default=-1)
+        full = max((number for number, is_full in numbers.items() if is_full), default=-1)
+        if full > known.number and known.number + 1 not in numbers:
             known = _decode_full(self._read(f"{full:0{_DIGITS}d}.full.json"))
         for number in range(known.number + 1, last + 1):
             change, at_ms = _decode_change(self._read(f"{number:0{_DIGITS}d}.json"))
@@ -235,7 +235,7 @@ def _encode_full(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _decode_full(fields: Mapping[str, Any]) -> Snapshot:
-    files = [_decode_file(one) for one in fields["files"]]
+    files = [_decode_file(entry) for entry in fields["files"]]
     return Snapshot(
         number=fields["number"],
         files={file.path: file for file in files},
@@ -245,7 +245,7 @@ def _decode_full(fields: Mapping[str, Any]) -> Snapshot:
 
 
 def _encode_file(file: DataFile) -> list[Any]:
-    return [file.path, file.rows, file.bytes, [list(one) for one in file.partition]]
+    return [file.path, file.rows, file.bytes, [list(pair) for pair in file.partition]]
 
 
 def _decode_file(fields: list[Any]) -> DataFile:

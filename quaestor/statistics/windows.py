@@ -28,7 +28,8 @@ def windowed(events: Any, *, lengths_s: Sequence[int], lateness_s: int, top: int
     """
     marked = events.withWatermark("at", f"{lateness_s} seconds")
     return reduce(
-        lambda one, other: one.unionByName(other), (_of_length(marked, one, top, tracked) for one in lengths_s)
+        lambda first, other: first.unionByName(other),
+        (_of_length(marked, length_s, top, tracked) for length_s in lengths_s),
     )
 
 
@@ -47,7 +48,7 @@ def _of_length(events: Any, length_s: int, top: int, tracked: int) -> Any:
         "scope",
         "name",
         *MEASURES,
-        F.filter("top", lambda one: one["item"].isNotNull()).alias("top"),
+        F.filter("top", lambda entry: entry["item"].isNotNull()).alias("top"),
     )
 
 
@@ -64,7 +65,7 @@ def busiest(frame: Any, *, most: int) -> list[Any]:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    total = reduce(lambda one, other: one + other, (F.abs(F.col(measure)) for measure in MEASURES))
+    total = reduce(lambda first, other: first + other, (F.abs(F.col(measure)) for measure in MEASURES))
     place = F.row_number().over(Window.partitionBy("start", "window_s", "scope").orderBy(total.desc(), "name"))
     shown = frame.where(F.col("scope") != KIND)
     return list(shown.withColumn("place", place).where(F.col("place") <= most).drop("place").collect())

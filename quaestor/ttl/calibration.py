@@ -38,7 +38,7 @@ class Outcome:
 
 def share_changed(outcomes: Iterable[Outcome]) -> tuple[int, float]:
     """Return the number of known outcomes, and the share of them that changed before their lifetime ended (0..1)."""
-    judged = [one.early for one in outcomes if one.judged]
+    judged = [outcome.early for outcome in outcomes if outcome.judged]
     return len(judged), sum(judged) / len(judged) if judged else 0.0
 
 
@@ -47,13 +47,13 @@ def calibration(outcomes: Sequence[Outcome], *, groups: int = 10) -> list[dict[s
 
     Each row: `given_ms`, the mean lifetime given; `judged`; `changed`, the share (0..1).
     """
-    judged = sorted((one for one in outcomes if one.judged), key=lambda one: one.given_ms)
+    judged = sorted((outcome for outcome in outcomes if outcome.judged), key=lambda outcome: outcome.given_ms)
     rows = []
     for i in range(groups):
         group = judged[len(judged) * i // groups : len(judged) * (i + 1) // groups]
         if group:
-            mean_ms = sum(one.given_ms for one in group) / len(group)
-            changed = sum(one.early for one in group) / len(group)
+            mean_ms = sum(outcome.given_ms for outcome in group) / len(group)
+            changed = sum(outcome.early for outcome in group) / len(group)
             rows.append({"given_ms": mean_ms, "judged": len(group), "changed": changed})
     return rows
 
@@ -61,11 +61,11 @@ def calibration(outcomes: Sequence[Outcome], *, groups: int = 10) -> list[dict[s
 def survival(outcomes: Iterable[Outcome]) -> list[tuple[int, float]]:
     """Kaplan-Meier curve: (ms, share of the results that live longer), a step for each moment at which some changed. O(n log
     n)."""
-    ordered = sorted(outcomes, key=lambda one: one.lived_ms)
+    ordered = sorted(outcomes, key=lambda outcome: outcome.lived_ms)
     at_risk, alive, steps = len(ordered), 1.0, []
-    for lived_ms, same in groupby(ordered, key=lambda one: one.lived_ms):
+    for lived_ms, same in groupby(ordered, key=lambda outcome: outcome.lived_ms):
         group = list(same)
-        changed = sum(one.changed for one in group)
+        changed = sum(outcome.changed for outcome in group)
         if changed:
             alive *= 1 - changed / at_risk
             steps.append((lived_ms, alive))
@@ -79,5 +79,5 @@ def error_distribution(outcomes: Iterable[Outcome]) -> list[tuple[float, float]]
     Above 1 a lifetime was too long, below too short. Lifetimes without an observed end are left out: all that is known of
     them is "too short".
     """
-    ratios = sorted(one.given_ms / max(1, one.lived_ms) for one in outcomes if one.changed)
+    ratios = sorted(outcome.given_ms / max(1, outcome.lived_ms) for outcome in outcomes if outcome.changed)
     return [(ratio, (i + 1) / len(ratios)) for i, ratio in enumerate(ratios)]

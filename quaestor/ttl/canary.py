@@ -66,17 +66,20 @@ class Canary:
         check_terms({name: getattr(self, name) for name in (*_BOUNDS, "promote")})
         if not self.predicted:
             raise ConfigurationError("a canary needs a prediction to be judged by: try its parameters on a trace first")
-        for name, one in self.predicted.items():
-            if not all(math.isfinite(value) and abs(value) <= _FARTHEST for value in one) or one.low > one.high:
-                raise ConfigurationError(f"the prediction of {name[:50]!r} is none: {str(tuple(one))[:100]}")
-        self.guards.check_prediction({name: one.chosen for name, one in self.predicted.items()})
+        for name, prediction in self.predicted.items():
+            if (
+                not all(math.isfinite(value) and abs(value) <= _FARTHEST for value in prediction)
+                or prediction.low > prediction.high
+            ):
+                raise ConfigurationError(f"the prediction of {name[:50]!r} is none: {str(tuple(prediction))[:100]}")
+        self.guards.check_prediction({name: prediction.chosen for name, prediction in self.predicted.items()})
 
     def plain(self) -> dict[str, Any]:
         """The canary as plain data for JSON, without its guards: a process of an older version refuses what it does not know."""
         return {
             "parameters": json.loads(self.parameters.encoded()), "share": self.share, "after": self.after,
             "hold_ms": self.hold_ms, "delta_ms": self.delta_ms, "promote": self.promote,
-            "predicted": {name: list(one) for name, one in self.predicted.items()},
+            "predicted": {name: list(prediction) for name, prediction in self.predicted.items()},
         }  # fmt: skip
 
 
@@ -100,7 +103,7 @@ def canary_of(value: Any, guards: Guards = NO_GUARDS) -> Canary:
     if not isinstance(value, dict) or value.keys() != known:
         raise ConfigurationError(f"a canary is an object of {', '.join(sorted(known))}, and nothing else")
     try:
-        predicted = {str(name): Prediction(*map(float, one)) for name, one in value["predicted"].items()}
+        predicted = {str(name): Prediction(*map(float, numbers)) for name, numbers in value["predicted"].items()}
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(f"the predictions of a canary cannot be read: {str(error)[:100]}") from error
     return Canary(
@@ -112,8 +115,8 @@ def canary_of(value: Any, guards: Guards = NO_GUARDS) -> Canary:
 def result_of(hashes: Iterable[int]) -> int:
     """Number of a result, out of the hashes of its queries, in whatever order they were read."""
     combined = 0
-    for one in set(hashes):
-        combined ^= one
+    for hashed in set(hashes):
+        combined ^= hashed
     return combined
 
 

@@ -77,7 +77,7 @@ class CanaryArm:
         """
         for registrations, times in served:
             try:
-                result = result_of(int(one.rpartition("#")[2], 16) for one in registrations)
+                result = result_of(int(registration.rpartition("#")[2], 16) for registration in registrations)
             except ValueError:  # no id of ours, from the shared store
                 continue
             self._meter.served(result, times, now_ms=now_ms)

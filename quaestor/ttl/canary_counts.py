@@ -44,14 +44,14 @@ class Counts:
         return asdict(self)
 
 
-NAMES: Final = tuple(one.name for one in fields(Counts))
+NAMES: Final = tuple(field.name for field in fields(Counts))
 
 
 def total(several: Iterable[Counts]) -> Counts:
     """The sum of several."""
     summed = Counts()
-    for one in several:
-        summed.add(one)
+    for counts in several:
+        summed.add(counts)
     return summed
 
 
@@ -89,58 +89,58 @@ class Meter:
 
     def filled(self, result: Hashable, queries: Sequence[Hashable], *, now_ms: int, given_ms: int) -> None:
         """Note that the handler answered, and for how long copies of that may live."""
-        one = self._followed.get(result)
-        if one is None:
-            one = _Followed(self._counts_of(result), tuple(dict.fromkeys(queries)), given_ms, -1)
-            self._followed[result] = one
-            for query in one.queries:
+        followed = self._followed.get(result)
+        if followed is None:
+            followed = _Followed(self._counts_of(result), tuple(dict.fromkeys(queries)), given_ms, -1)
+            self._followed[result] = followed
+            for query in followed.queries:
                 self._results.setdefault(query, set()).add(result)
             if len(self._followed) > MOST_RESULTS:
                 self._forget()
         else:
             self._followed.move_to_end(result)
-            one.given_ms = given_ms
-        self._requested(one, 1, now_ms)
-        one.until_ms = now_ms + given_ms
-        one.counts.lifetimes += 1
+            followed.given_ms = given_ms
+        self._requested(followed, 1, now_ms)
+        followed.until_ms = now_ms + given_ms
+        followed.counts.lifetimes += 1
 
     def served(self, result: Hashable, times: int, *, now_ms: int) -> None:
         """Note that a result was served from what is stored, so often in the last second. Entries that another process filled,
         or that are older than these counts, are not counted."""
-        one = self._followed.get(result)
-        if one is None or one.until_ms < 0 or times < 1:
+        followed = self._followed.get(result)
+        if followed is None or followed.until_ms < 0 or times < 1:
             return
-        if one.until_ms < now_ms:
-            self._requested(one, 1, now_ms)
-            one.until_ms = now_ms + one.given_ms
-            one.counts.lifetimes += 1
+        if followed.until_ms < now_ms:
+            self._requested(followed, 1, now_ms)
+            followed.until_ms = now_ms + followed.given_ms
+            followed.counts.lifetimes += 1
             times -= 1
-        self._requested(one, times, now_ms)
+        self._requested(followed, times, now_ms)
 
     def changed(self, query: Hashable, *, now_ms: int) -> None:
         """Note that a query's result has changed."""
         for result in self._results.get(query, ()):
-            one = self._followed[result]
-            if one.until_ms >= now_ms:
-                one.counts.invalidations += 1
-                one.exposed_until_ms = min(one.until_ms, now_ms + self._delta_ms)
-            one.until_ms = -1
+            followed = self._followed[result]
+            if followed.until_ms >= now_ms:
+                followed.counts.invalidations += 1
+                followed.exposed_until_ms = min(followed.until_ms, now_ms + self._delta_ms)
+            followed.until_ms = -1
 
     def withdrawn(self, query: Hashable) -> None:
         """Note that a query is no longer guarded, though nothing was written."""
         for result in self._results.get(query, ()):
             self._followed[result].until_ms = -1
 
-    def _requested(self, one: _Followed, times: int, now_ms: int) -> None:
-        one.counts.requests += times
-        if one.until_ms >= now_ms:
-            one.counts.hits += times
-        if one.exposed_until_ms >= now_ms:
-            one.counts.stale += times
+    def _requested(self, followed: _Followed, times: int, now_ms: int) -> None:
+        followed.counts.requests += times
+        if followed.until_ms >= now_ms:
+            followed.counts.hits += times
+        if followed.exposed_until_ms >= now_ms:
+            followed.counts.stale += times
 
     def _forget(self) -> None:
-        result, one = self._followed.popitem(last=False)
-        for query in one.queries:
+        result, followed = self._followed.popitem(last=False)
+        for query in followed.queries:
             others = self._results[query]
             others.discard(result)
             if not others:

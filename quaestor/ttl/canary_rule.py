@@ -91,10 +91,12 @@ class Judged:
     def __str__(self) -> str:
         """One sentence for people."""
         where = "worse than" if self.worse else "within" if self.low <= self.canary <= self.high else "beside"
-        told = f"{self.name}: {self.canary:.4f} ({self.canary_low:.4f} to {self.canary_high:.4f}) of {self.observed}, "
+        comparison = (
+            f"{self.name}: {self.canary:.4f} ({self.canary_low:.4f} to {self.canary_high:.4f}) of {self.observed}, "
+        )
         if not self.enough:
-            return f"{told}too few to be judged"
-        return f"{told}{where} the band of {self.low:.4f} to {self.high:.4f}; the rest: {self.rest:.4f}"
+            return f"{comparison}too few to be judged"
+        return f"{comparison}{where} the band of {self.low:.4f} to {self.high:.4f}; the rest: {self.rest:.4f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +146,8 @@ class Judgement:
     @property
     def why(self) -> str:
         """The guards that are broken and the figures that are worse than predicted, in one sentence."""
-        broken = [str(one) for one in self.guards if one.broken]
-        return "; ".join([*broken, *(str(one) for one in self.figures if one.worse)])
+        broken = [str(guard) for guard in self.guards if guard.broken]
+        return "; ".join([*broken, *(str(figure) for figure in self.figures if figure.worse)])
 
     def plain(self) -> dict[str, Any]:
         """The judgement as plain data for JSON."""
@@ -153,18 +155,19 @@ class Judgement:
             "verdict": self.verdict.value, "requests": self.requests,
             "figures": [
                 {
-                    "name": one.name, "canary": one.canary, "interval": [one.canary_low, one.canary_high], "rest": one.rest,
-                    "band": [one.low, one.high], "observed": one.observed, "enough": one.enough, "worse": one.worse,
+                    "name": figure.name, "canary": figure.canary, "interval": [figure.canary_low, figure.canary_high],
+                    "rest": figure.rest,
+                    "band": [figure.low, figure.high], "observed": figure.observed, "enough": figure.enough, "worse": figure.worse,
                 }
-                for one in self.figures
+                for figure in self.figures
             ],
             "guards": [
                 {
-                    "name": one.name, "limit": one.limit, "more_is_worse": one.more_is_worse, "canary": one.canary,
-                    "interval": [one.low, one.high], "observed": one.observed, "enough": one.enough, "kept": one.kept,
-                    "broken": one.broken,
+                    "name": guard.name, "limit": guard.limit, "more_is_worse": guard.more_is_worse, "canary": guard.canary,
+                    "interval": [guard.low, guard.high], "observed": guard.observed, "enough": guard.enough, "kept": guard.kept,
+                    "broken": guard.broken,
                 }
-                for one in self.guards
+                for guard in self.guards
             ],
         }  # fmt: skip
 
@@ -174,23 +177,26 @@ def judged(canary: Canary, own: Counts, rest: Counts, *, cdn: bool) -> Judgement
 
     cdn: whether one stands before the app: it answers what copies can answer, so the app sees no hits to compare.
     """
-    found = tuple(
+    figures = tuple(
         _figure(name, canary.predicted[name], own, rest)
         for name in FIGURES
         if name in canary.predicted and not (cdn and name == "hits")
     )
     guards = tuple(_guard(*limit, own, cdn=cdn) for limit in canary.guards.limits())
-    if any(one.broken for one in guards):
+    if any(guard.broken for guard in guards):
         verdict = Verdict.BROKEN
-    elif any(one.worse for one in found):
+    elif any(figure.worse for figure in figures):
         verdict = Verdict.WORSE
     elif (
-        found and own.requests >= canary.after and all(one.enough for one in found) and all(one.kept for one in guards)
+        figures
+        and own.requests >= canary.after
+        and all(figure.enough for figure in figures)
+        and all(guard.kept for guard in guards)
     ):
         verdict = Verdict.INSIDE
     else:
         verdict = Verdict.WAITING
-    return Judgement(verdict=verdict, figures=found, guards=guards, requests=own.requests)
+    return Judgement(verdict=verdict, figures=figures, guards=guards, requests=own.requests)
 
 
 def wilson(events: int, trials: int, z: float = Z) -> tuple[float, float]:

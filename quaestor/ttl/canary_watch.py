@@ -45,7 +45,7 @@ class Told:
 class CanaryReports(Protocol):
     """Reports of all processes of an app. Raises StoreError."""
 
-    async def tell(self, number: int, process: str, told: Told) -> None:
+    async def tell(self, number: int, process: str, report: Told) -> None:
         """Put what this process has counted of canary `number` there."""
 
     async def all(self, number: int) -> list[Told]:
@@ -59,13 +59,13 @@ class OwnReports:
     def __init__(self) -> None:
         self._told: dict[tuple[int, str], Told] = {}
 
-    async def tell(self, number: int, process: str, told: Told) -> None:
+    async def tell(self, number: int, process: str, report: Told) -> None:
         """See CanaryReports."""
-        self._told = {(number, process): told}
+        self._told = {(number, process): report}
 
     async def all(self, number: int) -> list[Told]:
         """See CanaryReports."""
-        return [told for (of, _), told in self._told.items() if of == number]
+        return [report for (of, _), report in self._told.items() if of == number]
 
 
 class CanaryWatch:
@@ -100,9 +100,14 @@ class CanaryWatch:
         return None
 
     def _show(self, judgement: Judgement) -> None:
-        for one in judgement.figures:
-            for of, value in (("canary", one.canary), ("rest", one.rest), ("low", one.low), ("high", one.high)):
-                self._telemetry.ttl.figures.labels(one.name, of).set(value)
+        for figure in judgement.figures:
+            for of, value in (
+                ("canary", figure.canary),
+                ("rest", figure.rest),
+                ("low", figure.low),
+                ("high", figure.high),
+            ):
+                self._telemetry.ttl.figures.labels(figure.name, of).set(value)
 
     async def _end(
         self, publication: Publication, judgement: Judgement, now_ms: int, *, promoted: bool
@@ -129,8 +134,8 @@ def judgement_of(publication: Publication, told: Iterable[Told]) -> Judgement:
     assert publication.canary is not None
     reports = list(told)
     return judged(
-        publication.canary, total(one.own for one in reports), total(one.rest for one in reports),
-        cdn=any(one.cdn for one in reports),
+        publication.canary, total(report.own for report in reports), total(report.rest for report in reports),
+        cdn=any(report.cdn for report in reports),
     )  # fmt: skip
 
 
@@ -146,11 +151,11 @@ def promotable(publication: Publication, judgement: Judgement | None) -> TtlPara
     if judgement.verdict is Verdict.WORSE:
         raise ConfigurationError(f"the canary is not promoted, it is worse than predicted: {judgement.why}")
     if judgement.verdict is Verdict.WAITING:
-        few = ", ".join(f"{one.name} {one.observed}" for one in judgement.figures if not one.enough)
+        few = ", ".join(f"{figure.name} {figure.observed}" for figure in judgement.figures if not figure.enough)
         raise ConfigurationError(
             f"the canary is not promoted yet: {judgement.requests} of {publication.canary.after} requests were seen"
             + (f", and too little of {few} (of {LEAST})" if few else "")
-            + "".join(f"; {one}" for one in judgement.guards if not one.kept)
+            + "".join(f"; {guard}" for guard in judgement.guards if not guard.kept)
         )
     return publication.canary.parameters
 

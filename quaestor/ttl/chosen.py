@@ -115,39 +115,41 @@ class ChosenEstimators:
 
     def judged(self) -> dict[str, tuple[int, int, float]]:
         """See TtlEstimator.judged(); of the kinds whose estimators learn."""
-        found: dict[str, tuple[int, int, float]] = {}
+        counts: dict[str, tuple[int, int, float]] = {}
         for estimator in map(_learning, self._estimators.values()):
             if estimator is not None:
-                found |= estimator.judged()
-        return found
+                counts |= estimator.judged()
+        return counts
 
     def reasons(
         self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
     ) -> dict[str, float | str]:
         """The numbers behind the lifetime that these queries would get now, `ttl_ms`: see TtlEstimator.reasons(). For people."""
         if self.canary is not None and self.canary.has(query_ids):
-            found = self.canary.estimator.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
-            return {**found, "canary": self.canary.canary.share}
+            explanation = self.canary.estimator.reasons(
+                query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind
+            )
+            return {**explanation, "canary": self.canary.canary.share}
         tuning = self.parameters.of(kind)
         estimator = self._estimators[tuning]
         ttl_ms = estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
-        found = {
+        explanation = {
             "estimator": tuning.estimator, "ttl_ms": ttl_ms, "ttl_min_ms": tuning.ttl_min_ms, "ttl_max_ms": tuning.ttl_max_ms,
             "write_rate_hz": write_rate_hz,
         }  # fmt: skip
         if isinstance(estimator, ConstrainedEstimator):
-            found["budget_factor"] = estimator.factor
+            explanation["budget_factor"] = estimator.factor
         learning = _learning(estimator)
         if learning is not None:
-            found |= learning.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
-        return found
+            explanation |= learning.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+        return explanation
 
     def _of_kind(self, kind: str) -> LifetimeEstimator:
         """The estimator of a kind, remembered: parameters are looked up by all of their numbers."""
         if len(self._of_kinds) >= _MOST_REMEMBERED:
             self._of_kinds.clear()
-        found = self._of_kinds[kind] = self._estimators[self.parameters.of(kind)]
-        return found
+        estimator = self._of_kinds[kind] = self._estimators[self.parameters.of(kind)]
+        return estimator
 
 
 def built(tuning: Tuning, *, false_positive_rate: FalsePositiveRate) -> LifetimeEstimator:

@@ -131,7 +131,7 @@ class CollectionRates:
             len(self._ends) > 2 * len(self._open) + _SPARE
         ):  # most of them are of intervals that were closed before their end
             ends = ((sums.open[name][1], i, name) for i, (name, sums) in enumerate(self._open.items()))
-            self._ends = [one for one in ends if one[0] < FOR_EVER_MS]
+            self._ends = [end for end in ends if end[0] < FOR_EVER_MS]
             heapify(self._ends)
             self._number = len(self._open)
         self._number += 1

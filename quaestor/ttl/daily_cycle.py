@@ -85,14 +85,14 @@ class DailyCycle:
         """Take the factors anew, with a mean of 1 over the cycle."""
         self._unsettled = 0
         if max(self._expected) > _MOST:
-            self._changes = [(one + _IMAGINED) / 2 for one in self._changes]
-            self._expected = [(one + _IMAGINED) / 2 for one in self._expected]
+            self._changes = [(changes + _IMAGINED) / 2 for changes in self._changes]
+            self._expected = [(expected + _IMAGINED) / 2 for expected in self._expected]
         raw = [
             min(max(changes / expected, _LEAST_FACTOR), _MOST_FACTOR)
             for changes, expected in zip(self._changes, self._expected, strict=True)
         ]
         mean = sum(raw) / self._parts
-        self._factors = [one / mean for one in raw]
+        self._factors = [factor / mean for factor in raw]
         self._total_ms = float(self._period_ms)
 
     def _reached(self, at_ms: int) -> float:

@@ -122,12 +122,16 @@ class TtlEstimator:
         distinct = _distinct(query_ids) or ("",)
         unexplained_hz = self._rates.unexplained_hz(kind)
         share_hz = write_rate_hz / len(distinct) + unexplained_hz
-        known = [self._histories[one] for one in distinct if one in self._histories and self._histories[one].lifetimes]
-        best = max(known, key=lambda one: one.lifetimes, default=None)
+        known = [
+            self._histories[query_id]
+            for query_id in distinct
+            if query_id in self._histories and self._histories[query_id].lifetimes
+        ]
+        best = max(known, key=lambda history: history.lifetimes, default=None)
         return {
             "quantile": self._quantile, "alpha": self._alpha, "means": self._means, "factor": self._tracker.factor(kind),
             "unexplained_hz": unexplained_hz, "rate_hz": self._rate_per_ms(distinct, share_hz / 1_000, now_ms) * 1_000,
-            "queries": len(distinct), "known": len(known), "lifetimes": sum(one.lifetimes for one in known),
+            "queries": len(distinct), "known": len(known), "lifetimes": sum(history.lifetimes for history in known),
             "mean_ms": 0.0 if best is None else best.mean_ms,
             "quiet_ms": 0.0 if best is None else best.quiet_ms(now_ms, self._elapsed),
         }  # fmt: skip
@@ -205,7 +209,9 @@ class TtlEstimator:
         """By kind: TTLs that have had their time, those of them within which the result changed, and the factor before the
         model's answer. For people."""
         corrections = self._tracker.corrections
-        return {kind: (one.judged, one.changed, one.factor) for kind, one in corrections.items()}
+        return {
+            kind: (correction.judged, correction.changed, correction.factor) for kind, correction in corrections.items()
+        }
 
     def _forget(self) -> None:
         query_id, history = self._histories.popitem(last=False)

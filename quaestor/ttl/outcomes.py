@@ -66,46 +66,50 @@ class Outcomes:
             return
         self._allowance -= 1
         until_ms = FOR_EVER_MS if watched_ms is None else now_ms + watched_ms
-        one = _Watched(kind, tuple(dict.fromkeys(query_ids)), now_ms, given_ms, until_ms)
-        for query_id in one.query_ids:
-            self._open[query_id] = one
-        self._sample.append(one)
+        watched = _Watched(kind, tuple(dict.fromkeys(query_ids)), now_ms, given_ms, until_ms)
+        for query_id in watched.query_ids:
+            self._open[query_id] = watched
+        self._sample.append(watched)
         if len(self._sample) > self._limit:
             self._close(self._sample.popleft())
 
     def changed(self, query_id: str, *, now_ms: int) -> None:
         """Note that a query's result has changed."""
-        one = self._open.get(query_id)
-        if one is not None:
-            if now_ms <= one.until_ms:
-                one.lived_ms = max(0, now_ms - one.from_ms)
-            self._close(one)
+        watched = self._open.get(query_id)
+        if watched is not None:
+            if now_ms <= watched.until_ms:
+                watched.lived_ms = max(0, now_ms - watched.from_ms)
+            self._close(watched)
 
     def withdrawn(self, query_id: str, *, now_ms: int) -> None:
         """Note that a query is no longer guarded, though nothing was written."""
-        one = self._open.get(query_id)
-        if one is not None:
-            one.until_ms = min(one.until_ms, now_ms)
-            self._close(one)
+        watched = self._open.get(query_id)
+        if watched is not None:
+            watched.until_ms = min(watched.until_ms, now_ms)
+            self._close(watched)
 
     def so_far(self, *, now_ms: int, limit: int = MOST_OUTCOMES) -> list[tuple[str, Outcome]]:
         """Kind and outcome of each of the newest lifetimes, as of now. A lifetime that still runs counts as at
         least its present age."""
-        return [(one.kind, _outcome(one, now_ms)) for one in list(self._sample)[-limit:] if one.from_ms <= now_ms]
+        return [
+            (watched.kind, _outcome(watched, now_ms))
+            for watched in list(self._sample)[-limit:]
+            if watched.from_ms <= now_ms
+        ]
 
-    def _alive(self, one: _Watched, now_ms: int) -> bool:
-        if one.lived_ms is None and now_ms <= one.until_ms:
+    def _alive(self, watched: _Watched, now_ms: int) -> bool:
+        if watched.lived_ms is None and now_ms <= watched.until_ms:
             return True
-        self._close(one)
+        self._close(watched)
         return False
 
-    def _close(self, one: _Watched) -> None:
-        for query_id in one.query_ids:
-            if self._open.get(query_id) is one:
+    def _close(self, watched: _Watched) -> None:
+        for query_id in watched.query_ids:
+            if self._open.get(query_id) is watched:
                 del self._open[query_id]
 
 
-def _outcome(one: _Watched, now_ms: int) -> Outcome:
-    if one.lived_ms is not None:
-        return Outcome(given_ms=one.given_ms, lived_ms=one.lived_ms, changed=True)
-    return Outcome(given_ms=one.given_ms, lived_ms=min(now_ms, one.until_ms) - one.from_ms, changed=False)
+def _outcome(watched: _Watched, now_ms: int) -> Outcome:
+    if watched.lived_ms is not None:
+        return Outcome(given_ms=watched.given_ms, lived_ms=watched.lived_ms, changed=True)
+    return Outcome(given_ms=watched.given_ms, lived_ms=min(now_ms, watched.until_ms) - watched.from_ms, changed=False)

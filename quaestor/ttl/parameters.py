@@ -100,7 +100,7 @@ class TtlParameters:
     def encoded(self) -> str:
         """The parameters as JSON."""
         return json.dumps(
-            {"default": asdict(self.default), "kinds": {kind: asdict(one) for kind, one in self.kinds.items()}}
+            {"default": asdict(self.default), "kinds": {kind: asdict(tuning) for kind, tuning in self.kinds.items()}}
         )
 
 
@@ -121,10 +121,12 @@ def decoded(text: str | bytes) -> TtlParameters:
     if not isinstance(kinds, dict) or len(kinds) > MOST_KINDS:
         raise ConfigurationError(f"'kinds' must be an object of at most {MOST_KINDS} collections")
     default = _tuning(value.get("default", {}), Tuning(), "default")
-    return TtlParameters(default=default, kinds={kind: _tuning(one, default, kind) for kind, one in kinds.items()})
+    return TtlParameters(
+        default=default, kinds={kind: _tuning(fields_of_kind, default, kind) for kind, fields_of_kind in kinds.items()}
+    )
 
 
-_NAMES: Final = frozenset(one.name for one in fields(Tuning))
+_NAMES: Final = frozenset(parameter.name for parameter in fields(Tuning))
 
 
 def _tuning(value: Any, base: Tuning, what: str) -> Tuning:

@@ -136,10 +136,10 @@ class PublishedParameters:
             parameters = None if given is None else decoded(json.dumps(given))
             canary = canary_of(fields["canary"], guards_of(fields.get("guards", {}))) if "canary" in fields else None
             at_ms, by, why = int(fields["at_ms"]), str(fields["by"]), str(fields.get("why", ""))
-            one = Publication(newest.number + 1, newest.number, at_ms, by, parameters, canary, why)
+            publication = Publication(newest.number + 1, newest.number, at_ms, by, parameters, canary, why)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError, ConfigurationError):
             return
-        self._counted.append(one)
+        self._counted.append(publication)
 
 
 def _superseded(newest: Publication, base: int) -> SupersededError:

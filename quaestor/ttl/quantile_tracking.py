@@ -90,7 +90,7 @@ class QuantileTracker:
         if len(watched) >= self._max_open or not watched.keys().isdisjoint(query_ids):
             return
         if len(self._ends) > 2 * len(watched) + _SPARE:  # most of them are judged
-            self._ends = [one for one in self._ends if self._is_open(one)]
+            self._ends = [end for end in self._ends if self._is_open(end)]
             heapify(self._ends)
         self._number += 1
         given = (until_ms, self._number, query_ids, kind, quantile)

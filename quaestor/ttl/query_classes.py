@@ -23,7 +23,11 @@ def query_class(query: Query) -> str:
     """Class of a query: "record" if it names the `_id` of one, else its operation. A hint: nothing stale comes of a wrong one."""
     if query.operation is Operation.FIND and "_id" in query.filter:
         value = query.filter["_id"]
-        if not isinstance(value, Mapping) or "$eq" in value or not any(str(one).startswith("$") for one in value):
+        if (
+            not isinstance(value, Mapping)
+            or "$eq" in value
+            or not any(str(operator).startswith("$") for operator in value)
+        ):
             return RECORD
     return query.operation.value
 

@@ -100,7 +100,7 @@ class TraceRecorder:
         served: registrations of each entry, and how often it was.
         """
         for registrations, times in served:
-            hashes = [one.rpartition("#")[2] for one in registrations]
+            hashes = [registration.rpartition("#")[2] for registration in registrations]
             result, _ = self._result(hashes)
             if result is not None and times:
                 self._note(Served(now_ms - self._started_ms, result, times))
@@ -155,7 +155,7 @@ class TraceRecorder:
 
     def _result(self, hashes: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
         """Return the trace's key of a result and its queries; None: the result is not recorded."""
-        queries = tuple(self._hashed(one) for one in dict.fromkeys(hashes))
+        queries = tuple(self._hashed(hashed) for hashed in dict.fromkeys(hashes))
         result = queries[0] if len(queries) == 1 else self._hashed("".join(queries))
         if int(result, 16) >= self._share * 16**_DIGITS:
             return None, queries

@@ -112,9 +112,11 @@ def choose(
 
     maintainable: whether MAINTAINED is among them.
     """
-    allowed = [one for one in COSTS_OF if maintainable or one is not Representation.MAINTAINED]
-    found = {one: COSTS_OF[one](load, costs or Costs()) for one in allowed}
-    cheapest = min(allowed, key=found.__getitem__)
-    if present not in found or found[cheapest] < found[present] * STEADINESS:
+    allowed = [
+        representation for representation in COSTS_OF if maintainable or representation is not Representation.MAINTAINED
+    ]
+    costs_of = {representation: COSTS_OF[representation](load, costs or Costs()) for representation in allowed}
+    cheapest = min(allowed, key=costs_of.__getitem__)
+    if present not in costs_of or costs_of[cheapest] < costs_of[present] * STEADINESS:
         return cheapest
     return present

@@ -46,7 +46,9 @@ class Broadcast:
 
     async def tell(self, notifications: Sequence[Notification]) -> None:
         """Send these notifications to all processes in one round trip. Raises EventLayerError."""
-        await anyio.to_thread.run_sync(self._append, [codec.encode_notification(one) for one in notifications])
+        await anyio.to_thread.run_sync(
+            self._append, [codec.encode_notification(notification) for notification in notifications]
+        )
 
     def _append(self, payloads: Sequence[bytes]) -> None:
         self._layer.append(self._stream, payloads)

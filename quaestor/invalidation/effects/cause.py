@@ -25,6 +25,6 @@ class Cause(NamedTuple):
     entries: tuple[Guarded, ...] = ()
 
 
-def precision_of(one: Invalidated) -> str:
+def precision_of(invalidated: Invalidated) -> str:
     """Precision with which an invalidation was judged, one of vocabularies.PRECISION."""
-    return "exact" if one.exact else "widened"
+    return "exact" if invalidated.exact else "widened"

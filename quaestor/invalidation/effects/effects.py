@@ -175,19 +175,21 @@ class Effects:
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         own: dict[str, Cause] = {}
         foreign: dict[str, Cause] = {}
-        for one in invalidated:
-            if one.match_type is MatchType.EVICTED:  # nothing was written, so the estimator learns no lifetime
-                self._process.telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
-                self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
+        for notification in invalidated:
+            if notification.match_type is MatchType.EVICTED:  # nothing was written, so the estimator learns no lifetime
+                self._process.telemetry.invalidations.withdrawn.inc(len(notification.registration_ids))
+                self._estimator.observe_withdrawal(notification.query_id, now_ms=refused_at_ms)
                 cause = Cause(None, refused_at_ms, "withdrawn")
             else:
                 count = self._process.telemetry.invalidations.invalidations.labels(
-                    one.match_type.value, precision_of(one)
+                    notification.match_type.value, precision_of(notification)
                 )
-                count.inc(len(one.registration_ids))
-                self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
-                cause = Cause(one.written_at_ms, refused_at_ms, precision_of(one), one.version)
-            for i in one.registration_ids:
+                count.inc(len(notification.registration_ids))
+                self._estimator.observe_invalidation(notification.query_id, now_ms=refused_at_ms)
+                cause = Cause(
+                    notification.written_at_ms, refused_at_ms, precision_of(notification), notification.version
+                )
+            for i in notification.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = cause
         for i, entry in self._forgotten(own):
             own[i] = own[i]._replace(entries=(*own[i].entries, entry))
@@ -198,10 +200,12 @@ class Effects:
 
     def _forgotten(self, causes: Mapping[str, Cause]) -> list[tuple[str, Guarded]]:
         """Drop the entries of these causes from this process's memory; return them by registration."""
-        found = [(i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes]
-        for i, entry in found:
+        guarded_entries = [
+            (i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes
+        ]
+        for i, entry in guarded_entries:
             self._process.telemetry.stores.removals.judged(entry.key, causes[i].precision)
-        return found
+        return guarded_entries
 
     def _work_off(self, causes: Mapping[str, Cause]) -> None:
         self.progress.began(len(causes.keys() - self._waiting.keys()))
@@ -275,10 +279,10 @@ class Effects:
             self._process.telemetry.invalidations.evicted.inc(len(claimed))
             self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)])
             # The other queries of these entries guard nothing any more, unless other entries rely on them.
-            self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
-            left = [one.dependent for one in claimed if not one.evicted]
-            outside = [one.dependent for one in claimed if one.outside_ms > 0]
-            dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
+            self._registrations.cancel([i for claim in claimed for i in claim.dependent.registrations])
+            left = [claim.dependent for claim in claimed if not claim.evicted]
+            outside = [claim.dependent for claim in claimed if claim.outside_ms > 0]
+            dependents, gone = [claim.dependent for claim in claimed], self.progress.finishing()
             try:
                 self._spawn(self.finishing.finish(dependents, left, outside, causes, self._process.clock(), gone))
             except BaseException:
@@ -311,7 +315,7 @@ class Effects:
             lambda: self._storage.sketch.report_write([d.resource for d in orphans], now_ms=self._process.clock()),
         )
         self._process.telemetry.invalidations.evicted.inc(len(orphans))
-        self._tell_taken_over([i for one in orphans for i in one.registrations])
+        self._tell_taken_over([i for orphan in orphans for i in orphan.registrations])
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
         await self.finishing.finish(orphans, orphans, outside, {}, self._process.clock())
 

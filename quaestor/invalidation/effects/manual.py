@@ -72,7 +72,7 @@ class ManualInvalidation:
     ) -> None:
         """See `Quaestor.invalidate`."""
         names = control_names(self._settings.scope, tags=tags, urls=urls)
-        namespaces = frozenset(namespace_of(one, "collections") for one in _several("collections", collections))
+        namespaces = frozenset(namespace_of(name, "collections") for name in _several("collections", collections))
         if names:
             await anyio.to_thread.run_sync(self._write, names)
             await self._invalidate_stored(urls)
@@ -148,15 +148,15 @@ def url_names(url: str) -> list[str]:
         host, _, rest = host.partition("?")
         slash, path = "/", "?" + rest
     raw_path, _, raw_query = (slash + path).partition("#")[0].encode().partition(b"?")
-    found: list[str] = []
+    names: list[str] = []
     for query in (raw_query, kept(raw_query, DEFAULT, _TRACKING)):
         if not has_scheme:
-            found.append(resource(raw_path, query))
+            names.append(resource(raw_path, query))
         elif (named := target(scheme.lower(), host.encode(), raw_path, query)) is not None:
-            found.append(named.key)
+            names.append(named.key)
         else:
             raise ConfigurationError(f"{url[:200]!r} is no URL: {host!r} is no host")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _several(name: str, values: Iterable[Any]) -> Iterable[Any]:

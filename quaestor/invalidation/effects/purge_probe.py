@@ -54,13 +54,13 @@ def probe_tag(scope: str) -> str:
 
 def addresses(entries: Sequence[str]) -> dict[str, str]:
     """Return the public addresses by CDN name, from entries NAME=URL. Raises ConfigurationError."""
-    found = {}
+    urls = {}
     for entry in entries:
         name, _, url = entry.partition("=")
         if not name or not url.startswith(("http://", "https://")):
             raise ConfigurationError(f"cdn_addresses: {entry!r} is not NAME=URL; write varnish=https://shop.example")
-        found[name] = url.rstrip("/")
-    return found
+        urls[name] = url.rstrip("/")
+    return urls
 
 
 async def check(address: str, tag: str, purge: Purge, *, within_s: float = _WITHIN_S) -> Finding:
@@ -172,11 +172,11 @@ class PurgeProbes:
     async def check(self, adapter: CdnAdapter) -> Finding:
         """Check one CDN, report the finding to metrics and log, and distrust the CDN if its purges have no effect."""
         purge = self._purge_of(adapter)
-        found = await check(self._addresses[adapter.name], self._tag, purge, within_s=self._within_s)
-        if found.level is not Level.OK:
-            self._telemetry.failure("cdn", "cdn.canary_failed", found.sentence, cdn=adapter.name)
-        self._found(adapter, found)
-        return found
+        finding = await check(self._addresses[adapter.name], self._tag, purge, within_s=self._within_s)
+        if finding.level is not Level.OK:
+            self._telemetry.failure("cdn", "cdn.canary_failed", finding.sentence, cdn=adapter.name)
+        self._found(adapter, finding)
+        return finding
 
     async def _run(self, adapter: CdnAdapter, every_s: float) -> None:
         due_s = 0.0
@@ -202,9 +202,9 @@ class PurgeProbes:
                 await self._leads(adapter)
         finally:
             await ended((checking,))
-        found = checking.result()
+        finding = checking.result()
         kept_ms = int((2 * every_s + _LEASE_S) * 1_000)
-        await self._outbox.note(_lease(adapter), f"{found.level} {found.sentence}", for_ms=kept_ms)
+        await self._outbox.note(_lease(adapter), f"{finding.level} {finding.sentence}", for_ms=kept_ms)
 
     async def _hear(self, adapter: CdnAdapter) -> None:
         """Act on the last finding of the probing process."""
@@ -216,11 +216,11 @@ class PurgeProbes:
         lease_ms = int(_LEASE_S * 1_000)
         return await self._outbox.lead(_lease(adapter), token=self._name, lease_ms=lease_ms, now_ms=self._clock())
 
-    def _found(self, adapter: CdnAdapter, found: Finding) -> None:
+    def _found(self, adapter: CdnAdapter, finding: Finding) -> None:
         for level in Level:
-            self._telemetry.purging.canary.labels(adapter.name, level.value).set(level is found.level)
+            self._telemetry.purging.canary.labels(adapter.name, level.value).set(level is finding.level)
         if isinstance(adapter, DoubtfulCdn):
-            adapter.doubt(found.level is Level.BLOCK)
+            adapter.doubt(finding.level is Level.BLOCK)
 
 
 def _lease(adapter: CdnAdapter) -> str:

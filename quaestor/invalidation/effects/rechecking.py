@@ -110,15 +110,15 @@ class Rechecking:
         """See Rechecker."""
         return len(self._running)
 
-    def held(self, name: str, told: Invalidated) -> None:
+    def held(self, name: str, invalidated: Invalidated) -> None:
         """See Rechecker."""
-        self._submit(lambda: self._begin(name, told))
+        self._submit(lambda: self._begin(name, invalidated))
 
-    def given_up(self, told: Invalidated) -> None:
+    def given_up(self, invalidated: Invalidated) -> None:
         """See Rechecker."""
         self._telemetry.invalidations.rechecks.labels("not-worth-it").inc()
         if not self._alone:
-            self._submit(lambda: self._spawn(self._tell_dead([told])))
+            self._submit(lambda: self._spawn(self._tell_dead([invalidated])))
 
     def settled(self, name: str, *, renewed: bool) -> None:
         """See Rechecker."""
@@ -133,15 +133,15 @@ class Rechecking:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._errands.start(work)
 
-    def _begin(self, name: str, told: Invalidated) -> None:
+    def _begin(self, name: str, invalidated: Invalidated) -> None:
         if self._loop is None:
             return
         self._progress.held(name)
-        self._due.setdefault(told.query_id, {})[name] = told
+        self._due.setdefault(invalidated.query_id, {})[name] = invalidated
         self._until_s.setdefault(name, self._loop.time() + self._bound_s)
-        if told.query_id not in self._running:
-            self._running.add(told.query_id)
-            self._spawn(self._run(told.query_id))
+        if invalidated.query_id not in self._running:
+            self._running.add(invalidated.query_id)
+            self._spawn(self._run(invalidated.query_id))
 
     def _end(self, name: str) -> None:
         self._until_s.pop(name, None)
@@ -172,15 +172,17 @@ class Rechecking:
             self._telemetry.failure("mongodb", "effects.recheck_unread", error)
         self._telemetry.invalidations.rechecks.labels(outcome).inc()
         self._telemetry.invalidations.recheck_s.observe(loop.time() - begun_s)
-        dead = [told for name, told in due.items() if name not in kept]
-        for told in dead:
-            self._due.get(query_id, {}).pop(told.registration_ids[0], None)
+        dead = [invalidated for name, invalidated in due.items() if name not in kept]
+        for invalidated in dead:
+            self._due.get(query_id, {}).pop(invalidated.registration_ids[0], None)
         if dead:
             await self._tell_dead(dead)
 
     async def _compared(self, query_id: str, due: _Due) -> list[str]:
         """Run a query again; return the names of the renewed registrations, whose result is unchanged."""
-        registrations = {name: one for name in due if (one := self._registrations.renewable(name)) is not None}
+        registrations = {
+            name: registration for name in due if (registration := self._registrations.renewable(name)) is not None
+        }
         if not registrations or self._reader is None:
             return []
         since = self._registrations.watermark()
@@ -188,22 +190,24 @@ class Rechecking:
         query = first.asked or first.query
         reread = await anyio.to_thread.run_sync(self._reader.read, query, limiter=self._limiter, abandon_on_cancel=True)
         same = [
-            name for name, one in registrations.items() if reread.digest is not None and one.digest == reread.digest
+            name
+            for name, registration in registrations.items()
+            if reread.digest is not None and registration.digest == reread.digest
         ]
         self._registrations.rechecked(query_id, kept=bool(same), query_ms=reread.duration_ms)
         if not same:
             return []
         renewed = await self._registrations.renew(same, since=since, read_at=reread.read_at)
         try:
-            await self._broadcast.tell([Renewed(registration_id=one.id) for one in renewed])
+            await self._broadcast.tell([Renewed(registration_id=registration.id) for registration in renewed])
         except EventLayerError as error:  # the registrations die at the end of their time
             self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
-        return [in_round(one.id, 0) for one in renewed]
+        return [in_round(registration.id, 0) for registration in renewed]
 
     async def _tell_dead(self, dead: Sequence[Invalidated]) -> None:
         """Report these registrations as dead for good to every process, this one included."""
-        told = [replace(one, source=OutsideGrid.NAME) for one in dead]
+        notifications = [replace(invalidated, source=OutsideGrid.NAME) for invalidated in dead]
         try:
-            await self._broadcast.tell(told)
+            await self._broadcast.tell(notifications)
         except DependencyError as error:
             self._telemetry.failure("event-layer", "effects.verdict_not_told", error)

@@ -72,13 +72,13 @@ class CellMeter:
             rss_bytes=rss_bytes(),
             tenants=tuple(
                 TenantStats(
-                    tenant=one.name,
-                    registrations=one.registrations,
-                    bytes=one.bytes,
+                    tenant=tenant.name,
+                    registrations=tenant.registrations,
+                    bytes=tenant.bytes,
                     tried_per_s=tried_per_s,
-                    failed=one.failed,
+                    failed=tenant.failed,
                 )
-                for one, tried_per_s in node.largest_tenants()
+                for tenant, tried_per_s in node.largest_tenants()
             ),
             pipelines=tuple(pipelines),
             pipeline_max_entries=0 if bounds is None else bounds.entries,

@@ -54,13 +54,13 @@ def cell_processes(layer: EventLayer, deployment: str) -> dict[Cell, CellProcess
     state = get_state(layer, deployment)
     if state is None:
         return {}
-    found: dict[Cell, CellProcess] = {}
-    for one in (state.serving, *((state.successor,) if state.successor is not None else ())):
-        for cell in one.shape.cells:
-            process = _decoded(layer.get(streams.process(deployment, cell, one.shape.generation)))
-            if process is not None and process.run == one.run:
-                found[cell] = process
-    return found
+    processes: dict[Cell, CellProcess] = {}
+    for stage in (state.serving, *((state.successor,) if state.successor is not None else ())):
+        for cell in stage.shape.cells:
+            process = _decoded(layer.get(streams.process(deployment, cell, stage.shape.generation)))
+            if process is not None and process.run == stage.run:
+                processes[cell] = process
+    return processes
 
 
 def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:

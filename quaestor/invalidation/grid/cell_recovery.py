@@ -114,17 +114,17 @@ class CellRecovery:
 
     def _retained_registrations(self, up_to: str) -> list[tuple[StreamEntry, Registration]]:
         """Return the registrations in the query pipeline up to an offset, without cancelled and expired ones."""
-        found: dict[str, tuple[StreamEntry, Registration]] = {}
+        retained: dict[str, tuple[StreamEntry, Registration]] = {}
         after, now_ms = offsets.START, self._clock()
         while entries := self._layer.read({self._names.queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
             for entry in entries:
                 if entry.offset > up_to:
-                    return list(found.values())
+                    return list(retained.values())
                 after = entry.offset
                 event = self._events.retained(entry)
                 if isinstance(event, Cancellation):
                     for registration_id in event.registration_ids:
-                        found.pop(registration_id, None)
+                        retained.pop(registration_id, None)
                 elif event is not None and event.expires_at_ms > now_ms:
-                    found[event.id] = entry, event
-        return list(found.values())
+                    retained[event.id] = entry, event
+        return list(retained.values())

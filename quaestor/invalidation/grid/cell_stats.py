@@ -130,9 +130,12 @@ def encode_stats(stats: CellStats) -> bytes:
             "w": stats.writes, "try": stats.tried, "fail": stats.failed, "evict": stats.evicted,
             "wps": stats.writes_per_s, "tpw": stats.tried_per_write,
             "p50": stats.lag_p50_ms, "p99": stats.lag_p99_ms, "rss": stats.rss_bytes,
-            "pipe": [[one.pipeline, one.entries, one.bytes, one.lag_ms] for one in stats.pipelines],
+            "pipe": [[pipeline.pipeline, pipeline.entries, pipeline.bytes, pipeline.lag_ms] for pipeline in stats.pipelines],
             "cap": [stats.pipeline_max_entries, stats.pipeline_max_bytes],
-            "ten": [[one.tenant, one.registrations, one.bytes, one.tried_per_s, one.failed] for one in stats.tenants],
+            "ten": [
+                [tenant.tenant, tenant.registrations, tenant.bytes, tenant.tried_per_s, tenant.failed]
+                for tenant in stats.tenants
+            ],
         }
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ def authorized(event: Event, deployment: str) -> Event:
     if not _is_name(event.tenant) or not (event.tenant == deployment or is_tenant(event.tenant)):
         raise EventLayerError(f"there is no tenant {event.tenant!r:.100}", retryable=False)
     ids = [event.id] if isinstance(event, Registration) else event.registration_ids
-    own = tuple(one for one in ids if _is_name(one) and tenant_of(one, deployment) == event.tenant)
+    own = tuple(name for name in ids if _is_name(name) and tenant_of(name, deployment) == event.tenant)
     if not own:
         raise EventLayerError(f"ids like {ids[0]!r:.100} do not belong to tenant {event.tenant!r}", retryable=False)
     if not _is_name(event.query_id):

@@ -128,7 +128,9 @@ class QueryRetention:
         return some, False
 
     def _give_up(self, entries: Sequence[StreamEntry], now_ms: int) -> None:
-        registrations = [found for entry in entries for found in _registered(entry.payload, self._deployment)]
+        registrations = [
+            registration_id for entry in entries for registration_id in _registered(entry.payload, self._deployment)
+        ]
         given_up = self._node.give_up(registrations, now_ms=now_ms)
         self._outbox.add(given_up)
         self._outbox.send()
@@ -138,7 +140,7 @@ class QueryRetention:
         before_ms = offsets.appended_at_ms(self._after)
         self._layer.trim(self._stream, before_ms=before_ms)
         self._leases.trimmed(before_ms)
-        self.given_up += sum(len(one.registration_ids) for one in given_up)
+        self.given_up += sum(len(invalidated.registration_ids) for invalidated in given_up)
 
 
 def _registered(payload: bytes, deployment: str) -> Iterator[str]:

@@ -95,10 +95,10 @@ class SubscriptionEvents:
             if standing and is_subscribed(image):
                 self._say(MatchedWrite(query_ids=None, image=image), encode_image(image))
             return
-        found = standing.take()
-        if found:
-            self._say(MatchedWrite(query_ids=found, image=image), payload or encode_image(image))
-            for query in list(standing.crowded(found)):
+        query_ids = standing.take()
+        if query_ids:
+            self._say(MatchedWrite(query_ids=query_ids, image=image), payload or encode_image(image))
+            for query in list(standing.crowded(query_ids)):
                 standing.end(query.query_id)
                 self._lost(query.query_id, query.token, "its membership has outgrown its announcement", final=False)
 

@@ -180,7 +180,7 @@ class ChangeStreamFollower:
 
     def _pump(self, stream: ChangeStream, events: list[RawBSONDocument], probe: Probe, stop: threading.Event) -> None:
         """Alternate between probing and reading. events: result of a read begun after `probe`."""
-        asked = probe
+        newest_probe = probe
         probes = deque([probe], maxlen=PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
         short = self._prompt.owed = False
@@ -192,10 +192,10 @@ class ChangeStreamFollower:
                     self._slim = False
                     return  # past the oversized event: continue with images
             self._tick_promptly(delivered=bool(events))
-            asked = probes[-1] if probes else asked
+            newest_probe = probes[-1] if probes else newest_probe
             moment = proven(probes, delivered=self._watermark, idle=not (events or short))
             if moment is not None:
-                self._tick(moment, stream, None if events or short else asked.majority)
+                self._tick(moment, stream, None if events or short else newest_probe.majority)
             slack = self._slack()
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s * slack

@@ -88,14 +88,14 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
     key = event[names.end() : end - 1]
     before: bytes | None = None
     changed: tuple[str, ...] | None = None
-    if found := _BEFORE.match(event, end):
-        end = found.end()
-        if found[1] is not None:
-            begin, end = end - 4, end - 4 + _int32(found[1])
+    if match := _BEFORE.match(event, end):
+        end = match.end()
+        if match[1] is not None:
+            begin, end = end - 4, end - 4 + _int32(match[1])
             before = event[begin:end]
     try:
-        if kind is WriteKind.UPDATE and (found := _PATHS.match(event, end)):
-            begin, end = found.start(1), found.start(1) + _int32(found[1])
+        if kind is WriteKind.UPDATE and (match := _PATHS.match(event, end)):
+            begin, end = match.start(1), match.start(1) + _int32(match[1])
             changed = touched_paths(bson.decode(event[begin:end], BSON_OPTIONS).values(), exact=True)
         if event[end:] != _END or not _usual(key_type, key):
             return None

@@ -63,5 +63,5 @@ def position_taken_over(handover: Handover, telemetry: EventLog) -> ResumePositi
     return ResumePosition(None, handover.as_of, followed.database, followed.election)
 
 
-def _differ(one: str | None, other: str | None) -> bool:
-    return None not in (one, other) and one != other
+def _differ(first: str | None, other: str | None) -> bool:
+    return None not in (first, other) and first != other

@@ -88,11 +88,11 @@ class WritePipelines:
 
     def _append(self, made: Iterable[_Placed | AfterImage]) -> None:
         batches: list[list[bytes]] = [[] for _ in self._streams]
-        for one in made:
-            if not isinstance(one, AfterImage):
-                batches[one[0]].append(one[1])
+        for part in made:
+            if not isinstance(part, AfterImage):
+                batches[part[0]].append(part[1])
                 continue
-            image, payload = self._encoded(one)
+            image, payload = self._encoded(part)
             if image.kind in _WITHOUT_RECORD:
                 for batch in batches:
                     batch.append(payload)

@@ -65,7 +65,7 @@ class ActiveQueries:
         live.kept = known.kept
         live.needs_before = known.members is None
         namespace.add(live)
-        if not any(one.needs_before for one in elements(live.query.registrations)):
+        if not any(element.needs_before for element in elements(live.query.registrations)):
             namespace.unremembered.pop(live.query, None)
             namespace.unremembered_by_id.pop(live.query, None)
         self.tenants.charge(live.query, registration_bytes(live) - before, 0)

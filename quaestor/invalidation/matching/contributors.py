@@ -364,8 +364,8 @@ def _held(record: Document, path: str) -> frozenset[bytes]:
     _, plain = reachable(record, tuple(path.split(".")))
     if plain:
         return values or frozenset((_MISSING,))
-    whole = record.get(path)
-    if is_array(whole) and whole and not any(map(is_array, whole)):
+    field_value = record.get(path)
+    if is_array(field_value) and field_value and not any(map(is_array, field_value)):
         return values | {_ARRAY}
     return values | {_ODD + _digest(record.get(path.split(".", 1)[0]))}
 

@@ -180,25 +180,25 @@ class Eviction:
         fair = len(filters[largest]) > len(own.unindexed.get(newcomer.tenant, ()))
         known_s = now_ms // 1_000 - self._limits.grace_s
         least = self.benefit(newcomer, now_ms=now_ms)
-        found: Filter | None = None
+        cheapest: Filter | None = None
         for item in own.unindexed[largest if fair else newcomer.tenant].sample(_SAMPLE, self._chance):
             if item is newcomer.filter or (not fair and any(query.born_s > known_s for query in _some(item))):
                 continue
             benefit = self._shared_benefit(item, now_ms)
-            if benefit < least or (fair and found is None):
-                found, least = item, benefit
-        if found is None:
+            if benefit < least or (fair and cheapest is None):
+                cheapest, least = item, benefit
+        if cheapest is None:
             raise NoRoomError(
                 f"every write to {newcomer.rules.namespace} tries {self._limits.unindexed} queries without an index "
                 "already, and those are read more or are newer"
             )
-        return found
+        return cheapest
 
     def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
         """Return the filter of this tenant with the least benefit, among a sample of filters that cost trials."""
         rates = [
-            (self._trial_rates.tried_hz(one) * len(filters), filters)
-            for one, filters in islice(tenant.unindexed.items(), 16)
+            (self._trial_rates.tried_hz(tried) * len(filters), filters)
+            for tried, filters in islice(tenant.unindexed.items(), 16)
         ]
         tried_hz, most_tried = max(rates, key=lambda pair: pair[0], default=(0.0, None))
         if most_tried is not None and tried_hz > 0:

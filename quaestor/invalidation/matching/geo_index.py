@@ -59,19 +59,19 @@ class GeoIndex:
         """Number of filters that share the squares of these rectangles."""
         return sum(size(self._sizes.get(exponent, {}).get(square)) for exponent, square in _places(boxes))
 
-    def find(self, box: Box, found: list[FilterSlot]) -> None:
-        """Append the filters whose squares a rectangle touches to `found`."""
+    def find(self, box: Box, candidates: list[FilterSlot]) -> None:
+        """Append the filters whose squares a rectangle touches to `candidates`."""
         for exponent, squares in self._sizes.items():
             touched = _squares(box, exponent)
             if touched is None:
-                found.extend(squares.values())
+                candidates.extend(squares.values())
                 continue
             for square in touched:
                 slot = squares.get(square)
                 if slot is not None:
-                    found.append(slot)
+                    candidates.append(slot)
 
-    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
+    def find_value(self, value: Any, candidates: list[FilterSlot]) -> None:
         """Append the filters whose squares a stored value touches; none if the value is no geometry."""
         if not (is_array(value) or is_document(value)):
             return
@@ -80,10 +80,10 @@ class GeoIndex:
             return
         if geometry.single:
             place = geometry.points[0]
-            self.find((place.x, place.y, place.x, place.y), found)
+            self.find((place.x, place.y, place.x, place.y), candidates)
             return
         for box in boxes_of_geometry(geometry) or ():
-            self.find(box, found)
+            self.find(box, candidates)
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""

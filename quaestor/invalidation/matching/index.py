@@ -97,7 +97,7 @@ class QueryIndex:
 
     def candidates(self, record: Mapping[str, Any]) -> list[Filter]:
         """Return every filter that `record` could satisfy; a filter may occur twice."""
-        found: list[FilterSlot] = []
+        slots: list[FilterSlot] = []
         by_field = self._by_field
         for name in by_field if len(by_field) <= len(record) else record:
             if name in record and name in by_field:
@@ -106,23 +106,23 @@ class QueryIndex:
                 for path in by_field[name]:
                     try:
                         if plain and path.whole_field:
-                            path.find_one(value, found)
+                            path.find_one(value, slots)
                         else:
-                            _look(path, record, found)
+                            _look(path, record, slots)
                     except Exception:
                         # A value that cannot be ordered or hashed: one bad record must not hide a match.
-                        found.extend(path.everything())
+                        slots.extend(path.everything())
         for path in self._nulls:
             if path.parts[0] not in record:
-                path.find_missing(found)
+                path.find_missing(slots)
         for texts in self._texts.values():
             try:
-                texts.find(record, found)
+                texts.find(record, slots)
             except Exception:
-                found.extend(texts.everything())
+                slots.extend(texts.everything())
         if self._always is not None:
-            found.append(self._always)
-        return _flat(found)
+            slots.append(self._always)
+        return _flat(slots)
 
     def naming(self, key: Any) -> list[Filter]:
         """Return the filters that name this `_id` and are kept by it. O(those filters)."""
@@ -175,19 +175,19 @@ class QueryIndex:
             del self._by_field[path.parts[0]]
 
 
-def _look(path: PathIndex, record: Mapping[str, Any], found: list[FilterSlot]) -> None:
+def _look(path: PathIndex, record: Mapping[str, Any], candidates: list[FilterSlot]) -> None:
     values, plain = reachable(record, path.parts)
     if not plain:
-        path.find_many(record, values, found)
+        path.find_many(record, values, candidates)
     elif values:
-        path.find_one(values[0], found)
+        path.find_one(values[0], candidates)
     else:
-        path.find_missing(found)
+        path.find_missing(candidates)
 
 
-def _flat(found: list[FilterSlot]) -> list[Filter]:
+def _flat(slots: list[FilterSlot]) -> list[Filter]:
     filters: list[Filter] = []
-    for slot in found:
+    for slot in slots:
         if isinstance(slot, CompactSet):
             filters.extend(slot)
         else:

@@ -96,8 +96,8 @@ class IntervalTree(Generic[T]):
             node = node.items[_child(node, low, high)]
         position = _position(node, low, high)
         if _holds(node, position, low, high):
-            found: T = node.items[position]
-            return found
+            item: T = node.items[position]
+            return item
         return None
 
     def put(self, low: Any, high: Any, payload: T) -> None:
@@ -115,20 +115,20 @@ class IntervalTree(Generic[T]):
 
     def pop(self, low: Any, high: Any) -> T | None:
         """Remove this interval and return its payload; None if the interval was absent."""
-        found: T | None = self._pop(self._root, low, high)
+        item: T | None = self._pop(self._root, low, high)
         while self._root.inner and len(self._root.items) <= 1:
             self._root = self._root.items[0] if self._root.items else _leaf([], [], [])
-        return found
+        return item
 
-    def overlapping(self, low: Any, high: Any, found: list[T]) -> None:
+    def overlapping(self, low: Any, high: Any, matches: list[T]) -> None:
         """Append the payloads of all intervals with a point in [low, high], in no order; `low == high` searches a point."""
-        _search(self._root, low, high, found)
+        _search(self._root, low, high, matches)
 
     def payloads(self) -> list[T]:
         """Return every payload, in the order of the intervals."""
-        found: list[T] = []
-        _collect(self._root, found)
-        return found
+        items: list[T] = []
+        _collect(self._root, items)
+        return items
 
     def _put(self, node: _Node, low: Any, high: Any, payload: T) -> _Node | None:
         if not node.inner:
@@ -189,7 +189,7 @@ def _child(node: _Node, low: Any, high: Any) -> int:
     return position if _holds(node, position, low, high) else max(position - 1, 0)
 
 
-def _search(node: _Node, low: Any, high: Any, found: list[Any]) -> None:
+def _search(node: _Node, low: Any, high: Any, matches: list[Any]) -> None:
     while True:
         reach = node.reach
         position = bisect_right(node.lows, high) - 1
@@ -200,7 +200,7 @@ def _search(node: _Node, low: Any, high: Any, found: list[Any]) -> None:
             # Usually a single child remains to search; the loop then continues there instead of a recursive call.
             while position and reach[position - 1] >= low:
                 if tops[position] >= low:
-                    _search(items[position], low, high, found)
+                    _search(items[position], low, high, matches)
                 position -= 1
             if tops[position] < low:
                 return
@@ -208,14 +208,14 @@ def _search(node: _Node, low: Any, high: Any, found: list[Any]) -> None:
             continue
         while position >= 0 and reach[position] >= low:
             if tops[position] >= low:
-                found.append(items[position])
+                matches.append(items[position])
             position -= 1
         return
 
 
-def _collect(node: _Node, found: list[Any]) -> None:
+def _collect(node: _Node, payloads: list[Any]) -> None:
     if not node.inner:
-        found.extend(node.items)
+        payloads.extend(node.items)
         return
     for child in node.items:
-        _collect(child, found)
+        _collect(child, payloads)

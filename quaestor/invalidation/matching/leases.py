@@ -61,5 +61,5 @@ class Leases:
             if step in self._ids:
                 begins_ms = step * _STEP_MS
                 ids = self._ids[step]
-                held = self._ids[step] = [one for one in ids if holds(one, begins_ms)]
+                held = self._ids[step] = [name for name in ids if holds(name, begins_ms)]
                 self._kept -= len(ids) - len(held)

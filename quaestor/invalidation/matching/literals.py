@@ -34,36 +34,36 @@ class LiteralIndex:
 
     def add(self, texts: RequiredTexts, item: Filter) -> None:
         """Keep a filter under these texts."""
-        for one in texts:
-            self._of(one).add(one.text, item)
+        for text in texts:
+            self._of(text).add(text.text, item)
 
     def remove(self, texts: RequiredTexts, item: Filter) -> None:
         """Forget a filter that was added with these texts."""
-        for one in texts:
-            self._of(one).remove(one.text, item)
+        for text in texts:
+            self._of(text).remove(text.text, item)
 
     def load(self, texts: RequiredTexts) -> int:
         """Return the number of filters that share texts with this one."""
-        return sum(size(self._of(one).slots.get(one.text)) for one in texts)
+        return sum(size(self._of(text).slots.get(text.text)) for text in texts)
 
-    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that a value may satisfy to `found`. A stored regular expression may satisfy each of them."""
+    def find_value(self, value: Any, candidates: list[FilterSlot]) -> None:
+        """Append the filters that a value may satisfy to `candidates`. A stored regular expression may satisfy each of them."""
         bracket = bracket_of(value.__class__)
         if bracket == STRING:
             text = str(value)
             if self._as_written:
-                self._as_written.find(text, found)
+                self._as_written.find(text, candidates)
             if self._caseless:
-                self._caseless.find(without_case(text), found)
+                self._caseless.find(without_case(text), candidates)
         elif bracket == REGEX:
-            found.extend(self.everything())
+            candidates.extend(self.everything())
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""
         return [*self._as_written.slots.values(), *self._caseless.slots.values()]
 
-    def _of(self, one: RequiredText) -> _Texts:
-        return self._caseless if one.caseless else self._as_written
+    def _of(self, required: RequiredText) -> _Texts:
+        return self._caseless if required.caseless else self._as_written
 
 
 class _Texts:
@@ -87,7 +87,7 @@ class _Texts:
         slot = self.slots.get(text)
         if slot is None:
             width = next((width for width in _WIDTHS if width <= len(text)), len(text))
-            gram = min(sorted(_grams(text, width)), key=lambda one: size(self._by_gram.get(one)))
+            gram = min(sorted(_grams(text, width)), key=lambda shingle: size(self._by_gram.get(shingle)))
             self._grams[text] = gram
             self._by_gram[gram] = added(self._by_gram.get(gram), text)
             self._widths[width] = self._widths.get(width, 0) + 1
@@ -110,14 +110,14 @@ class _Texts:
         if not self._widths[len(gram)]:
             del self._widths[len(gram)]
 
-    def find(self, value: str, found: list[FilterSlot]) -> None:
+    def find(self, value: str, candidates: list[FilterSlot]) -> None:
         slots = self.slots
         if len(slots) * (1 + len(value) / _CHARACTERS_A_TEXT) <= len(value) * len(self._widths):
-            found.extend(slot for text, slot in slots.items() if text in value)
+            candidates.extend(slot for text, slot in slots.items() if text in value)
             return
         for width in self._widths:
             for gram in _grams(value, width) & self._by_gram.keys():
-                found.extend(slots[text] for text in elements(self._by_gram[gram]) if text in value)
+                candidates.extend(slots[text] for text in elements(self._by_gram[gram]) if text in value)
 
 
 def _grams(text: str, width: int) -> set[str]:

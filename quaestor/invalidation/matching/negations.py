@@ -73,42 +73,42 @@ class NegationIndex:
         if isinstance(entry, Unequal):
             return sum(map(size, self._unequal.values()))
         axis = (entry.bracket, entry.whole)
-        found: list[FilterSlot] = []
+        candidates: list[FilterSlot] = []
         if axis in self._outside:
             end = entry.low if entry.low is not None else entry.high
-            self._outside[axis].find(end, end, found)
-        return sum(map(size, found))
+            self._outside[axis].find(end, end, candidates)
+        return sum(map(size, candidates))
 
-    def find_one(self, value: Any, found: list[FilterSlot]) -> None:
+    def find_one(self, value: Any, candidates: list[FilterSlot]) -> None:
         """Append the filters that the only value of this path, not an array, does not exclude."""
         if self._unequal:
-            self._find_unequal({hash_key(value)}, found)
+            self._find_unequal({hash_key(value)}, candidates)
         if self._outside:
             key = order_key(value)
             for (bracket, _), ranges in self._outside.items():
                 if key[0] == bracket and len(key) == 2:
-                    ranges.find(key[1], key[1], found)
+                    ranges.find(key[1], key[1], candidates)
                 else:
-                    found.extend(ranges.everything())
+                    candidates.extend(ranges.everything())
 
-    def find_missing(self, found: list[FilterSlot]) -> None:
+    def find_missing(self, candidates: list[FilterSlot]) -> None:
         """Append the filters that a record without the path does not exclude."""
         if self._absent is not None:
-            found.append(self._absent)
+            candidates.append(self._absent)
         if self._unequal:
-            self._find_unequal({None}, found)
+            self._find_unequal({None}, candidates)
         for ranges in self._outside.values():
-            found.extend(ranges.everything())
+            candidates.extend(ranges.everything())
 
-    def find_many(self, values: Sequence[Any], found: list[FilterSlot]) -> None:
+    def find_many(self, values: Sequence[Any], candidates: list[FilterSlot]) -> None:
         """Append the filters that none of the values excludes.
 
         values: all values that a path through arrays reaches; MISSING where the path ends early.
         """
         if self._absent is not None and all(value is MISSING for value in values):
-            found.append(self._absent)
+            candidates.append(self._absent)
         if self._unequal:
-            self._find_unequal({None if value is MISSING else hash_key(value) for value in values}, found)
+            self._find_unequal({None if value is MISSING else hash_key(value) for value in values}, candidates)
         if self._outside:
             spans: dict[int, tuple[Any, Any]] = {}
             for key in map(order_key, values):
@@ -117,25 +117,25 @@ class NegationIndex:
                     spans[key[0]] = (min(low, key[1]), max(high, key[1]))
             for (bracket, whole), ranges in self._outside.items():
                 if whole or bracket not in spans:
-                    found.extend(ranges.everything())
+                    candidates.extend(ranges.everything())
                 else:
                     low, high = spans[bracket]
-                    ranges.find(high, low, found)  # above the greatest value, below the least
+                    ranges.find(high, low, candidates)  # above the greatest value, below the least
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""
-        found = [] if self._absent is None else [self._absent]
-        found += self._unequal.values()
+        slots = [] if self._absent is None else [self._absent]
+        slots += self._unequal.values()
         for ranges in self._outside.values():
-            found += ranges.everything()
-        return found
+            slots += ranges.everything()
+        return slots
 
-    def _find_unequal(self, keys: set[Hashable], found: list[FilterSlot]) -> None:
+    def _find_unequal(self, keys: set[Hashable], candidates: list[FilterSlot]) -> None:
         gone = {denied for key in keys if key in self._by_key for denied in elements(self._by_key[key])}
         if not gone:
-            found.extend(self._unequal.values())
+            candidates.extend(self._unequal.values())
         elif len(gone) < len(self._unequal):
-            found.extend(slot for denied, slot in self._unequal.items() if denied not in gone)
+            candidates.extend(slot for denied, slot in self._unequal.items() if denied not in gone)
 
 
 def _range(entry: Outside) -> Range:

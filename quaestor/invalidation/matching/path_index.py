@@ -140,54 +140,54 @@ class PathIndex:
             return 0 if self.traits is None else self.traits.load(entry)
         if not isinstance(entry, Prefix | Range):
             return 0 if self.negations is None else self.negations.load(entry)
-        found: list[FilterSlot] = []
+        candidates: list[FilterSlot] = []
         if isinstance(entry, Prefix):
-            self.prefixes.find(entry.prefix, found)
+            self.prefixes.find(entry.prefix, candidates)
         elif entry.bracket in self.ranges:
             end = entry.low if entry.low is not None else entry.high
-            self.ranges[entry.bracket].find(end, end, found)
-        return sum(size(slot) for slot in found)
+            self.ranges[entry.bracket].find(end, end, candidates)
+        return sum(size(slot) for slot in candidates)
 
-    def find_missing(self, found: list[FilterSlot]) -> None:
-        """Append the filters that a record without this path could satisfy to `found`."""
+    def find_missing(self, candidates: list[FilterSlot]) -> None:
+        """Append the filters that a record without this path could satisfy to `candidates`."""
         slot = self.equal.get(None)
         if slot is not None:
-            found.append(slot)
+            candidates.append(slot)
         if self.negations is not None:
-            self.negations.find_missing(found)
+            self.negations.find_missing(candidates)
 
-    def find_one(self, value: Any, found: list[FilterSlot]) -> None:
+    def find_one(self, value: Any, candidates: list[FilterSlot]) -> None:
         """Append the filters that the only value of this path, not an array, could satisfy."""
         kind = value.__class__
         if self.equal:
             slot = self.equal.get(hash_key(value))
             if slot is not None:
-                found.append(slot)
+                candidates.append(slot)
         if self.ranges:
             if (kind is int or kind is float) and value == value:
                 if NUMBER in self.ranges:
-                    self.ranges[NUMBER].find(value, value, found)
+                    self.ranges[NUMBER].find(value, value, candidates)
             elif kind is str:
                 if STRING in self.ranges:
-                    self.ranges[STRING].find(value, value, found)
+                    self.ranges[STRING].find(value, value, candidates)
             else:
                 key = order_key(value)
                 if key[0] in self.ranges and len(key) == 2:
-                    self.ranges[key[0]].find(key[1], key[1], found)
+                    self.ranges[key[0]].find(key[1], key[1], candidates)
         if self.prefixes:
-            self.prefixes.find_value(value, found)
+            self.prefixes.find_value(value, candidates)
         if self.places:
-            self.places.find_value(value, found)
+            self.places.find_value(value, candidates)
         if self.exists is not None:
-            found.append(self.exists)
+            candidates.append(self.exists)
         if self.literals is not None and kind is not int and kind is not float:
-            self.literals.find_value(value, found)
+            self.literals.find_value(value, candidates)
         if self.traits is not None:
-            self.traits.find_value(value, found)
+            self.traits.find_value(value, candidates)
         if self.negations is not None:
-            self.negations.find_one(value, found)
+            self.negations.find_one(value, candidates)
 
-    def find_many(self, record: Mapping[str, Any], values: Iterable[Any], found: list[FilterSlot]) -> None:
+    def find_many(self, record: Mapping[str, Any], values: Iterable[Any], candidates: list[FilterSlot]) -> None:
         """Append the filters that any value of a path through arrays could satisfy. Null is never excluded.
 
         values: at least all values that the path reaches in the record.
@@ -195,7 +195,7 @@ class PathIndex:
         spans: dict[int, tuple[Any, Any]] = {}
         anything = False
         if (nulls := self.equal.get(None)) is not None:
-            found.append(nulls)
+            candidates.append(nulls)
         for value in values:
             anything = True
             key = order_key(value)
@@ -203,33 +203,33 @@ class PathIndex:
                 low, high = spans.get(key[0], (key[1], key[1]))
                 spans[key[0]] = (min(low, key[1]), max(high, key[1]))
             if value is not None and (slot := self.equal.get(hash_key(value))) is not None:
-                found.append(slot)
+                candidates.append(slot)
             if self.prefixes:
-                self.prefixes.find_value(value, found)
+                self.prefixes.find_value(value, candidates)
             if self.places:
-                self.places.find_value(value, found)
+                self.places.find_value(value, candidates)
             if self.literals is not None:
-                self.literals.find_value(value, found)
+                self.literals.find_value(value, candidates)
             if self.traits is not None:
-                self.traits.find_value(value, found)
+                self.traits.find_value(value, candidates)
         for bracket, (low, high) in spans.items():
-            self.ranges[bracket].find(low, high, found)
+            self.ranges[bracket].find(low, high, candidates)
         if anything and self.exists is not None:
-            found.append(self.exists)
+            candidates.append(self.exists)
         if self.negations is not None:
-            self.negations.find_many(reached(record, self.path), found)
+            self.negations.find_many(reached(record, self.path), candidates)
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index: for a value that cannot be looked up."""
-        found: list[FilterSlot] = [*self.equal.values(), *self.prefixes.everything(), *self.places.everything()]
+        slots: list[FilterSlot] = [*self.equal.values(), *self.prefixes.everything(), *self.places.everything()]
         for ranges in self.ranges.values():
-            found.extend(ranges.everything())
+            slots.extend(ranges.everything())
         if self.exists is not None:
-            found.append(self.exists)
+            slots.append(self.exists)
         for part in (self.literals, self.traits, self.negations):
             if part is not None:
-                found.extend(part.everything())
-        return found
+                slots.extend(part.everything())
+        return slots
 
 
 def _put_back(mapping: dict[Any, FilterSlot], key: Any, slot: FilterSlot | None) -> None:

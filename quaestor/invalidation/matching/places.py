@@ -57,8 +57,8 @@ class Places:
     def _behind_the_one_before(self, place: int, key: SortKey) -> bool:
         if place == 0:
             return self._first is None or key >= self._first
-        one = self._keys if self._known[place - 1] else self._snapshot
-        return key > one[place - 1]
+        keys = self._keys if self._known[place - 1] else self._snapshot
+        return key > keys[place - 1]
 
     def _before_the_next(self, place: int, key: SortKey) -> bool:
         if place == len(self._keys) - 1:

@@ -62,7 +62,7 @@ class PredicateResults:
         record = self._after
         if record is None:
             return []
-        found: list[Filter] = []
+        filters: list[Filter] = []
         results: dict[Filter, bool | None] = dict.fromkeys(candidates)
         results.update(self._matches)
         self._matches = results
@@ -77,8 +77,8 @@ class PredicateResults:
                 except Exception:
                     result = results[item] = self._failed(item)
             if result:
-                found.append(item)
-        return found
+                filters.append(item)
+        return filters
 
     def matches_now(self, item: Filter) -> bool:
         """Whether the record matches after the write."""

@@ -43,22 +43,22 @@ class PrefixIndex:
         if not self._lengths[len(prefix)]:
             del self._lengths[len(prefix)]
 
-    def find(self, text: str, found: list[FilterSlot]) -> None:
-        """Append the filters with a prefix of `text` to `found`."""
+    def find(self, text: str, candidates: list[FilterSlot]) -> None:
+        """Append the filters with a prefix of `text` to `candidates`."""
         slots = map(self._by_prefix.get, (text[:length] for length in self._lengths))
-        found.extend(slot for slot in slots if slot is not None)
+        candidates.extend(slot for slot in slots if slot is not None)
 
-    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that a value may satisfy to `found`.
+    def find_value(self, value: Any, candidates: list[FilterSlot]) -> None:
+        """Append the filters that a value may satisfy to `candidates`.
 
         A string is searched by its beginning. A stored regular expression may satisfy each filter.
         """
         if value.__class__ is str:
-            self.find(value, found)
+            self.find(value, candidates)
         elif isinstance(value, str):
-            self.find(str(value), found)
+            self.find(str(value), candidates)
         elif bracket_of(value.__class__) == REGEX:
-            found.extend(self._by_prefix.values())
+            candidates.extend(self._by_prefix.values())
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""

@@ -56,16 +56,16 @@ class Ranges:
         else:
             ends[end] = slot
 
-    def find(self, low: Any, high: Any, found: list[FilterSlot]) -> None:
-        """Append the filters whose range overlaps [low, high] to `found`.
+    def find(self, low: Any, high: Any, candidates: list[FilterSlot]) -> None:
+        """Append the filters whose range overlaps [low, high] to `candidates`.
 
         low, high: the single value of a record twice, or the span of an array's values.
         """
-        self._between.overlapping(low, high, found)
+        self._between.overlapping(low, high, candidates)
         if self._above:
-            found.extend(self._above[end] for end in self._above.irange(None, high))
+            candidates.extend(self._above[end] for end in self._above.irange(None, high))
         if self._below:
-            found.extend(self._below[end] for end in self._below.irange(low, None))
+            candidates.extend(self._below[end] for end in self._below.irange(low, None))
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""

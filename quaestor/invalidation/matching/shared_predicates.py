@@ -70,16 +70,16 @@ class SharedPredicates:
         shared = self._known.get(name)
         if shared is None:
             shared = self._known[name] = _Shared(compile_node(node))
-        one = shared
+        predicate = shared
 
         def holds(record: Any) -> bool:
             if record is not self.record:
                 self.record = record
                 self._moment += 1
-            if one.moment != self._moment:
+            if predicate.moment != self._moment:
                 self.evaluated += 1
-                one.result = one.matches(record)
-                one.moment = self._moment
-            return one.result
+                predicate.result = predicate.matches(record)
+                predicate.moment = self._moment
+            return predicate.result
 
         return holds

@@ -48,14 +48,14 @@ class TokenIndex:
         """Return the number of filters that share words with this one."""
         return sum(size(self._by_word.get(word)) for word in entry.words)
 
-    def find(self, record: Mapping[str, Any], found: list[FilterSlot]) -> None:
-        """Append the filters that search a word of the record to `found`. O(length of its texts).
+    def find(self, record: Mapping[str, Any], candidates: list[FilterSlot]) -> None:
+        """Append the filters that search a word of the record to `candidates`. O(length of its texts).
 
         Raises UncertainMatchError for a language that is not evaluated.
         """
         words = {word for spoken, text, _ in self._index.texts(record) for word in spoken.terms(text)}
         by_word = self._by_word
-        found.extend(by_word[word] for word in words if word in by_word)
+        candidates.extend(by_word[word] for word in words if word in by_word)
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""

@@ -48,15 +48,15 @@ class TraitIndex:
         """Return the number of filters that share traits with this one."""
         return sum(size(self._by_key.get(key)) for key in entry.keys)
 
-    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that demand a trait of this value to `found`."""
+    def find_value(self, value: Any, candidates: list[FilterSlot]) -> None:
+        """Append the filters that demand a trait of this value to `candidates`."""
         keys: list[Hashable] = [("type", type_code(value))]
         if is_array(value):
             keys.append(("size", len(value)))
-        elif self._divisors and (whole := truncated(value)) is not None:
-            keys += [(divisor, remainder_of(whole, divisor)) for divisor in self._divisors]
+        elif self._divisors and (integer := truncated(value)) is not None:
+            keys += [(divisor, remainder_of(integer, divisor)) for divisor in self._divisors]
         by_key = self._by_key
-        found.extend(by_key[key] for key in keys if key in by_key)
+        candidates.extend(by_key[key] for key in keys if key in by_key)
 
     def everything(self) -> list[FilterSlot]:
         """Return every filter of the index."""

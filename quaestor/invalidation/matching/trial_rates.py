@@ -76,12 +76,12 @@ class TrialRates:
         if self._at_ms is None or now_ms > self._at_ms:
             self._at_ms, self._seen = now_ms, tried
 
-    def count(self, one: Tried, times: int) -> None:
+    def count(self, tried: Tried, times: int) -> None:
         """Count this many trials. O(1)."""
-        if one.epoch != self._now:
-            one.tried >>= min(self._now - one.epoch, 60)
-            one.epoch = self._now
-        one.tried += times
+        if tried.epoch != self._now:
+            tried.tried >>= min(self._now - tried.epoch, 60)
+            tried.epoch = self._now
+        tried.tried += times
 
     def count_trials(self, filters: Iterable[Attributed]) -> None:
         """Count the filters that one sampled write has tried: for themselves, their tenants and the total. O(filters)."""
@@ -95,11 +95,11 @@ class TrialRates:
         count(self._all, SAMPLED * number)
         count(self.tenants, SAMPLED * owned)
 
-    def tried_hz(self, one: Tried) -> float:
+    def tried_hz(self, tried: Tried) -> float:
         """Return the trials per second of one object, by its part in the counts."""
-        if not one.tried:
+        if not tried.tried:
             return 0.0
-        mine, all_ = self._by_now(one), self._by_now(self._all)
+        mine, all_ = self._by_now(tried), self._by_now(self._all)
         return self.all_hz * min(mine / all_, 1.0) if all_ else 0.0
 
     def forget(self, item: Attributed) -> None:
@@ -111,5 +111,5 @@ class TrialRates:
                 self.count(account, 0)
                 account.tried = max(0, account.tried - tried)
 
-    def _by_now(self, one: Tried) -> int:
-        return one.tried >> min(self._now - one.epoch, 60)
+    def _by_now(self, tried: Tried) -> int:
+        return tried.tried >> min(self._now - tried.epoch, 60)

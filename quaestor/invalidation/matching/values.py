@@ -18,29 +18,29 @@ def reachable(record: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[list[A
     An array in the last place is among them, followed by its content, at any depth. Missing values are left out. The second
     result is whether the path is plain: no array on the way or at its end, so at most one value.
     """
-    found: list[Any] = []
-    plain = _walk(record, parts, 0, found)
-    return found, plain
+    values: list[Any] = []
+    plain = _walk(record, parts, 0, values)
+    return values, plain
 
 
-def _walk(value: Any, parts: tuple[str, ...], depth: int, found: list[Any]) -> bool:
+def _walk(value: Any, parts: tuple[str, ...], depth: int, values: list[Any]) -> bool:
     if depth == len(parts):
-        found.append(value)
+        values.append(value)
         if not is_array(value):
             return True
         for element in value:
-            _walk(element, parts, depth, found)
+            _walk(element, parts, depth, values)
         return False
     if is_array(value):
         name = parts[depth]
         if name.isascii() and name.isdigit() and int(name) < len(value):
-            _walk(value[int(name)], parts, depth + 1, found)
+            _walk(value[int(name)], parts, depth + 1, values)
         for element in value:
             if is_document(element) or is_array(element):
-                _walk(element, parts, depth, found)
+                _walk(element, parts, depth, values)
         return False
     if is_document(value):
         document = as_document(value)
         if parts[depth] in document:
-            return _walk(document[parts[depth]], parts, depth + 1, found)
+            return _walk(document[parts[depth]], parts, depth + 1, values)
     return True

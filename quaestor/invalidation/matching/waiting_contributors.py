@@ -38,14 +38,14 @@ class WaitingContributors:
         hashes = self._hashes.contributing(registration)
         # After a takeover the moves of records in between, which left the result unchanged, are unknown.
         follows = known.version >= live.since
-        found = supplied(
+        supply = supplied(
             known, live.query.rules, query, hashes, cells=self._cells, follows=follows, members=live.members
         )
-        if found is None:
+        if supply is None:
             return None
-        if not follows and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown | Unplaced):
+        if not follows and supply.kept is not None and not isinstance(supply.kept, Page | Inputs | Shown | Unplaced):
             return None
-        self._known[live.id] = found
+        self._known[live.id] = supply
         heappush(self._by_version, (known.version, live.id))
         return known.version
 

@@ -46,8 +46,8 @@ def with_contributors(registration: Registration, snapshots: Snapshots, *, most:
         find = contributing(plan, registration, images=True, most=most)
         if find is None:
             return None
-    found = snapshots.read([find], at_least=at_least)
-    known = contributors_of(plan, registration, found.own, version=found.version, images=images, most=most)
+    snapshot = snapshots.read([find], at_least=at_least)
+    known = contributors_of(plan, registration, snapshot.own, version=snapshot.version, images=images, most=most)
     return None if known is None else replace(registration, contributors=known)
 
 

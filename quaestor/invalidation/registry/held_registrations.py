@@ -31,10 +31,10 @@ class Rechecker(Protocol):
     def waiting(self) -> int:
         """Number of queries that wait to run again, or run."""
 
-    def held(self, name: str, told: Invalidated) -> None:
+    def held(self, name: str, invalidated: Invalidated) -> None:
         """Recheck this registration; called for each further change."""
 
-    def given_up(self, told: Invalidated) -> None:
+    def given_up(self, invalidated: Invalidated) -> None:
         """Report to the other processes that these registrations are not rechecked, so that they stop waiting."""
 
     def settled(self, name: str, *, renewed: bool) -> None:
@@ -100,51 +100,51 @@ class HeldRegistrations:
         """Return a number that grows whenever one of these registrations is renewed."""
         return sum(self._rounds.get(registration_id, 0) for registration_id in registration_ids)
 
-    def take(self, told: Invalidated) -> Invalidated | None:
+    def take(self, invalidated: Invalidated) -> Invalidated | None:
         """Take in a change, and hold the registrations that can be held; return the others, by the names that apps know, or None.
 
         Held and returned registrations are marked dead.
         """
         dead: list[str] = []
-        for registration_id in told.registration_ids:
-            number = round_of(registration_id) if isinstance(told.source, Cell) else None
+        for registration_id in invalidated.registration_ids:
+            number = round_of(registration_id) if isinstance(invalidated.source, Cell) else None
             name = registration_id if number is None else in_round(registration_id, 0)
             if number is not None and number < self._rounds.get(name, 0):
                 continue  # the later round was activated in every cell, and has seen this write
             if number is None and round_of(name) is not None and self._dead_for_good(name):
                 continue  # a report of a death by this process, or by another
-            if number is None or not self._hold(name, number, told):
+            if number is None or not self._hold(name, number, invalidated):
                 dead.append(name)
         self._validity.kill(dead, now_ms=self._clock())
         self._end(dead, renewed=False)
-        return replace(told, registration_ids=tuple(dead)) if dead else None
+        return replace(invalidated, registration_ids=tuple(dead)) if dead else None
 
     def _dead_for_good(self, name: str) -> bool:
         return name in self._validity.dead and name not in self._held
 
-    def _hold(self, name: str, number: int, told: Invalidated) -> bool:
+    def _hold(self, name: str, number: int, invalidated: Invalidated) -> bool:
         hold = self._held.get(name)
-        written = told.key is not None and told.match_type is not MatchType.EVICTED
-        if not written or told.certain or (hold is None and name in self._validity.dead):
+        written = invalidated.key is not None and invalidated.match_type is not MatchType.EVICTED
+        if not written or invalidated.certain or (hold is None and name in self._validity.dead):
             return False
         own = name.startswith(self._origin)
-        if own and (self.rechecker is None or not self.wanted(name, told.query_id)):
+        if own and (self.rechecker is None or not self.wanted(name, invalidated.query_id)):
             if self.rechecker is not None:
-                self.rechecker.given_up(replace(told, registration_ids=(name,)))
+                self.rechecker.given_up(replace(invalidated, registration_ids=(name,)))
             return False
         if hold is not None:
             hold.fired = max(hold.fired, number)
         else:
             # Known as held first, and as dead afterwards: a reader that finds it dead then also finds the reason.
-            self._held[name] = _Hold(told, self._clock() + self._limit_ms, number)
+            self._held[name] = _Hold(invalidated, self._clock() + self._limit_ms, number)
             self._validity.kill([name], now_ms=self._clock())
         if own and self.rechecker is not None:
-            self.rechecker.held(name, replace(told, registration_ids=(name,)))
+            self.rechecker.held(name, replace(invalidated, registration_ids=(name,)))
         return True
 
-    def renew(self, told: Renewed) -> None:
+    def renew(self, renewed: Renewed) -> None:
         """Take in a renewal. A renewal that a later change has overtaken is ignored."""
-        number, name = round_of(told.registration_id), in_round(told.registration_id, 0)
+        number, name = round_of(renewed.registration_id), in_round(renewed.registration_id, 0)
         hold = self._held.get(name)
         if number is None or hold is None or hold.fired >= number:
             return

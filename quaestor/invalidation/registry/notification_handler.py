@@ -106,19 +106,19 @@ class NotificationHandler:
         """End a reset after the removal of everything stored before it: the next heartbeats may open the cache again."""
         self._suspended = False
 
-    def _invalidate(self, one: Invalidated) -> Invalidated | None:
+    def _invalidate(self, invalidated: Invalidated) -> Invalidated | None:
         """Mark the named registrations dead; return those dead for good, by the names that apps know."""
         self.watermark = max(
-            self.watermark, one.version
+            self.watermark, invalidated.version
         )  # before anything else: a read from now on has seen this version
-        dead = self._held.take(one)
-        for registration_id in one.registration_ids:
+        dead = self._held.take(invalidated)
+        for registration_id in invalidated.registration_ids:
             self._activations.refuse(registration_id, "the result changed while it was being registered")
-        if isinstance(one.source, Cell):
+        if isinstance(invalidated.source, Cell):
             # The cell that fired has forgotten this round; the other cells must be notified, even if there is a next round.
-            own = [i for i in one.registration_ids if i.startswith(self._origin) and round_of(i) is not None]
+            own = [i for i in invalidated.registration_ids if i.startswith(self._origin) and round_of(i) is not None]
             if own:
-                self._cancellations.cancel_rounds(one.query_id, own)
+                self._cancellations.cancel_rounds(invalidated.query_id, own)
         return dead
 
     def _observe(self, beat: Heartbeat) -> None:

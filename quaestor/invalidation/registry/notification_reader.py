@@ -132,14 +132,14 @@ class NotificationReader:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
         positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}
         entries = self._layer.read(positions, count=BATCH, block_ms=wait_ms)
-        told: list[StreamEntry] = []
+        relevant: list[StreamEntry] = []
         for entry in entries:
             if entry.stream == self._stream:
-                told.append(entry)
+                relevant.append(entry)
             else:
                 self._beats_offset = entry.offset
                 self._beats.append(codec.decode_notification(entry.payload))
-        return told
+        return relevant
 
     def _begin(self) -> str:
         """Return the position to start at: LOOK_BACK_MS ago, or the mark if that is earlier."""

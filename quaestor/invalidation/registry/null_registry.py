@@ -43,10 +43,10 @@ class InvalidationListener:
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
         """Pass on the invalidations among these; of rechecked registrations only the final deaths."""
         invalidated: list[Invalidated] = []
-        for one in notifications:
-            if isinstance(one, Renewed):
-                self._held.renew(one)
-            elif isinstance(one, Invalidated) and (dead := self._held.take(one)) is not None:
+        for notification in notifications:
+            if isinstance(notification, Renewed):
+                self._held.renew(notification)
+            elif isinstance(notification, Invalidated) and (dead := self._held.take(notification)) is not None:
                 invalidated.append(dead)
         invalidated += self._held.over() if complete else []
         self._validity.forget_dead(now_ms=self._clock())

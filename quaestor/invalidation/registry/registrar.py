@@ -58,14 +58,14 @@ class Registrar:
         """See ports.QueryRegistry."""
         if not self._validity.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
-        found = await self._dependencies(reads)
-        self._compare_views(reads, found)
+        read_dependencies = await self._dependencies(reads)
+        self._compare_views(reads, read_dependencies)
         shape = self._view.shape
         if shape is None:
             raise RegistrationRefusedError("the matching grid has to prove itself anew")
-        self._require_fresh(found)
+        self._require_fresh(read_dependencies)
         guard = guarding(
-            found,
+            read_dependencies,
             self._shared,
             new_id=lambda query_id: id_for(self._origin, next(self._counter), query_id),
             tenant=self._settings.owner,
@@ -74,20 +74,20 @@ class Registrar:
             expires_at_ms=expires_at_ms,
             rechecked=self._rechecks,
         )
-        self._note_costs(guard, found)
+        self._note_costs(guard, read_dependencies)
         rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
         self._contributor_reads.want(guard.new)
-        return self._registered(guard, found, rate_hz)
+        return self._registered(guard, read_dependencies, rate_hz)
 
     async def _dependencies(self, reads: Sequence[CapturedRead]) -> list[Dependency]:
         resolved = await self._resolved(reads)
         try:
-            found = dependencies(resolved)
+            read_dependencies = dependencies(resolved)
         except MalformedQueryError as error:
             raise NotCacheableError((Uncacheable.UNREADABLE,)) from error
-        if not found:
+        if not read_dependencies:
             raise NotCacheableError((Uncacheable.NO_READS,))
-        return found
+        return read_dependencies
 
     async def _resolved(self, reads: Sequence[CapturedRead]) -> Sequence[CapturedRead]:
         if self._resolver is None:
@@ -100,25 +100,33 @@ class Registrar:
             raise NotCacheableError(reasons)
         return (*resolved, *own)
 
-    def _note_costs(self, guard: Guard, found: Sequence[Dependency]) -> None:
-        durations_ms = {one.plan.query_id: one.read.duration_ms for one in found}
+    def _note_costs(self, guard: Guard, read_dependencies: Sequence[Dependency]) -> None:
+        durations_ms = {dependency.plan.query_id: dependency.read.duration_ms for dependency in read_dependencies}
         for registration in guard.new:
             if registration.digest is not None:
                 self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
 
-    def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
+    def _compare_views(self, reads: Sequence[CapturedRead], read_dependencies: Sequence[Dependency]) -> None:
         """Request digests for the views among the reads, if these are useful: later answers can then be rechecked."""
-        if self._rechecks and any(one.read.digest is None and may_be_compared(one.query) for one in found):
-            collections = {one.query.namespace for one in found if not is_definition(one.query)}
+        if self._rechecks and any(
+            dependency.read.digest is None and may_be_compared(dependency.query) for dependency in read_dependencies
+        ):
+            collections = {
+                dependency.query.namespace for dependency in read_dependencies if not is_definition(dependency.query)
+            }
             views = {read.query.namespace for read in reads} - collections
             if views:
                 self._compare(views)
 
-    def _require_fresh(self, found: Sequence[Dependency]) -> None:
+    def _require_fresh(self, read_dependencies: Sequence[Dependency]) -> None:
         freshness = self._validity.freshness
         lagging = freshness.lagging(now_ms=self._clock())
         partitions = len(freshness.until_ms)
-        needed = {query_partition(one.plan.query_id, partitions) for one in found} if lagging else set()
+        needed = (
+            {query_partition(dependency.plan.query_id, partitions) for dependency in read_dependencies}
+            if lagging
+            else set()
+        )
         if late := sorted(needed.intersection(lagging)):
             raise PartitionLagsError(
                 f"query partition {', '.join(map(str, late))} lags behind the database by more than the staleness bound of "
@@ -136,16 +144,18 @@ class Registrar:
             raise
         return rate_hz
 
-    def _registered(self, guard: Guard, found: Sequence[Dependency], rate_hz: float) -> Registered:
-        widened = tuple(d.plan.reason for d in found if d.plan.reason)
+    def _registered(self, guard: Guard, read_dependencies: Sequence[Dependency], rate_hz: float) -> Registered:
+        widened = tuple(d.plan.reason for d in read_dependencies if d.plan.reason)
         for reason in widened:
             self._telemetry.invalidations.widened.labels(widening(reason)).inc()
         return Registered(
             ids=guard.ids,
-            query_ids=tuple(d.plan.query_id for d in found),
+            query_ids=tuple(d.plan.query_id for d in read_dependencies),
             tags=(tag(guard.ids[0]), everything_tag(self._settings.scope)),
             write_rate_hz=rate_hz,
             widened=widened,
-            queries=tuple(d.query for d in found),
-            rechecked=sum(round_of(registration_id) is not None for registration_id in guard.ids[-len(found) :]),
+            queries=tuple(d.query for d in read_dependencies),
+            rechecked=sum(
+                round_of(registration_id) is not None for registration_id in guard.ids[-len(read_dependencies) :]
+            ),
         )

@@ -39,20 +39,20 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     If the runs differ in their members, there need not have been a write (limits without a sort, ties, single batches). The
     members then count as unknown, and any change of the matching records ends the result.
     """
-    found: dict[str, Dependency] = {}
+    by_query: dict[str, Dependency] = {}
     for read in reads:
         plan = plan_of(read.query)
         dependency = Dependency(query=read.query, plan=plan, read=read)
-        known = found.get(plan.query_id)
-        found[plan.query_id] = dependency if known is None else _both(known, dependency)
-    return list(found.values())
+        known = by_query.get(plan.query_id)
+        by_query[plan.query_id] = dependency if known is None else _both(known, dependency)
+    return list(by_query.values())
 
 
-def _both(one: Dependency, other: Dependency) -> Dependency:
-    older = other if other.read.read_at < one.read.read_at else one
-    if one.read.digest != other.read.digest:
+def _both(first: Dependency, other: Dependency) -> Dependency:
+    older = other if other.read.read_at < first.read.read_at else first
+    if first.read.digest != other.read.digest:
         older = replace(older, read=replace(older.read, digest=None))
-    if one.read.ids == other.read.ids:
+    if first.read.ids == other.read.ids:
         return older
     return replace(older, read=replace(older.read, ids=None, last=None))
 
@@ -84,7 +84,7 @@ def recheckable(dependency: Dependency) -> bool:
 
 
 def guarding(
-    found: Sequence[Dependency],
+    read_dependencies: Sequence[Dependency],
     shared: SharedRegistrations,
     *,
     new_id: Callable[[str], str],
@@ -101,7 +101,7 @@ def guarding(
     """
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
-    for dependency in found:
+    for dependency in read_dependencies:
         reused = shared.reuse(
             dependency.plan.query_id,
             members=_members(dependency),
@@ -117,18 +117,18 @@ def guarding(
             registration_id = new_id(dependency.plan.query_id)
             if rechecked and recheckable(dependency):
                 registration_id = renewable(registration_id)
-            one = registration(
+            new = registration(
                 dependency,
                 registration_id=registration_id,
                 tenant=tenant,
                 since=since,
                 expires_at_ms=expires_at_ms + max(0, expires_at_ms - now_ms) // _SPARE,
             )
-            guard.new.append(one)
+            guard.new.append(new)
         ids.append(registration_id)
     if guard.shared[:1] == ids[:1]:
         # No cell knows this id. Purges, evictions and kills by name use it to distinguish the response from its siblings.
-        ids.insert(0, new_id(found[0].plan.query_id))
+        ids.insert(0, new_id(read_dependencies[0].plan.query_id))
     guard.ids = tuple(ids)
     return guard
 

@@ -101,12 +101,12 @@ class GridHandover:
             self._layer.get(streams.resume_position(self._deployment, shape.generation)) for shape in self._earlier
         ]
         known = [ResumePosition.decode(value) for value in values if value is not None]
-        databases = {one.database for one in known} - {None}
-        elections = {one.election for one in known} - {None}
+        databases = {start.database for start in known} - {None}
+        elections = {start.election for start in known} - {None}
         return Followed(
             database=next(iter(databases), None),
             election=next(iter(elections), None),
-            unbroken=len(databases) <= 1 and len(elections) <= 1 and all(one.gap <= self.as_of for one in known),
+            unbroken=len(databases) <= 1 and len(elections) <= 1 and all(start.gap <= self.as_of for start in known),
         )
 
     def complete(self) -> None:

@@ -29,8 +29,8 @@ def require_java() -> str:
         raise ConfigurationError(
             f"no Java found{f' in JAVA_HOME={home}' if home else ''}, but Spark needs 17 or 21: {remedy}"
         )
-    told = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
+    output = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) not in JAVA_VERSIONS:
         raise ConfigurationError(
             f"{binary} is Java {version[1] if version else '?'}, but Spark needs 17 or 21: {remedy}"

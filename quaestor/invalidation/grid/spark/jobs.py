@@ -60,15 +60,15 @@ def give_up_slots(context: Any, name: str, count: int) -> int:
 
 def last_failure(context: Any) -> str | None:
     """Return the cause of the latest failure of a task, in one line; None if no task failed, or without a JVM."""
-    told: dict[int, str] = {}
+    messages: dict[int, str] = {}
     try:
         for name in ORDER:
             for task in _attempts(context, name):
                 if task.errorMessage().isDefined():
-                    told[task.taskId()] = task.errorMessage().get()
+                    messages[task.taskId()] = task.errorMessage().get()
     except Exception:  # no JVM to ask
         return None
-    return cause(told[max(told)]) if told else None
+    return cause(messages[max(messages)]) if messages else None
 
 
 def _stages(context: Any, name: str) -> Iterator[int]:
@@ -105,7 +105,7 @@ def _brief(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0][:300]
 
 
-def cause(told: str) -> str:
+def cause(message: str) -> str:
     """Return the cause in a failed task's report: the last line of Python's traceback, without the stack of the JVM."""
-    said = re.split(r"\n[ \t]*+(?:at |PYTHONPATH was:)", told, maxsplit=1)[0].strip()
+    said = re.split(r"\n[ \t]*+(?:at |PYTHONPATH was:)", message, maxsplit=1)[0].strip()
     return said.rpartition("\n")[2].strip()[:300]

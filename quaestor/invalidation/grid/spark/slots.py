@@ -27,11 +27,11 @@ def require_slots(master: str, shape: GridShape) -> None:
     tasks = tasks_of(shape)
     if master.startswith(CLUSTER_MANAGERS):
         return
-    if found := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
-        slots = int(found[1]) * int(found[2])
-    elif found := re.fullmatch(r"local\[(\d+),\s*(\d+)\]", master):
-        slots = int(found[1])
-        if int(found[2]) < 2:
+    if match := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
+        slots = int(match[1]) * int(match[2])
+    elif match := re.fullmatch(r"local\[(\d+),\s*(\d+)\]", master):
+        slots = int(match[1])
+        if int(match[2]) < 2:
             raise ConfigurationError(f"master {master!r} never restarts a task: write local[{slots},1000000]")
     else:
         raise ConfigurationError(
