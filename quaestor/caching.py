@@ -147,7 +147,7 @@ def without_implied_scope(declaration: Declaration) -> Declaration:
 
 
 def _join(known: tuple[Any, ...], further: tuple[Any, ...]) -> tuple[Any, ...]:
-    return known + tuple(one for one in further if one not in known)
+    return known + tuple(dependency for dependency in further if dependency not in known)
 
 
 def joined(first: Declaration, then: Declaration) -> Declaration:
@@ -233,7 +233,7 @@ def cached(
     if "headers" in given:
         given["headers"] = tuple(name.encode() for name in given["headers"])
     if depends_on:
-        given["depends_on"] = tuple(_dependency(one) for one in depends_on)
+        given["depends_on"] = tuple(_dependency(dependency) for dependency in depends_on)
     if sketch_partition is not None:
         given["sketch_partition"] = _group(sketch_partition)
     if representation is not None:
@@ -267,10 +267,10 @@ def declaration_of(handler: Any, method: str = "") -> Declaration | None:
     """The declaration on a handler: on the function, on a class, or on the class's method of that name."""
     seen = 0
     while handler is not None and seen < 16:
-        for one in (handler, getattr(handler, method.lower(), None) if method else None):
-            found = getattr(one, ATTRIBUTE, None)
-            if isinstance(found, Declaration):
-                return found
+        for candidate in (handler, getattr(handler, method.lower(), None) if method else None):
+            declaration = getattr(candidate, ATTRIBUTE, None)
+            if isinstance(declaration, Declaration):
+                return declaration
         handler = getattr(handler, "func", None) or getattr(handler, "__wrapped__", None)
         seen += 1
     return None
@@ -322,11 +322,11 @@ def _milliseconds(name: str, value: Duration, *, least: int) -> int:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ConfigurationError(f"{name}={value!r} is no duration: give seconds or a timedelta")
-    found = round(value * 1000)
-    if found < least:
+    duration_ms = round(value * 1000)
+    if duration_ms < least:
         remedy = "to keep answers out of the cache say bypass=True" if least else "it cannot be negative"
         raise ConfigurationError(f"{name}={value!r} is too short: {remedy}")
-    return found
+    return duration_ms
 
 
 def _several(name: str, values: Sequence[str], valid: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
@@ -346,10 +346,10 @@ def _valid_name(name: str) -> str | None:
     return None if name and allowed else "it is no name of a request field or cookie"
 
 
-def _dependency(one: tuple[Collection, Document]) -> tuple[str, Document]:
-    if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 2:
-        raise ConfigurationError(f"depends_on: {one!r} is no pair of a collection and a filter")
-    collection, selected = one
+def _dependency(pair: tuple[Collection, Document]) -> tuple[str, Document]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise ConfigurationError(f"depends_on: {pair!r} is no pair of a collection and a filter")
+    collection, selected = pair
     namespace = namespace_of(collection, "depends_on")
     if not isinstance(selected, Mapping):
         raise ConfigurationError(f"depends_on: {selected!r} is no filter; for the whole collection give {{}}")

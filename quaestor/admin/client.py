@@ -41,7 +41,7 @@ class AdminClient:
         """Answer of one call. Raises ConfigurationError for a wrong call, DependencyError if the other side fails."""
         try:
             answer = httpx.request(method, self._base + path, headers=self._headers, timeout=TIMEOUT_S, **options)
-            told = answer.json()
+            reply = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise DependencyError(
                 f"{self._base} does not answer: {error}; is it up, and is its admin API on?"
@@ -50,9 +50,9 @@ class AdminClient:
             raise DependencyError(
                 f"{self._base}{path} answered {answer.status_code}, and not as an admin API: is it on (--admin-token-file)?"
             ) from error
-        if answer.status_code == 200 and isinstance(told, dict):
-            return told
-        detail = told.get("detail", "") if isinstance(told, dict) else ""
+        if answer.status_code == 200 and isinstance(reply, dict):
+            return reply
+        detail = reply.get("detail", "") if isinstance(reply, dict) else ""
         if answer.status_code in (401, 403):
             raise ConfigurationError(f"{self._base} does not accept this token")
         if answer.status_code >= 500 or answer.status_code == 429:

@@ -115,12 +115,17 @@ class Endpoints:
             "warnings": list(quaestor.telemetry.lasting),
             "services": [asdict(report) for report in quaestor.services()],
             "quarantined": [
-                {"route": one.route, "reason": one.reason, "differs": list(one.differs), "until_ms": one.until_ms}
-                for one in quaestor.read_path.probation.quarantines
+                {
+                    "route": quarantine.route,
+                    "reason": quarantine.reason,
+                    "differs": list(quarantine.differs),
+                    "until_ms": quarantine.until_ms,
+                }
+                for quarantine in quaestor.read_path.probation.quarantines
             ],
             "doorkept": [
-                {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
-                for one in quaestor.read_path.admission.doorkeeper.kept
+                {"route": route.name or "paths whose routes nobody knows", "used": round(route.share, 3)}
+                for route in quaestor.read_path.admission.doorkeeper.kept
             ],
             "cdns": [
                 asdict(report)
@@ -142,10 +147,10 @@ class Endpoints:
         if settings.redis_url is None or not isinstance(layer, LeasingLayer):
             return {"mode": "embedded"}
         try:
-            found = await anyio.to_thread.run_sync(matching, layer, settings.deployment)
+            matched = await anyio.to_thread.run_sync(matching, layer, settings.deployment)
         except EventLayerError:
             return {"mode": "unknown"}
-        return {"mode": str(found.by), "leader": found.leader}
+        return {"mode": str(matched.by), "leader": matched.leader}
 
     async def _registration_bytes(self) -> int | None:
         """Average bytes of one registration, in all cells together that hold it. None: there is none, or no cell answers."""
@@ -231,9 +236,9 @@ class Endpoints:
                     return {**json.loads(explained(client=client)), "looked_up": True}
             except (ConfigurationError, DatabaseError, PyMongoError) as error:
                 why = str(error)
-        told = json.loads(explained())
+        explanation = json.loads(explained())
         unknown = f"explained as a plain collection without indexes of its own, because nobody could look: {why}"
-        return {**told, "looked_up": False, "remark": "; ".join(filter(None, (told["remark"], unknown)))}
+        return {**explanation, "looked_up": False, "remark": "; ".join(filter(None, (explanation["remark"], unknown)))}
 
     async def register(self, call: Call) -> Mapping[str, Any]:
         """Register the queries behind a URL.
@@ -305,14 +310,14 @@ def _groups(body: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     given = body.get("groups", [])
     if not isinstance(given, list) or len(given) > MAX_NAMES:
         raise Refused(400, f"groups is an array of at most {MAX_NAMES} objects")
-    for one in given:
+    for group in given:
         if (
-            not isinstance(one, dict)
-            or one.keys() != {"origin", "name"}
-            or not all(isinstance(v, str) for v in one.values())
+            not isinstance(group, dict)
+            or group.keys() != {"origin", "name"}
+            or not all(isinstance(v, str) for v in group.values())
         ):
             raise Refused(400, 'a group is {"origin": "https://shop.example", "name": "prices"}')
-    return tuple((origin(url_name(one["origin"])), one["name"]) for one in given)
+    return tuple((origin(url_name(group["origin"])), group["name"]) for group in given)
 
 
 def _name(url: Any) -> str:

@@ -36,10 +36,10 @@ class Call:
 
     def one(self, name: str) -> str | None:
         """Only value of a parameter; None if it is not there."""
-        found = self.parameters.get(name, ())
-        if len(found) > 1:
+        values = self.parameters.get(name, ())
+        if len(values) > 1:
             raise Refused(400, f"{name} is given more than once")
-        return found[0] if found else None
+        return values[0] if values else None
 
     def required(self, name: str) -> str:
         """Only value of a parameter. Raises Refused if it is missing."""

@@ -18,7 +18,7 @@ def text(status: Mapping[str, Any]) -> str:
     """
     counts: Mapping[str, Mapping[str, float]] = status["counts"]
     requests = counts.get("requests", {})
-    asked = sum(requests.values())
+    total = sum(requests.values())
     grid = status["grid"]
     lines = [
         ("serving from cache", _serving(status)),
@@ -27,27 +27,30 @@ def text(status: Mapping[str, Any]) -> str:
         ("grid", f"{grid['query_partitions']} x {grid['write_partitions']} cells" if grid else ""),
         ("registrations", _number(counts.get("registrations", {}).get("all", 0))),
         ("registered URLs", _number(status["registered_urls"])),
-        ("requests", _number(asked)),
-        *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
+        ("requests", _number(total)),
+        *((f"  {name}", f"{_number(count)}  {count / total:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     lines.append(("live", _live(counts)))
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
     lines.extend(
-        (f"service {one['state']}", f"{one['name']}: {_number(one['failures'])} failures, the last one: {one['error']}")
-        for one in status.get("services", ())
-        if one["failures"]
+        (
+            f"service {service['state']}",
+            f"{service['name']}: {_number(service['failures'])} failures, the last one: {service['error']}",
+        )
+        for service in status.get("services", ())
+        if service["failures"]
     )
-    lines.extend(("not cached", f"{one['route']}: " + _why_barred(one)) for one in status.get("quarantined", ()))
+    lines.extend(("not cached", f"{route['route']}: " + _why_barred(route)) for route in status.get("quarantined", ()))
     lines.extend(
-        ("stored at the second request", f"{one['route']}: {one['used']:.1%} of its entries were used")
-        for one in status.get("doorkept", ())
+        ("stored at the second request", f"{route['route']}: {route['used']:.1%} of its entries were used")
+        for route in status.get("doorkept", ())
     )
     lines.extend(
         (
             "cdn",
-            f"{one['place']}: {one['state']}, {one['open']} purges open, {one['dead']} dead; {_stale(one['stale_s'])}",
+            f"{cdn['place']}: {cdn['state']}, {cdn['open']} purges open, {cdn['dead']} dead; {_stale(cdn['stale_s'])}",
         )
-        for one in status.get("cdns", ())
+        for cdn in status.get("cdns", ())
     )
     lines.extend(
         ("no pre-images", f"{namespace}: {why}") for namespace, why in status.get("images_refused", {}).items()

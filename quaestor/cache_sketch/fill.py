@@ -40,9 +40,9 @@ def fill_of(body: bytes, geometry: Geometry) -> Fill:
     )  # so many positions are asked for once more often than the others
     measured, total = 1.0, 0
     for i in range(geometry.slices):
-        one = bits >> i * geometry.bits_per_slice & mask
-        count = one.bit_count()
-        measured *= (often * count + (one & (1 << heavy) - 1).bit_count()) / HASH_VALUES
+        slice_bits = bits >> i * geometry.bits_per_slice & mask
+        count = slice_bits.bit_count()
+        measured *= (often * count + (slice_bits & (1 << heavy) - 1).bit_count()) / HASH_VALUES
         total += count
     return Fill(
         keys=keys,

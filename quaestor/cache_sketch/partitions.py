@@ -52,8 +52,8 @@ def in_partition(resource: str, token: str) -> str:
 
 def key_of(name: str) -> bytes:
     """Key of a resource, in a partition or not: its digest, followed by the token."""
-    found = _IN_PARTITION.fullmatch(name)
-    return digest(name) if found is None else digest(found[1]) + found[2].encode()
+    match = _IN_PARTITION.fullmatch(name)
+    return digest(name) if match is None else digest(match[1]) + match[2].encode()
 
 
 def label_of(token: str) -> str:

@@ -81,11 +81,11 @@ class Geometry:
         fill faster and are looked up more often, by the same factor.
         """
         often, heavy = divmod(HASH_VALUES, self.bits_per_slice)
-        found = 0.0
+        rate = 0.0
         for positions, values in ((heavy, often + 1), (self.bits_per_slice - heavy, often)):
             chance = values / HASH_VALUES
-            found += positions * chance * (1.0 - (1.0 - chance) ** entries)
-        return float(found**self.slices)
+            rate += positions * chance * (1.0 - (1.0 - chance) ** entries)
+        return float(rate**self.slices)
 
 
 def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
@@ -111,13 +111,13 @@ def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
                     high = middle
                 else:
                     low = middle + 1
-            found = Geometry(slices=slices, bits_per_slice=8 * high, capacity=entries, error_rate=rate)
-            better = best is None or best.capacity < entries or found.size_bits < best.size_bits
+            geometry = Geometry(slices=slices, bits_per_slice=8 * high, capacity=entries, error_rate=rate)
+            better = best is None or best.capacity < entries or geometry.size_bits < best.size_bits
         else:
             held = _holds(slices, widest, rate, entries)
-            found = Geometry(slices=slices, bits_per_slice=widest, capacity=held, error_rate=rate)
+            geometry = Geometry(slices=slices, bits_per_slice=widest, capacity=held, error_rate=rate)
             better = best is None or best.capacity < held
-        best = found if better else best
+        best = geometry if better else best
     if best is None:
         raise ConfigurationError(f"{budget_bytes} bytes are too few for a sketch: give at least {HEADER_BYTES + 1}")
     return best

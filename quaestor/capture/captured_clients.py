@@ -43,23 +43,23 @@ class CapturedClients:
         self._lock = threading.Lock()
         self.first: Mapping[str, Any] | None = None
 
-    def follow(self, told: Callable[[], None] | None) -> None:
+    def follow(self, on_heartbeat: Callable[[], None] | None) -> None:
         """Look for clients at heartbeats from now on, and call back when some have appeared.
 
         The callback runs in any thread, before the new clients can send a command. None: stop looking.
         """
-        self._told = told
+        self._told = on_heartbeat
 
     def heartbeat(self) -> None:
         """Look for clients, if a follower is set. Never raises."""
-        told = self._told
-        if told is None:
+        on_heartbeat = self._told
+        if on_heartbeat is None:
             return
         try:
             if self.look():
-                told()
+                on_heartbeat()
         except ConfigurationError:
-            told()  # the follower looks itself, and reports the error
+            on_heartbeat()  # the follower looks itself, and reports the error
 
     def look(self) -> bool:
         """Register clients that have appeared, in the order in which they were made. Returns whether there are any. O(clients).

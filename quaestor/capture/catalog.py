@@ -340,9 +340,9 @@ def _database(namespace: str) -> str:
 
 
 def _databases(reads: Sequence[CapturedRead]) -> set[str]:
-    found = {_database(read.query.namespace) for read in reads}
+    names = {_database(read.query.namespace) for read in reads}
     for read in reads:
         if read.query.pipeline:
             foreign = aggregation.foreign_namespaces(read.query.pipeline, _database(read.query.namespace))
-            found |= {_database(namespace) for namespace in foreign}
-    return found
+            names |= {_database(namespace) for namespace in foreign}
+    return names

@@ -92,7 +92,7 @@ def _table(parts: Iterable[tuple[str, Part]]) -> Table:
         table.setdefault(text, {})[part] = None
         if part.width:
             table.setdefault(text.zfill(part.width), {})[part] = None
-    return {text: tuple(found) for text, found in table.items()}
+    return {text: tuple(parts) for text, parts in table.items()}
 
 
 def _parts(second: int, zone_s: int) -> Iterator[tuple[str, Part]]:

@@ -139,9 +139,9 @@ def of_text(value: str) -> ClockValue | None:
     """Return the clock value of a string; None if it has another form."""
     if not 5 <= len(value) <= 40 or not value[0].isascii() or not value[0].isdigit():
         return None
-    found = _TIME_OF_DAY.fullmatch(value)
-    if found is not None:
-        hours, minutes, seconds, fraction = found.groups(default="0")
+    match = _TIME_OF_DAY.fullmatch(value)
+    if match is not None:
+        hours, minutes, seconds, fraction = match.groups(default="0")
         at_ms = (int(hours) * 60 + int(minutes)) * MINUTE_MS + int(seconds) * 1000 + int(fraction.ljust(3, "0"))
         return ClockValue(Form.TIME_OF_DAY, at_ms)
     if len(value) >= 13 and value[4] == "-" and value[10] in "T ":
@@ -157,11 +157,11 @@ def of_text(value: str) -> ClockValue | None:
 
 
 def _of_date(value: str) -> ClockValue | None:
-    found = _DATE.fullmatch(value)
-    if found is None or (not found[2] and found[4] is None) or not "1900" <= found[1] < "2200":
+    match = _DATE.fullmatch(value)
+    if match is None or (not match[2] and match[4] is None) or not "1900" <= match[1] < "2200":
         return None
     try:
-        day = date(int(found[1]), int(found[3]), int(found[4] or 1))
+        day = date(int(match[1]), int(match[3]), int(match[4] or 1))
     except ValueError:
         return None
     return ClockValue(Form.DATE, (day.toordinal() - _ORDINAL) * DAY_MS)
@@ -216,7 +216,7 @@ def _away(value: ClockValue, started_ms: int, now_ms: int, local_ms: tuple[int, 
     offsets = {0} if value.zoned else {0, *local_ms}
     if value.form is Form.TIME_OF_DAY:
         past = [(now_ms + offset - value.at_ms) % DAY_MS for offset in offsets]
-        return min(min(one, DAY_MS - one) for one in past)
+        return min(min(distance_ms, DAY_MS - distance_ms) for distance_ms in past)
     return min(max(started_ms - at, at - now_ms, 0) for at in (value.at_ms - offset for offset in offsets))
 
 
@@ -268,5 +268,5 @@ def _slot_end(number: int, started_ms: int, local_ms: tuple[int, ...]) -> int | 
         if abs((started_ms + offset) // DAY_MS - number) in (0, 1, 7) or abs(
             (started_ms + offset) // DAY_MS + _ORDINAL - number
         ) in (0, 1, 7):
-            return min(_next_day(started_ms, one) for one in (0, *local_ms))
+            return min(_next_day(started_ms, offset_ms) for offset_ms in (0, *local_ms))
     return None

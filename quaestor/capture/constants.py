@@ -48,15 +48,15 @@ def constants_of(namespace: str, **fields: Any) -> tuple[Constant, ...]:
 
     O(size), at most MOST_CONSTANTS.
     """
-    found: list[Constant] = []
+    constants: list[Constant] = []
     shape = _shape(fields)
     collection = namespace.partition(".")[2]
     if _DIGIT.search(collection):
-        found.append(Constant((shape, "collection"), collection, Kind.TEXT))
+        constants.append(Constant((shape, "collection"), collection, Kind.TEXT))
     for name, value in fields.items():
         if value:
-            _collect(value, (shape, name), found)
-    return tuple(found)
+            _collect(value, (shape, name), constants)
+    return tuple(constants)
 
 
 def _shape(fields: Mapping[str, Any]) -> str:
@@ -69,27 +69,27 @@ def _shape(fields: Mapping[str, Any]) -> str:
     return ",".join(parts)
 
 
-def _collect(value: Any, path: tuple[str, ...], found: list[Constant]) -> None:
+def _collect(value: Any, path: tuple[str, ...], constants: list[Constant]) -> None:
     kind = type(value)
     if kind is dict:
         for name, item in value.items():
             if name in _LEFT_OUT or item is None or item is True or item is False:
                 continue
             if _DIGIT.search(name):
-                _note((*path, "name"), (name, Kind.TEXT), found)
+                _note((*path, "name"), (name, Kind.TEXT), constants)
             if name == "$project" or path[1:] == _PROJECTION:
                 item = _without_flags(item)
-            _collect(item, (*path, name), found)
+            _collect(item, (*path, name), constants)
     elif kind is list or kind is tuple:
         for number, item in enumerate(value):
-            _collect(item, (*path, str(number)), found)
-    elif len(found) < MOST_CONSTANTS:
-        _note(path, _written(value), found)
+            _collect(item, (*path, str(number)), constants)
+    elif len(constants) < MOST_CONSTANTS:
+        _note(path, _written(value), constants)
 
 
-def _note(place: tuple[str, ...], written: tuple[str, Kind] | None, found: list[Constant]) -> None:
-    if written is not None and len(found) < MOST_CONSTANTS:
-        found.append(Constant(place, *written))
+def _note(place: tuple[str, ...], written: tuple[str, Kind] | None, constants: list[Constant]) -> None:
+    if written is not None and len(constants) < MOST_CONSTANTS:
+        constants.append(Constant(place, *written))
 
 
 def _without_flags(item: Any) -> Any:

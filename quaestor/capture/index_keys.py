@@ -88,5 +88,5 @@ class IndexKeys:
             if error.code == _NO_COLLECTION:
                 raise
             reply = self._client[database].command("listIndexes", name)
-        found: list[dict[str, Any]] = reply["cursor"]["firstBatch"]  # a collection has at most 64
-        return found
+        indexes: list[dict[str, Any]] = reply["cursor"]["firstBatch"]  # a collection has at most 64
+        return indexes

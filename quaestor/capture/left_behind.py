@@ -73,11 +73,11 @@ class LeftBehind:
 
 
 def _context_of(task: asyncio.Task[Any]) -> Context | None:
-    asked = getattr(task, "get_context", None)  # since Python 3.12
-    if asked is not None:
-        context: Context = asked()
+    get_context = getattr(task, "get_context", None)  # since Python 3.12
+    if get_context is not None:
+        context: Context = get_context()
         return context
-    held: Iterator[Context] = (one for one in gc.get_referents(task) if isinstance(one, Context))
+    held: Iterator[Context] = (referent for referent in gc.get_referents(task) if isinstance(referent, Context))
     return next(held, None)
 
 

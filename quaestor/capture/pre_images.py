@@ -122,8 +122,8 @@ class PreImages:
         with self._lock:
             if len(self._refused) < _MOST_COLLECTIONS:
                 self._refused[namespace] = why
-            told, self._told = self._told, True
-        if not told:
+            reported, self._told = self._told, True
+        if not reported:
             self._telemetry.failure("mongodb", "pre_images.refused", why, namespace=namespace)
 
 

@@ -251,7 +251,7 @@ class Recorder:
                     ends.append(end_ms)
                     if end_ms <= now_ms:
                         reasons[Reason(Uncacheable.CLOCK, f"{name} names a time that follows the clock")] = None
-            if self.writes.attempted and not any(one.reason is Uncacheable.WROTE for one in reasons):
+            if self.writes.attempted and not any(reason.reason is Uncacheable.WROTE for reason in reasons):
                 reasons[Reason(Uncacheable.WROTE, "a write by a client without capture")] = None
             if not self._reads and not reasons:
                 reasons[Reason(Uncacheable.NO_READS, "no read on a captured client")] = None

@@ -93,18 +93,18 @@ def query_constants(command: Mapping[str, Any], database: str) -> QueryConstants
 
 def shapes_of(run: Iterable[RunQuery]) -> dict[int, RunShape]:
     """Group the queries of a run by their shapes, at most MOST_SHAPES. O(queries)."""
-    found: dict[int, RunShape] = {}
+    shapes: dict[int, RunShape] = {}
     for number, (constants, follows, description) in enumerate(run):
         if constants is None:
             continue
         shape, value = constants
         before = number if follows else 0
-        known = found.get(shape)
+        known = shapes.get(shape)
         if known is not None:
-            found[shape] = RunShape((known.value + value) % _WIDTH, before or known.before, known.description)
-        elif len(found) < MOST_SHAPES:
-            found[shape] = RunShape(value, before, description)
-    return found
+            shapes[shape] = RunShape((known.value + value) % _WIDTH, before or known.before, known.description)
+        elif len(shapes) < MOST_SHAPES:
+            shapes[shape] = RunShape(value, before, description)
+    return shapes
 
 
 def _collect(value: Any, names: list[str], depth: int) -> None:

@@ -67,12 +67,14 @@ class SeenConstants:
             if known is not None and now_ms < known.until_ms:
                 yield known.until_ms  # all of them hold until then
                 continue
-            found = Coincidences(constant.text, constant.kind, started_ms=started_ms, now_ms=now_ms, asked=asked.tokens)
-            ends_ms = found.ends_ms
+            coincidences = Coincidences(
+                constant.text, constant.kind, started_ms=started_ms, now_ms=now_ms, asked=asked.tokens
+            )
+            ends_ms = coincidences.ends_ms
             if known is not None:
                 ends_ms = {name: end_ms for name, end_ms in ends_ms.items() if name in known.names}
             until_ms = min(ends_ms.values(), default=None)
-            if not found.dropped:
+            if not coincidences.dropped:
                 self._remember(key, _LITERAL if until_ms is None else _Possible(frozenset(ends_ms), until_ms))
             if until_ms is not None:
                 yield until_ms

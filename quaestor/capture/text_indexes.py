@@ -45,8 +45,8 @@ class TextIndexes:
         except PyMongoError as error:
             what = f"cannot list the indexes of {namespace}, so what $text searches is not known"
             raise listing_error(what, error, privilege="listIndexes") from error
-        found = (reduced(index) for index in listed if "_fts" in index["key"] and not index.get("hidden"))
-        return next(found, None)
+        text_indexes = (reduced(index) for index in listed if "_fts" in index["key"] and not index.get("hidden"))
+        return next(text_indexes, None)
 
     def follow(self, namespace: str) -> bool:
         """Have `poll` look for changes of this namespace's index from now on. Blocking.

@@ -40,7 +40,7 @@ def audit(
     with redirect_stdout(sys.stderr):  # the app's own output and logs
         examined, missing = asyncio.run(_audited(load_app(app), examples))
     print(_json(examined, missing) if as_json else _text(examined, missing))
-    raise typer.Exit(1 if any(one.verdict is Finding.DIVERGED for one in examined) else 0)
+    raise typer.Exit(1 if any(examined_route.verdict is Finding.DIVERGED for examined_route in examined) else 0)
 
 
 async def _audited(app: Any, examples: Sequence[str]) -> tuple[list[Examined], list[str]]:
@@ -49,25 +49,27 @@ async def _audited(app: Any, examples: Sequence[str]) -> tuple[list[Examined], l
         middleware = middleware_of(app)
         await until_serving(middleware)
         auditing = middleware.audit(app)
-        asked, missing = questions(auditing.paths(), examples)
-        return [await auditing.examine(url) for url in asked], missing
+        urls, missing = questions(auditing.paths(), examples)
+        return [await auditing.examine(url) for url in urls], missing
 
 
 def _json(examined: Sequence[Examined], missing: Sequence[str]) -> str:
-    return json.dumps({"routes": [asdict(one) for one in examined], "without_example": list(missing)})
+    return json.dumps({"routes": [asdict(route) for route in examined], "without_example": list(missing)})
 
 
 def _text(examined: Sequence[Examined], missing: Sequence[str]) -> str:
     lines = []
-    for one in examined:
-        lines.append(f"{one.path}  ({one.route})")
-        lines += [f"  reads        {read}" for read in one.reads]
-        lines += [f"  not covered  {reason}" for reason in one.not_covered]
-        match one.verdict:
+    for route in examined:
+        lines.append(f"{route.path}  ({route.route})")
+        lines += [f"  reads        {read}" for read in route.reads]
+        lines += [f"  not covered  {reason}" for reason in route.not_covered]
+        match route.verdict:
             case Finding.SAME:
                 lines.append("  asked twice  the same")
             case Finding.DIVERGED:
-                lines.append(f"  asked twice  DIVERGED: {', '.join(one.differs)}, though no write changed what it read")
+                lines.append(
+                    f"  asked twice  DIVERGED: {', '.join(route.differs)}, though no write changed what it read"
+                )
             case Finding.EXCUSED:
                 lines.append("  asked twice  not certain: it differs, or a write came in between; ask again")
             case Finding.FAILED:

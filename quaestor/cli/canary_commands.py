@@ -52,8 +52,11 @@ def prepared(trace: Path, chosen: TtlParameters, now: TtlParameters, terms: Term
 def shown(canary: Canary) -> str:
     """Prediction of a canary, for people."""
     lines = [f"predicted for {canary.share} % of the results, against the rest:"]
-    for name, one in canary.predicted.items():
-        lines.append(f"  {name}: {one.now:.4f} -> {one.chosen:.4f}; log odds ratio {one.low:+.2f} to {one.high:+.2f}")
+    for name, prediction in canary.predicted.items():
+        lines.append(
+            f"  {name}: {prediction.now:.4f} -> {prediction.chosen:.4f}; "
+            f"log odds ratio {prediction.low:+.2f} to {prediction.high:+.2f}"
+        )
     lines += [f"  guard: {name} {limit:g}" for name, limit in canary.guards.plain().items()]
     return "\n".join(lines)
 
@@ -61,7 +64,7 @@ def shown(canary: Canary) -> str:
 def judgement(settings: Settings, publication: Publication) -> Judgement:
     """Judgement on the canary of a publication, by the reports of all processes. Raises StoreError."""
 
-    async def told() -> Judgement:
+    async def judge() -> Judgement:
         assert settings.redis_url is not None
         client = shared_client(settings.redis_url)
         try:
@@ -70,4 +73,4 @@ def judgement(settings: Settings, publication: Publication) -> Judgement:
         finally:
             await client.aclose()
 
-    return asyncio.run(told())
+    return asyncio.run(judge())

@@ -28,11 +28,11 @@ def check(
     from quaestor.doctor.cdn_check import check_cdn
 
     with redirect_stdout(sys.stderr):  # the app's own output and logs
-        found = asyncio.run(check_cdn(app, name, address=address))
+        outcome = asyncio.run(check_cdn(app, name, address=address))
     if as_json:
-        findings = [{"level": one.level, "sentence": one.sentence} for one in found]
+        findings = [{"level": finding.level, "sentence": finding.sentence} for finding in outcome]
         print(json.dumps({"cdn": name, **findings[0], "findings": findings}))
     else:
-        for one in found:
-            print(f"{one.level:<5}  {name}: {one.sentence}")
-    raise typer.Exit(1 if found[0].level == "block" else 0)
+        for finding in outcome:
+            print(f"{finding.level:<5}  {name}: {finding.sentence}")
+    raise typer.Exit(1 if outcome[0].level == "block" else 0)

@@ -22,9 +22,9 @@ def config(
     from quaestor.cdn_adapters import provider_configuration
 
     given = {}
-    for one in values or []:
-        name, equals, value = one.partition("=")
+    for text in values or []:
+        name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigurationError(f"{one!r} is no NAME=VALUE")
+            raise ConfigurationError(f"{text!r} is no NAME=VALUE")
         given[name] = value
     print(provider_configuration(provider, given), end="")

@@ -62,13 +62,16 @@ def ls(
         rows: list[dict[str, object]]
         if dead:
             letters = await outbox.dead(name, count=count)
-            rows = [{"purge": one.member[1:], "at_ms": one.at_ms, "reason": one.reason} for one in letters]
+            rows = [{"purge": letter.member[1:], "at_ms": letter.at_ms, "reason": letter.reason} for letter in letters]
         else:
             purges = await outbox.waiting(name, count=count)
-            rows = [{"purge": one.member[1:], "put_at_ms": one.put_at_ms, "attempts": one.attempts} for one in purges]
+            rows = [
+                {"purge": purge.member[1:], "put_at_ms": purge.put_at_ms, "attempts": purge.attempts}
+                for purge in purges
+            ]
         for row in rows:
-            told = "  ".join(f"{field}={value}" for field, value in row.items() if field != "purge")
-            print(json.dumps({"queue": name} | row) if as_json else f"{name}: {row['purge']}  {told}")
+            described = "  ".join(f"{field}={value}" for field, value in row.items() if field != "purge")
+            print(json.dumps({"queue": name} | row) if as_json else f"{name}: {row['purge']}  {described}")
         return len(rows)
 
     _each(queue, redis_url, deployment, show)

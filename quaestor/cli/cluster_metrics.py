@@ -135,13 +135,13 @@ def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
         yield server.url
 
 
-def families(found: Iterable[Sample]) -> list[Metric]:
+def families(values: Iterable[Sample]) -> list[Metric]:
     """Metric families: each of FAMILIES with its samples, in the form that `prometheus_client` wants."""
     made: dict[str, Metric] = {}
     for name, (text, labels) in FAMILIES.items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
         made[name] = kind(name, text, labels=labels)
-    for sample in found:
+    for sample in values:
         made[sample.name].add_metric(sample.labels, sample.value)  # type: ignore[attr-defined]
     return list(made.values())
 

@@ -104,10 +104,10 @@ def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
     reported = cell_stats(layer, deployment)
     processes = cell_processes(layer, deployment)
     newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
-    shape = newest.shape if newest is not None else next((one.shape for one in reported), None)
+    shape = newest.shape if newest is not None else next((of_cell.shape for of_cell in reported), None)
     if shape is None:
         return ClusterStatus(deployment=deployment, at_ms=now_ms, shape=None, cells=())
-    stats = {one.cell: one for one in reported if one.shape == shape}
+    stats = {of_cell.cell: of_cell for of_cell in reported if of_cell.shape == shape}
     cells = [
         Cell(query_partition=query_partition, write_partition=write_partition)
         for query_partition in range(shape.query_partitions)
@@ -164,10 +164,10 @@ def text(status: ClusterStatus) -> str:
     head = f"deployment {status.deployment}: {shape.query_partitions} query x {shape.write_partitions} write partitions"
     lines = [head, *_table([_COLUMNS, *(_row(cell) for cell in status.cells)])]
     if status.stages:
-        lines += ["", *_table([_OF_STAGES, *(_stage_row(one, status.at_ms) for one in status.stages)])]
-    found = pipelines(cell.stats for cell in status.cells if cell.stats is not None)
-    if found:
-        lines += ["", *_table([_OF_PIPELINES, *(_pipeline_row(one) for one in found)])]
+        lines += ["", *_table([_OF_STAGES, *(_stage_row(stage, status.at_ms) for stage in status.stages)])]
+    sizes = pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+    if sizes:
+        lines += ["", *_table([_OF_PIPELINES, *(_pipeline_row(pipeline) for pipeline in sizes)])]
     return "\n".join(lines)
 
 
@@ -176,18 +176,19 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def _stage_row(one: StageStats, at_ms: int) -> tuple[str, ...]:
+def _stage_row(stage: StageStats, at_ms: int) -> tuple[str, ...]:
     return (
-        str(one.query_partition), "silent" if at_ms - one.at_ms > WINDOW_MS else "running",
-        "" if one.lag_ms == UNKNOWN_STAGE_LAG else str(one.lag_ms), f"{one.queries:,}", f"{one.subscriptions:,}",
-        f"{one.behind:,}", f"{one.matched_per_s:,.0f}", f"{one.renewals:,}", f"{one.refused:,}", f"{one.bytes / 1e6:,.1f}",
+        str(stage.query_partition), "silent" if at_ms - stage.at_ms > WINDOW_MS else "running",
+        "" if stage.lag_ms == UNKNOWN_STAGE_LAG else str(stage.lag_ms), f"{stage.queries:,}", f"{stage.subscriptions:,}",
+        f"{stage.behind:,}", f"{stage.matched_per_s:,.0f}", f"{stage.renewals:,}", f"{stage.refused:,}",
+        f"{stage.bytes / 1e6:,.1f}",
     )  # fmt: skip
 
 
-def _pipeline_row(one: Pipeline) -> tuple[str, ...]:
-    size = one.size
+def _pipeline_row(pipeline: Pipeline) -> tuple[str, ...]:
+    size = pipeline.size
     lag = "" if size.lag_ms == UNKNOWN_LAG else str(size.lag_ms)
-    return (_named(size.pipeline), f"{size.entries:,}", f"{size.bytes / 1e6:,.1f}", f"{one.share:.1%}", lag)
+    return (_named(size.pipeline), f"{size.entries:,}", f"{size.bytes / 1e6:,.1f}", f"{pipeline.share:.1%}", lag)
 
 
 def _named(pipeline: str) -> str:
@@ -224,30 +225,30 @@ def to_json(status: ClusterStatus) -> str:
             "shape": shape and [shape.query_partitions, shape.write_partitions],
             "generation": shape and shape.generation,
             "cells": [_as_json(cell) for cell in status.cells],
-            "stages": [_stage_as_json(one) for one in status.stages],
+            "stages": [_stage_as_json(stage) for stage in status.stages],
             "pipelines": [
                 {
-                    "name": _named(one.size.pipeline),
-                    "entries": one.size.entries,
-                    "bytes": one.size.bytes,
-                    "share": one.share,
-                    "lag_ms": None if one.size.lag_ms == UNKNOWN_LAG else one.size.lag_ms,
+                    "name": _named(pipeline.size.pipeline),
+                    "entries": pipeline.size.entries,
+                    "bytes": pipeline.size.bytes,
+                    "share": pipeline.share,
+                    "lag_ms": None if pipeline.size.lag_ms == UNKNOWN_LAG else pipeline.size.lag_ms,
                 }
-                for one in pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+                for pipeline in pipelines(cell.stats for cell in status.cells if cell.stats is not None)
             ],
         }
     )
 
 
-def _stage_as_json(one: StageStats) -> Mapping[str, object]:
+def _stage_as_json(stage: StageStats) -> Mapping[str, object]:
     return {
-        "query_partition": one.query_partition, "told_at_ms": one.at_ms,
-        "lag_ms": None if one.lag_ms == UNKNOWN_STAGE_LAG else one.lag_ms, "queries": one.queries,
-        "subscriptions": one.subscriptions, "bytes": one.bytes, "behind": one.behind, "renewals": one.renewals,
-        "matched": one.matched, "matched_per_s": one.matched_per_s, "refused": one.refused,
+        "query_partition": stage.query_partition, "told_at_ms": stage.at_ms,
+        "lag_ms": None if stage.lag_ms == UNKNOWN_STAGE_LAG else stage.lag_ms, "queries": stage.queries,
+        "subscriptions": stage.subscriptions, "bytes": stage.bytes, "behind": stage.behind, "renewals": stage.renewals,
+        "matched": stage.matched, "matched_per_s": stage.matched_per_s, "refused": stage.refused,
         "tenants": [
             {"name": tenant.tenant, "queries": tenant.queries, "subscriptions": tenant.subscriptions, "bytes": tenant.bytes}
-            for tenant in one.tenants
+            for tenant in stage.tenants
         ],
     }  # fmt: skip
 
@@ -262,8 +263,13 @@ def _as_json(cell: CellStatus) -> Mapping[str, object]:
     }
     if stats is not None:
         tenants: Sequence[Mapping[str, object]] = [
-            {"name": one.tenant, "registrations": one.registrations, "bytes": one.bytes, "tried_per_s": one.tried_per_s}
-            for one in stats.tenants
+            {
+                "name": tenant.tenant,
+                "registrations": tenant.registrations,
+                "bytes": tenant.bytes,
+                "tried_per_s": tenant.tried_per_s,
+            }
+            for tenant in stats.tenants
         ]
         fields |= {
             "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes,

@@ -35,17 +35,19 @@ class Pipeline:
 
 def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
     """Pipelines of the grid, each once, as the cell that looked last reports it; in the order of the data."""
-    found: dict[str, Pipeline] = {}
+    totals: dict[str, Pipeline] = {}
     for cell in sorted(cells, key=lambda cell: cell.at_ms):
         for size in cell.pipelines:
-            known = found.get(size.pipeline)
+            known = totals.get(size.pipeline)
             slowest_ms = max(size.lag_ms, UNKNOWN_LAG if known is None else known.size.lag_ms)
-            found[size.pipeline] = Pipeline(
+            totals[size.pipeline] = Pipeline(
                 size=replace(size, lag_ms=slowest_ms),
                 max_entries=cell.pipeline_max_entries,
                 max_bytes=cell.pipeline_max_bytes,
             )
-    return sorted(found.values(), key=lambda one: (_KINDS.find(one.size.pipeline[:1]), one.size.pipeline.zfill(8)))
+    return sorted(
+        totals.values(), key=lambda pipeline: (_KINDS.find(pipeline.size.pipeline[:1]), pipeline.size.pipeline.zfill(8))
+    )
 
 
 def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
@@ -56,26 +58,26 @@ def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
     counted: dict[str, dict[int, int]] = {}
     totals: dict[str, TenantStats] = {}
     for cell in cells:
-        for one in cell.tenants:
-            name = one.tenant if len(one.tenant) <= _LONGEST_NAME and one.tenant.isprintable() else OTHER
+        for tenant in cell.tenants:
+            name = tenant.tenant if len(tenant.tenant) <= _LONGEST_NAME and tenant.tenant.isprintable() else OTHER
             by_partition, partition = counted.setdefault(name, {}), cell.cell.query_partition
-            by_partition[partition] = max(by_partition.get(partition, 0), one.registrations)
-            totals[name] = _sum(name, totals.get(name), one, registrations=sum(by_partition.values()))
-    ordered = sorted(totals.values(), key=lambda one: (one.tenant == OTHER, -one.bytes))
+            by_partition[partition] = max(by_partition.get(partition, 0), tenant.registrations)
+            totals[name] = _sum(name, totals.get(name), tenant, registrations=sum(by_partition.values()))
+    ordered = sorted(totals.values(), key=lambda total: (total.tenant == OTHER, -total.bytes))
     if len(ordered) <= MOST_NAMES:
         return ordered
     rest: TenantStats | None = None
-    for one in ordered[MOST_NAMES - 1 :]:
-        registrations = one.registrations + (0 if rest is None else rest.registrations)
-        rest = _sum(OTHER, rest, one, registrations=registrations)
+    for tenant in ordered[MOST_NAMES - 1 :]:
+        registrations = tenant.registrations + (0 if rest is None else rest.registrations)
+        rest = _sum(OTHER, rest, tenant, registrations=registrations)
     return [*ordered[: MOST_NAMES - 1], *([] if rest is None else [rest])]
 
 
-def _sum(name: str, known: TenantStats | None, one: TenantStats, *, registrations: int) -> TenantStats:
+def _sum(name: str, known: TenantStats | None, added: TenantStats, *, registrations: int) -> TenantStats:
     return TenantStats(
         tenant=name,
         registrations=registrations,
-        bytes=one.bytes + (0 if known is None else known.bytes),
-        tried_per_s=one.tried_per_s + (0.0 if known is None else known.tried_per_s),
-        failed=one.failed + (0 if known is None else known.failed),
+        bytes=added.bytes + (0 if known is None else known.bytes),
+        tried_per_s=added.tried_per_s + (0.0 if known is None else known.tried_per_s),
+        failed=added.failed + (0 if known is None else known.failed),
     )

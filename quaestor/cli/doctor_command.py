@@ -58,14 +58,14 @@ def doctor(
     _check_urls(url or [])
     settings, fault = _settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
     if only_urls:
-        found = _live(url or [], settings)
+        report = _live(url or [], settings)
     else:
         with redirect_stdout(sys.stderr):  # the app's own output and logs
             examined = asyncio.run(examine(settings, app=app, examples=path or []))
         about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
-        found = [*about_settings, *examined.found, *_grid(examined.settings), *_live(url or [], examined.settings)]
-    print(diagnosis.to_json(found) if as_json else printable(diagnosis.text(found)))
-    raise typer.Exit(0 if diagnosis.healthy(found) else 1)
+        report = [*about_settings, *examined.found, *_grid(examined.settings), *_live(url or [], examined.settings)]
+    print(diagnosis.to_json(report) if as_json else printable(diagnosis.text(report)))
+    raise typer.Exit(0 if diagnosis.healthy(report) else 1)
 
 
 def _check_urls(urls: Sequence[str]) -> None:
@@ -140,18 +140,18 @@ def _grid(settings: Settings) -> list[Diagnosis]:
     try:
         with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
             status = look(layer, settings.deployment, now_ms=system_clock())
-            found = matching(layer, settings.deployment)
+            matched = matching(layer, settings.deployment)
     except (ConfigurationError, EventLayerError) as error:
         return [mend("grid", f"could not be asked: {error}")]
-    if found.by is MatchedBy.NOBODY and settings.grid.elect_grid:
+    if matched.by is MatchedBy.NOBODY and settings.grid.elect_grid:
         return [
             ok("grid", "nobody runs the matching now; the first app process that starts is elected to run it for all")
         ]
-    if status.shape is None or found.by is MatchedBy.NOBODY:
+    if status.shape is None or matched.by is MatchedBy.NOBODY:
         return [mend("grid", f"none runs in deployment {settings.deployment!r}: nothing is cached", run)]
     shape = f"{status.shape.query_partitions} x {status.shape.write_partitions} cells"
-    where = f"elected: app process {found.leader} runs" if found.by is MatchedBy.ELECTED else "a grid runs"
-    late = [one for one in status.cells if one.lag_ms is None or one.lag_ms > settings.grid.staleness_bound_ms]
+    where = f"elected: app process {matched.leader} runs" if matched.by is MatchedBy.ELECTED else "a grid runs"
+    late = [cell for cell in status.cells if cell.lag_ms is None or cell.lag_ms > settings.grid.staleness_bound_ms]
     if late:
         sentence = (
             f"{where} {shape}; {len(late)} are silent or too far behind: what they guard is not served from cache"

@@ -69,13 +69,13 @@ def _settings_of(app: str) -> tuple[Settings, Mapping[str, str]]:
     return engine.settings, {variable: text for variable, text in os.environ.items() if variable not in ignored}
 
 
-def _wanted(found: Sequence[SettingInUse], names: Sequence[str]) -> list[SettingInUse]:
+def _wanted(in_use: Sequence[SettingInUse], names: Sequence[str]) -> list[SettingInUse]:
     """Settings of these names and groups; without a name, all of them. Raises ConfigurationError for an unknown name."""
-    known = {name for setting in found for name in (setting.row.name, setting.group) if name}
+    known = {name for setting in in_use for name in (setting.row.name, setting.group) if name}
     for name in names:
         if name not in known:
             raise ConfigurationError(unknown_name("quaestor settings", name, known))
-    return [setting for setting in found if not names or setting.row.name in names or setting.group in names]
+    return [setting for setting in in_use if not names or setting.row.name in names or setting.group in names]
 
 
 def _lines(wanted: Sequence[SettingInUse]) -> Iterator[str]:

@@ -106,13 +106,13 @@ def learn(
         present = newest.parameters or present
     if not out.absolute().parent.is_dir():
         raise ConfigurationError(f"{out} cannot be written: {out.absolute().parent} is no folder")
-    parameters, found = learning.learn(
+    parameters, fits = learning.learn(
         directory, master=master or DEFAULT_MASTER, present=present, stale_at_most=stale_at_most, clients=clients,
         system=_system(delta), ignored=command_settings().control_namespace,
         progress=lambda done, of: print(f"{done} of {of} tasks of the present stage", flush=True),
     )  # fmt: skip
-    for one in found:
-        _show_fit(one, one.tuning == parameters.of(one.kind) != present.of(one.kind))
+    for learned in fits:
+        _show_fit(learned, learned.tuning == parameters.of(learned.kind) != present.of(learned.kind))
     if parameters == present:
         print("nothing does better than what is there: nothing is written or applied")
         return
@@ -146,9 +146,9 @@ def compare(
     from quaestor.simulation.comparison import pareto
 
     front = pareto(figures)
-    for name, one in figures.items():
+    for name, intervals in figures.items():
         shown = ", ".join(
-            f"{figure} {one[figure][0]:.4g} ± {one[figure][1]:.2g}"
+            f"{figure} {intervals[figure][0]:.4g} ± {intervals[figure][1]:.2g}"
             for figure in ("browser", "browser_fresh", "stale", "purges_hz", "origin_ms", "p50_ms", "p99_ms")
         )
         print(f"{'*' if name in front else ' '} {name}: {shown}")
@@ -226,11 +226,11 @@ def canary(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
             f"there is no canary; {newest.number} counts for all results" + (f" ({newest.why})" if newest.why else "")
         )
         return
-    one = judgement(command_settings(redis_url=redis_url, deployment=deployment), newest)
+    judged = judgement(command_settings(redis_url=redis_url, deployment=deployment), newest)
     print(
-        f"{newest.number} by {newest.by}: {newest.canary.share} % of the results, {one.requests} requests: {one.verdict}"
+        f"{newest.number} by {newest.by}: {newest.canary.share} % of the results, {judged.requests} requests: {judged.verdict}"
     )
-    for figure in (*one.figures, *one.guards):
+    for figure in (*judged.figures, *judged.guards):
         print(f"  {figure}")
 
 
@@ -265,8 +265,8 @@ def rollback(
 @commands.command("history")
 def history(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
     """Show what was published, when and by whom; the last publication counts."""
-    for one in _published(redis_url, deployment)[0].history():
-        _show(one)
+    for publication in _published(redis_url, deployment)[0].history():
+        _show(publication)
 
 
 def _workload(trace: Path, clients: int, *, seed: int) -> Workload:
@@ -337,8 +337,9 @@ def _published(redis_url: str | None, deployment: str | None) -> tuple[Published
     return PublishedParameters(layer, scope=settings.scope), system_clock()
 
 
-def _show(one: Publication) -> None:
-    what = "as the settings say" if one.parameters is None else one.parameters.encoded()
-    if one.canary is not None:
-        what += f"; {one.canary.share} % of the results: {one.canary.parameters.encoded()}"
-    print(f"{one.number} at {one.at_ms} by {one.by or '-'}: {what}{f' ({one.why})' if one.why else ''}")
+def _show(publication: Publication) -> None:
+    what = "as the settings say" if publication.parameters is None else publication.parameters.encoded()
+    if publication.canary is not None:
+        what += f"; {publication.canary.share} % of the results: {publication.canary.parameters.encoded()}"
+    why = f" ({publication.why})" if publication.why else ""
+    print(f"{publication.number} at {publication.at_ms} by {publication.by or '-'}: {what}{why}")

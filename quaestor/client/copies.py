@@ -105,9 +105,9 @@ def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy
     return replace(copy, life=life, checked_ms=checked_ms, headers=(*kept, *new))
 
 
-def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
+def identity(target: bytes, request_fields: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
     """Return the variant that an answer to this request belongs to."""
-    return target, tuple((name, asked.get(name)) for name in decided_by)
+    return target, tuple((name, request_fields.get(name)) for name in decided_by)
 
 
 def anonymous(key: Identity) -> bool:
@@ -141,12 +141,12 @@ class Copies:
         """Return the form of a URL's last answer; None if no answer with a lifetime is remembered."""
         return self._forms.get(target)
 
-    def find(self, target: bytes, asked: Mapping[str, str]) -> Copy | None:
+    def find(self, target: bytes, request_fields: Mapping[str, str]) -> Copy | None:
         """Return the copy that answers a request, and mark it as used."""
         form = self._forms.get(target)
         if form is None:
             return None
-        key = identity(target, asked, form.decided_by)
+        key = identity(target, request_fields, form.decided_by)
         copy = self._kept.get(key)
         if copy is not None:
             self._kept.move_to_end(key)
@@ -158,12 +158,12 @@ class Copies:
         other = etag is None or etag != newest_etag
         return (at_ms < newest_ms and other) or at_ms < self._undated_ms(key)
 
-    def dated(self, target: bytes, asked: Mapping[str, str]) -> bool:
+    def dated(self, target: bytes, request_fields: Mapping[str, str]) -> bool:
         """Whether the last answer to such a request carried the time when it left the server."""
         form = self._forms.get(target)
         if form is None:
             return False
-        key = identity(target, asked, form.decided_by)
+        key = identity(target, request_fields, form.decided_by)
         return key in self._newest and not self._undated_ms(key)
 
     def _undated_ms(self, key: Identity) -> float:
@@ -188,14 +188,14 @@ class Copies:
         if kept is not None and (etag is None or kept.etag != etag):
             self.drop(key)
 
-    def saw_undated(self, target: bytes, asked: Mapping[str, str], at_ms: float) -> None:
+    def saw_undated(self, target: bytes, request_fields: Mapping[str, str], at_ms: float) -> None:
         """Drop the copy of one variant after an answer without a time, which left the server at at_ms at the latest.
 
         Earlier answers may be older than that one. While the server's time is unknown, at_ms is infinite. Copies of other users
         stay. While the fields that distinguish variants are unknown, the whole URL counts.
         """
         form = self._forms.get(target)
-        name = target if form is None else identity(target, asked, form.decided_by)
+        name = target if form is None else identity(target, request_fields, form.decided_by)
         if not isinstance(name, bytes):
             self.drop(name)
         forgotten = _remember(self._undated, name, at_ms)

@@ -69,10 +69,10 @@ class Exchanges:
         self._guarded = False
         self._wanted: list[str] = []
 
-    def begin(self, target: bytes, asked: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
+    def begin(self, target: bytes, request_fields: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
         """Return the first step of a GET: an answer from memory, a request to send, or None: let it pass unchanged.
 
-        asked: its header fields, by their names in lower case.
+        request_fields: its header fields, by their names in lower case.
         """
         with self._lock:
             latest_ms = self.sketches.time.latest_ms(now)
@@ -80,22 +80,22 @@ class Exchanges:
             form = self.copies.form(target)
             if self._guarded:
                 self._want(form.sketch if form is not None else "", level, after_ms, latest_ms, now)
-            if self.sketches.off or not _OWN_RULES.isdisjoint(asked):
+            if self.sketches.off or not _OWN_RULES.isdisjoint(request_fields):
                 self.counts.passed += 1
                 return None
             if level.strong:
-                return self._ask(target, asked, level, None, after_ms, past_caches=True)
-            copy = self.copies.find(target, asked)
+                return self._ask(target, request_fields, level, None, after_ms, past_caches=True)
+            copy = self.copies.find(target, request_fields)
             if copy is not None and self._usable(copy, after_ms, latest_ms):
                 self.counts.memory += 1
                 return Answer(source="memory", copy=copy)
             partition = copy.life.sketch if copy is not None else form.sketch if form is not None else ""
             if self.sketches.made_ms(partition) < after_ms:
-                return self._ask(target, asked, level, copy, after_ms, past_caches=target not in self._others)
+                return self._ask(target, request_fields, level, copy, after_ms, past_caches=target not in self._others)
             name, shows_ms = (copy.name, copy.shows_ms) if copy is not None else (_name(target), 0)
-            told = not self.sketches.vouches(partition, name, shows_ms, after_ms)
+            unvouched = not self.sketches.vouches(partition, name, shows_ms, after_ms)
             # A named resource is checked at once, in a way that holds until the next sketch.
-            return self._ask(target, asked, level, copy, after_ms, past_caches=told, unmet=told)
+            return self._ask(target, request_fields, level, copy, after_ms, past_caches=unvouched, unmet=unvouched)
 
     def answered(
         self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment
@@ -147,8 +147,10 @@ class Exchanges:
         delta_ms = 1000 * self._delta_s(level)
         if level.strong or level.causal or delta_ms <= UNKNOWN_MS or ask.target in self._others:
             return None
-        asked = tuple(sorted((name, value) for name, value in ask.asked.items() if name.encode() not in CORRELATION))
-        return (ask.target, asked, level, self._session, self._writes), delta_ms / 2
+        sent_fields = tuple(
+            sorted((name, value) for name, value in ask.asked.items() if name.encode() not in CORRELATION)
+        )
+        return (ask.target, sent_fields, level, self._session, self._writes), delta_ms / 2
 
     def shared(self, ask: Ask, flight: Flight, copy: Copy, now: Moment) -> Answer | None:
         """Return the answer to a request that has waited for another's; None if it does not fit, or is not new enough."""

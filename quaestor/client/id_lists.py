@@ -35,13 +35,13 @@ async def resolve(
     _checked(at_once)
     turns = asyncio.Semaphore(at_once)
 
-    async def one(identifier: Any) -> httpx.Response:
+    async def fetch(identifier: Any) -> httpx.Response:
         async with turns:
             return await client.get(member(identifier), **options)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(identifier)) for identifier in ids]
+            tasks = [group.create_task(fetch(identifier)) for identifier in ids]
     except BaseExceptionGroup as failed:  # raised like by the synchronous twin and by a single request
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]

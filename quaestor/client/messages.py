@@ -32,11 +32,11 @@ def moment() -> Moment:
 
 def fields_of(request: httpx.Request) -> dict[str, str]:
     """Return the header fields of a request by their names in lower case. Faster than httpx's own look-up, name by name."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for raw_name, raw_value in request.headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields
 
 
 def nonce() -> int:
@@ -63,10 +63,10 @@ class Server:
         self._host = parsed.netloc.decode("ascii")
         self._sketch = parsed.copy_with(path=sketch, query=None, fragment=None, username=None, password=None)
 
-    def serves(self, url: httpx.URL, asked: Mapping[str, str]) -> bool:
+    def serves(self, url: httpx.URL, request_fields: Mapping[str, str]) -> bool:
         """Whether a request is for this server, by its URL and its field `Host`."""
         named = url.raw_host == self._name and url.raw_scheme == self._scheme and url.port == self._port
-        return named and asked.get("host", "").lower() == self._host
+        return named and request_fields.get("host", "").lower() == self._host
 
     def sketch_request(self, request: SketchRequest) -> httpx.Request:
         """Return a request for a sketch, without cookies and credentials."""

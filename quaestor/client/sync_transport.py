@@ -65,8 +65,8 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
         level = self._level_of(request)
-        asked = fields_of(request)
-        if not self._server.serves(request.url, asked):
+        request_fields = fields_of(request)
+        if not self._server.serves(request.url, request_fields):
             return self._inner.handle_request(request)
         if request.method not in SAFE_METHODS:
             try:
@@ -75,7 +75,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
                 self._exchanges.wrote(moment())
         step: Ask | Answer | None = None
         if request.method == "GET":
-            step = self._exchanges.begin(request.url.raw_path, asked, level, moment())
+            step = self._exchanges.begin(request.url.raw_path, request_fields, level, moment())
             self._load_wanted()
         if step is None:
             response = self._inner.handle_request(request)

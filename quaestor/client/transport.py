@@ -66,8 +66,8 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
         level = self._level_of(request)
-        asked = fields_of(request)
-        if not self._server.serves(request.url, asked):
+        request_fields = fields_of(request)
+        if not self._server.serves(request.url, request_fields):
             return await self._inner.handle_async_request(request)
         if request.method not in SAFE_METHODS:
             try:
@@ -76,7 +76,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
                 self._exchanges.wrote(moment())
         step: Ask | Answer | None = None
         if request.method == "GET":
-            step = self._exchanges.begin(request.url.raw_path, asked, level, moment())
+            step = self._exchanges.begin(request.url.raw_path, request_fields, level, moment())
             self._load_wanted()
         if step is None:
             response = await self._inner.handle_async_request(request)

@@ -132,6 +132,6 @@ def percentiles(values: Sequence[float] | deque[int]) -> dict[str, float] | None
 
 def _total(counts: Iterable[dict[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
+    for count in counts:
+        total.update(count)
     return total

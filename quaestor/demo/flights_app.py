@@ -88,12 +88,12 @@ def create_app() -> FastAPI:
     @app.get("/flights/{flight_id}")
     async def flight(flight_id: str) -> Document:
         """One flight, with its airline and aircraft."""
-        found = await database.flights.find_one({"_id": flight_id})
-        if found is None:
+        record = await database.flights.find_one({"_id": flight_id})
+        if record is None:
             raise HTTPException(404, f"no flight {flight_id}; ids look like 2013-07-03:UA:1545:EWR")
-        airline = await database.airlines.find_one({"_id": found["carrier"]})
-        plane = await database.planes.find_one({"_id": found["tailnum"]}) if "tailnum" in found else None
-        return found | {"airline": airline, "plane": plane}
+        airline = await database.airlines.find_one({"_id": record["carrier"]})
+        plane = await database.planes.find_one({"_id": record["tailnum"]}) if "tailnum" in record else None
+        return record | {"airline": airline, "plane": plane}
 
     @app.get("/delays")
     async def delays(day: str, limit: Limit = 20) -> list[Document]:
@@ -117,10 +117,10 @@ def create_app() -> FastAPI:
 
     @app.get("/airports/{code}")
     async def airport(code: str) -> Document:
-        found = await database.airports.find_one({"_id": code})
-        if found is None:
+        record = await database.airports.find_one({"_id": code})
+        if record is None:
             raise HTTPException(404, f"no airport {code}; codes look like LAX")
-        return found
+        return record
 
     @app.get("/airlines")
     async def airlines() -> list[Document]:

@@ -73,7 +73,7 @@ def create_app() -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         work = [_watch(activity, settings), _ask_varnish(activity, settings), _send_traffic(settings)]
-        tasks = [asyncio.create_task(one) for one in work]
+        tasks = [asyncio.create_task(service) for service in work]
         async with httpx.AsyncClient(base_url=settings.front_url, timeout=5.0) as client:
             app.state.front = client
             yield
@@ -119,10 +119,10 @@ def create_app() -> FastAPI:
 
 async def _tell(activity: Activity) -> AsyncIterator[str]:
     """Server-Sent Events: first everything, then the news four times a second."""
-    told = 0
+    sent = 0
     while True:
-        snapshot = activity.snapshot(after=told, now_ms=system_clock())
-        told = activity.sequence
+        snapshot = activity.snapshot(after=sent, now_ms=system_clock())
+        sent = activity.sequence
         yield f"data: {json.dumps(snapshot)}\n\n"
         await asyncio.sleep(TICK_S)
 

@@ -51,21 +51,21 @@ def events(flight: Mapping[str, Any]) -> list[Event]:
     scheduled: datetime = flight["scheduled"]
     hindsight = ("status", "departed", "dep_delay", "arrived", "arr_delay", "air_time")
     announced = {name: value for name, value in flight.items() if name not in hindsight} | {"status": "scheduled"}
-    found = [(scheduled - SCHEDULED_AHEAD, "scheduled", announced)]
+    changes = [(scheduled - SCHEDULED_AHEAD, "scheduled", announced)]
     departed: datetime | None = flight.get("departed")
     if departed is None:
-        found.append((scheduled - DELAY_ANNOUNCED_AHEAD, "cancelled", {"status": "cancelled"}))
+        changes.append((scheduled - DELAY_ANNOUNCED_AHEAD, "cancelled", {"status": "cancelled"}))
     else:
         if flight["dep_delay"] >= WORTH_ANNOUNCING_MINUTES:
             expected = {"status": "delayed", "expected": departed}
-            found.append((scheduled - DELAY_ANNOUNCED_AHEAD, "delayed", expected))
-        found.append((departed - BOARDING_AHEAD, "boarding", {"status": "boarding"}))
-        found.append((departed, "departed", _taken(flight, "departed", "dep_delay")))
+            changes.append((scheduled - DELAY_ANNOUNCED_AHEAD, "delayed", expected))
+        changes.append((departed - BOARDING_AHEAD, "boarding", {"status": "boarding"}))
+        changes.append((departed, "departed", _taken(flight, "departed", "dep_delay")))
         if "arrived" in flight:
-            found.append((flight["arrived"], "arrived", _taken(flight, "arrived", "arr_delay", "air_time")))
+            changes.append((flight["arrived"], "arrived", _taken(flight, "arrived", "arr_delay", "air_time")))
     return [
         Event(at=at, kind=kind, flight_id=flight["_id"], fields=fields)
-        for at, kind, fields in sorted(found, key=lambda event: event[0])
+        for at, kind, fields in sorted(changes, key=lambda event: event[0])
     ]
 
 

@@ -124,17 +124,20 @@ class _Script:
         first = self._page.flights.find(FILTER).sort("scheduled", 1).limit(3).to_list()
         early: datetime = first[0]["scheduled"] - timedelta(minutes=5)
         flight = first[0] | {"_id": "2013-07-05:QX:1:JFK", "carrier": "QX", "flight": 1, "scheduled": early}
-        one = {"_id": flight["_id"]}
+        by_id = {"_id": flight["_id"]}
         others = {"_id": {"$in": [member["_id"] for member in first]}}
-        bulk = [["update_one", one, {"$set": {"gate": "B8"}}], ["insert_one", flight | {"_id": "2013-07-05:QX:2:JFK"}]]
+        bulk = [
+            ["update_one", by_id, {"$set": {"gate": "B8"}}],
+            ["insert_one", flight | {"_id": "2013-07-05:QX:2:JFK"}],
+        ]
         return [
             ("insert", "insert_one", [flight]),
-            ("update", "update_one", [one, {"$set": {"status": "boarding"}}]),
-            ("replace", "replace_one", [one, flight | {"tailnum": "N00001"}]),
-            ("findAndModify", "find_one_and_update", [one, {"$set": {"gate": "B7"}}]),
+            ("update", "update_one", [by_id, {"$set": {"status": "boarding"}}]),
+            ("replace", "replace_one", [by_id, flight | {"tailnum": "N00001"}]),
+            ("findAndModify", "find_one_and_update", [by_id, {"$set": {"gate": "B7"}}]),
             ("update_many", "update_many", [others, {"$set": {"gate": "C3"}}]),
             ("bulk_write", "bulk_write", [bulk]),
-            ("delete", "delete_one", [one]),
+            ("delete", "delete_one", [by_id]),
         ]
 
     def write_changes_result(self, name: str, operation: str, arguments: Sequence[Any]) -> None:
@@ -261,13 +264,13 @@ class _Script:
 
     def _by_probe(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
         names = [f"worker {number}" for number in range(1, len(self._page.apps) + 1)] + ["Varnish"]
-        told = (_told(answer) if answer else "still the old data" for answer in answers)
-        return dict(zip(names, told, strict=False))
+        descriptions = (_told(answer) if answer else "still the old data" for answer in answers)
+        return dict(zip(names, descriptions, strict=False))
 
 
 def _told(answer: Answer) -> dict[str, Any]:
-    told: dict[str, Any] = {"from": answer.served_from.value, "worker": answer.worker}
+    description: dict[str, Any] = {"from": answer.served_from.value, "worker": answer.worker}
     for name in ("cache-status", "age"):
         if name in answer.headers:
-            told[name] = answer.headers[name]
-    return told if answer.status == 200 else told | {"status": answer.status}
+            description[name] = answer.headers[name]
+    return description if answer.status == 200 else description | {"status": answer.status}

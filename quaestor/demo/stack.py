@@ -120,9 +120,9 @@ class Stack:
 
     def ended(self) -> list[Server]:
         """Parts that ended by themselves since the last call."""
-        found = [one for one in self.servers.values() if one.died() and one.name not in self._reported]
-        self._reported.update(one.name for one in found)
-        return found
+        ended = [server for server in self.servers.values() if server.died() and server.name not in self._reported]
+        self._reported.update(server.name for server in ended)
+        return ended
 
     def matching_node_pids(self) -> dict[Cell, int]:
         """Process of each cell of the grid; empty if the matching node runs inside the app."""

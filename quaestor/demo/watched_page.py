@@ -99,8 +99,8 @@ class WatchedPage:
     ) -> Answer:
         """Ask until the path is cached there, and return the answer. Returns the last answer if it never is cached; the step then
         fails."""
-        found = until(probe, path, lambda answer: answer.served_from is where, timeout_s=patience_s)
-        return found or probe.get(path)
+        cached_answer = until(probe, path, lambda answer: answer.served_from is where, timeout_s=patience_s)
+        return cached_answer or probe.get(path)
 
     def cached_everywhere(self) -> Answer:
         """Answer with the page, once every worker and Varnish hold it."""

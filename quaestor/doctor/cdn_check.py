@@ -47,24 +47,26 @@ async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding
         if name not in known:
             raise ConfigurationError(f"where clients ask {name} is not known: give --address, or set cdn_addresses")
         purge = quaestor.parts.effects.purging.of(adapters[name])
-        found = [await check(known[name], probe_tag(quaestor.settings.scope), purge)]
-        found += await _diagnosed(adapters[name], quaestor.settings)
-        found += await _clock(quaestor.settings)
-        return sorted(found, key=lambda one: _SEVERITY.index(one.level), reverse=True)
+        findings = [await check(known[name], probe_tag(quaestor.settings.scope), purge)]
+        findings += await _diagnosed(adapters[name], quaestor.settings)
+        findings += await _clock(quaestor.settings)
+        return sorted(findings, key=lambda finding: _SEVERITY.index(finding.level), reverse=True)
 
 
 async def diagnosed(quaestor: Quaestor) -> list[Diagnosis]:
     """Diagnoses of an application's CDNs for the doctor, without a request to any CDN."""
-    found = []
+    diagnoses = []
     for adapter in quaestor.parts.effects.cdn:
         subject = f"cdn {adapter.name}"
         findings = await _diagnosed(adapter, quaestor.settings)
-        found += [(mend if one.level is Level.BLOCK else warn)(subject, one.sentence) for one in findings]
+        diagnoses += [
+            (mend if finding.level is Level.BLOCK else warn)(subject, finding.sentence) for finding in findings
+        ]
         if not findings:
-            found.append(
+            diagnoses.append(
                 ok(subject, "its limits and bounds suffice; `quaestor cdn check` sees whether purges have an effect")
             )
-    return found
+    return diagnoses
 
 
 async def _diagnosed(adapter: CdnAdapter, settings: Settings) -> Sequence[Finding]:
@@ -81,7 +83,7 @@ async def _clock(settings: Settings) -> list[Finding]:
     if settings.redis_url is None:
         return []
     try:
-        told = await anyio.to_thread.run_sync(shared_redis.clock, settings.redis_url, settings)
+        compared = await anyio.to_thread.run_sync(shared_redis.clock, settings.redis_url, settings)
     except (redis.RedisError, ConfigurationError) as error:
         return [Finding(level=Level.BLOCK, sentence=f"Redis, where the outbox lies, does not answer: {error}")]
-    return [Finding(level=_LEVELS[told.level], sentence=f"{told.subject}: {told.sentence}")]
+    return [Finding(level=_LEVELS[compared.level], sentence=f"{compared.subject}: {compared.sentence}")]

@@ -20,7 +20,7 @@ def compared(
     ask: returns its time in ms since the epoch. May raise.
     staleness_bound_ms: bound of freshness, which is judged by clocks. Beyond it nothing is served, near it little is.
     """
-    skew_ms, uncertain_ms = min((_sample(ask, clock) for _ in range(_SAMPLES)), key=lambda one: one[1])
+    skew_ms, uncertain_ms = min((_sample(ask, clock) for _ in range(_SAMPLES)), key=lambda sample: sample[1])
     subject = f"clock of {whose}"
     beyond_ms = max(0.0, abs(skew_ms) - uncertain_ms)
     place = f"{abs(skew_ms):.0f} ms {'ahead of' if skew_ms > 0 else 'behind'} this machine's (give or take {uncertain_ms:.0f} ms)"

@@ -58,7 +58,7 @@ def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Dia
         _images,
         _unreported,
     )
-    return [one for check in checks for one in _found(check, access, settings)]
+    return [diagnosis for check in checks for diagnosis in _found(check, access, settings)]
 
 
 def _found(check: Check, access: Access, settings: Settings) -> list[Diagnosis]:
@@ -131,7 +131,7 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
             "export MONGO_URL=$(printf %s \"$MONGO_URL\" | sed -E 's/([?&])w=1&?/\\1/')",
         )
     try:
-        told = access.client.admin.command("getDefaultRWConcern")
+        concern = access.client.admin.command("getDefaultRWConcern")
     except OperationFailure as error:
         if error.code != UNAUTHORIZED:
             raise
@@ -139,7 +139,7 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
             _CONCERN, "the server's default may not be asked for by this user", access.grant("clusterMonitor", "admin")
         )
         return
-    default = told.get("defaultWriteConcern", {}).get("w", 1)
+    default = concern.get("defaultWriteConcern", {}).get("w", 1)
     if default == "majority" or (isinstance(default, int) and default > members // 2):
         yield ok(_CONCERN, f"w: {default} unless a writer says otherwise; members with data: {members}")
     else:
@@ -167,10 +167,10 @@ def _journal(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _clock(access: Access, settings: Settings) -> Iterator[Diagnosis]:
-    def asked() -> float:
+    def database_clock() -> float:
         return float(int(DatetimeMS(access.client.admin.command("hello")["localTime"])))
 
-    yield clocks.compared("mongod", asked, staleness_bound_ms=settings.grid.staleness_bound_ms)
+    yield clocks.compared("mongod", database_clock, staleness_bound_ms=settings.grid.staleness_bound_ms)
 
 
 def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
@@ -183,7 +183,8 @@ def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
         if name in SYSTEM_DATABASES or name == control:
             continue
         for entry in sorted(
-            access.client[name].list_collections(filter={"type": "collection"}), key=lambda one: one["name"]
+            access.client[name].list_collections(filter={"type": "collection"}),
+            key=lambda collection: collection["name"],
         ):
             collection: str = entry["name"]
             if collection.startswith("system."):

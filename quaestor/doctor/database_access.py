@@ -36,11 +36,11 @@ class Access:
     def of(cls, client: WatchClient) -> Access:
         """Access through a client, with everything asked from the server. Raises PyMongoError."""
         hello = client.admin.command("hello")
-        told = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
-        users = told["authenticatedUsers"]
+        status = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+        users = status["authenticatedUsers"]
         user = (users[0]["user"], users[0]["db"]) if users else None
         return cls(
-            client=client, hello=hello, user=user, privileges=told["authenticatedUserPrivileges"] if users else None
+            client=client, hello=hello, user=user, privileges=status["authenticatedUserPrivileges"] if users else None
         )
 
     @property
@@ -52,7 +52,8 @@ class Access:
     def may(self, action: str, database: str, collection: str) -> bool:
         """Whether the user may do this action there, as far as is known."""
         return self.privileges is None or any(
-            action in one["actions"] and _covers(one["resource"], database, collection) for one in self.privileges
+            action in privilege["actions"] and _covers(privilege["resource"], database, collection)
+            for privilege in self.privileges
         )
 
     def command(self, database: str, command: Mapping[str, Any]) -> str:

@@ -52,33 +52,38 @@ def mend(subject: str, sentence: str, *remedy: str) -> Diagnosis:
     return Diagnosis(level=Level.MEND, subject=subject, sentence=sentence, remedy=remedy)
 
 
-def healthy(found: Sequence[Diagnosis]) -> bool:
+def healthy(diagnoses: Sequence[Diagnosis]) -> bool:
     """Whether no part must be mended."""
-    return all(one.level is not Level.MEND for one in found)
+    return all(diagnosis.level is not Level.MEND for diagnosis in diagnoses)
 
 
-def to_json(found: Sequence[Diagnosis]) -> str:
+def to_json(diagnoses: Sequence[Diagnosis]) -> str:
     """Diagnoses as one JSON object."""
     findings = [
-        {"level": one.level, "subject": one.subject, "sentence": one.sentence, "remedy": list(one.remedy)}
-        for one in found
+        {
+            "level": diagnosis.level,
+            "subject": diagnosis.subject,
+            "sentence": diagnosis.sentence,
+            "remedy": list(diagnosis.remedy),
+        }
+        for diagnosis in diagnoses
     ]
-    return json.dumps({"healthy": healthy(found), "findings": findings})
+    return json.dumps({"healthy": healthy(diagnoses), "findings": findings})
 
 
-def text(found: Sequence[Diagnosis]) -> str:
+def text(diagnoses: Sequence[Diagnosis]) -> str:
     """Diagnoses as lines for people; a command is never broken into two lines."""
-    width = min(24, max((len(one.subject) for one in found), default=0))
+    width = min(24, max((len(diagnosis.subject) for diagnosis in diagnoses), default=0))
     lines = []
-    for one in found:
-        head = f"{one.level:<4}  {one.subject:<{width}}  "
+    for diagnosis in diagnoses:
+        head = f"{diagnosis.level:<4}  {diagnosis.subject:<{width}}  "
         indent = " " * (6 + width + 2)
         lines += textwrap.wrap(
-            _printable(head + " ".join(one.sentence.split())), width=_WIDTH, subsequent_indent=indent, drop_whitespace=True,
+            _printable(head + " ".join(diagnosis.sentence.split())), width=_WIDTH, subsequent_indent=indent, drop_whitespace=True,
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
-        lines += [_printable(f"{indent}$ {command}") for command in one.remedy]
-    counts = {level: sum(one.level is level for one in found) for level in Level}
+        lines += [_printable(f"{indent}$ {command}") for command in diagnosis.remedy]
+    counts = {level: sum(diagnosis.level is level for diagnosis in diagnoses) for level in Level}
     lines.append(f"{counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.MEND]} to mend")
     return "\n".join(lines)
 
@@ -86,4 +91,4 @@ def text(found: Sequence[Diagnosis]) -> str:
 def _printable(line: str) -> str:
     """Line without unprintable characters: names of collections and paths may hold any, also characters that control a
     terminal."""
-    return "".join(one if one.isprintable() else "?" for one in line)
+    return "".join(character if character.isprintable() else "?" for character in line)

@@ -56,19 +56,19 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
             await life.enter_async_context(started(hosted))
             middleware = middleware_of(hosted)
         except ConfigurationError as error:
-            found = await _surroundings(settings, None)
-            return Examined(settings=settings, found=[*found, mend("app", str(error))])
+            diagnoses = await _surroundings(settings, None)
+            return Examined(settings=settings, found=[*diagnoses, mend("app", str(error))])
         engine = middleware.engine
         capture = engine.capture if isinstance(engine, Quaestor) else None
-        found = await _surroundings(engine.settings, capture)
-        found += middleware_order.examined(layers(middleware)[1])
+        diagnoses = await _surroundings(engine.settings, capture)
+        diagnoses += middleware_order.examined(layers(middleware)[1])
         if isinstance(engine, Quaestor):
-            found += await cdn_check.diagnosed(engine)
-        found += await routes.examined(middleware, hosted, examples)
+            diagnoses += await cdn_check.diagnosed(engine)
+        diagnoses += await routes.examined(middleware, hosted, examples)
         if isinstance(engine, Quaestor):  # after the routes, because their background work has run by then
-            found += background.examined(engine.services())
+            diagnoses += background.examined(engine.services())
         ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
-        return Examined(settings=engine.settings, found=found, ignored=ignored)
+        return Examined(settings=engine.settings, found=diagnoses, ignored=ignored)
 
 
 async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
@@ -76,11 +76,13 @@ async def _surroundings(settings: Settings, capture: Capture | None) -> list[Dia
 
 
 def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
-    found = machine.examined(settings)
-    found += _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
+    diagnoses = machine.examined(settings)
+    diagnoses += (
+        _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
+    )
     if settings.redis_url is None:
-        return [*found, ok("redis", _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms))]
-    return found + shared_redis.examined(settings.redis_url, settings)
+        return [*diagnoses, ok("redis", _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms))]
+    return diagnoses + shared_redis.examined(settings.redis_url, settings)
 
 
 def _database(settings: Settings, capture: Capture | None) -> list[Diagnosis]:

@@ -29,33 +29,33 @@ def load(name: str) -> Any:
         raise ConfigurationError(f"{name!r} names no app: write module:app, as for a server")
     sys.path.insert(0, "")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"{name!r} cannot be loaded: {error}") from error
-    return found
+    return target
 
 
 def load_app(name: str) -> Any:
     """Load the app that `module:app` names, as a server would. Raises ConfigurationError."""
-    found = load(name)
-    if not callable(found):
-        raise ConfigurationError(f"{name!r} is a {type(found).__name__} and no ASGI app")
-    return found
+    app = load(name)
+    if not callable(app):
+        raise ConfigurationError(f"{name!r} is a {type(app).__name__} and no ASGI app")
+    return app
 
 
 @asynccontextmanager
 async def started(app: Any) -> AsyncIterator[None]:
     """Keep the app between the start and the end of its lifespan. Raises ConfigurationError if it refuses either."""
-    asked: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    requests: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
-    life = asyncio.create_task(app(scope, asked.get, said.put))
+    life = asyncio.create_task(app(scope, requests.get, said.put))
     try:
-        await _through(life, asked, said, "lifespan.startup")
+        await _through(life, requests, said, "lifespan.startup")
         yield
-        await _through(life, asked, said, "lifespan.shutdown")
+        await _through(life, requests, said, "lifespan.shutdown")
     finally:
         await ended((life,))
         if not life.cancelled():
@@ -87,14 +87,14 @@ def engine_of(app: Any) -> Any:
 
 def layers(app: Any) -> list[Any]:
     """App and the layers that it wraps, from the outside in, as far as the common attributes of ASGI programs show them."""
-    found = [app]
-    while len(found) < _DEEPEST:
-        outer = found[-1]
+    apps = [app]
+    while len(apps) < _DEEPEST:
+        outer = apps[-1]
         inner = getattr(outer, "middleware_stack", None) or getattr(outer, "app", None) or getattr(outer, "_app", None)
-        if inner is None or any(inner is one for one in found):
+        if inner is None or any(inner is app for app in apps):
             break
-        found.append(inner)
-    return found
+        apps.append(inner)
+    return apps
 
 
 async def until_serving(middleware: QuaestorMiddleware) -> None:
@@ -127,9 +127,9 @@ def check_examples(examples: Sequence[str]) -> None:
 
 
 async def _through(
-    life: asyncio.Task[None], asked: asyncio.Queue[dict[str, Any]], said: asyncio.Queue[dict[str, Any]], what: str
+    life: asyncio.Task[None], requests: asyncio.Queue[dict[str, Any]], said: asyncio.Queue[dict[str, Any]], what: str
 ) -> None:
-    asked.put_nowait({"type": what})
+    requests.put_nowait({"type": what})
     answer = asyncio.create_task(said.get())
     await asyncio.wait((life, answer), return_when=asyncio.FIRST_COMPLETED)
     if not answer.done():

@@ -48,8 +48,8 @@ class LiveUrls:
 
     async def examined(self) -> list[Diagnosis]:
         """Diagnoses of all URLs, side by side."""
-        found = await asyncio.gather(*(_examined(url, self.heartbeat_s) for url in self.urls))
-        return list(found)
+        findings = await asyncio.gather(*(_examined(url, self.heartbeat_s) for url in self.urls))
+        return list(findings)
 
 
 async def _examined(url: str, heartbeat_s: float) -> Diagnosis:

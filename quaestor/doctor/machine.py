@@ -36,7 +36,7 @@ def examined(settings: Settings) -> list[Diagnosis]:
 def missing(extra: str = "") -> list[str]:
     """Requirements of the package, or of one of its extras, that are not met here, in pip's notation. Raises
     PackageNotFoundError if Quaestor runs without having been installed."""
-    found = []
+    requirements = []
     for text in metadata.requires(_DISTRIBUTION) or ():
         requirement = Requirement(text)
         marker = requirement.marker
@@ -48,8 +48,8 @@ def missing(extra: str = "") -> list[str]:
         except metadata.PackageNotFoundError:
             met = False
         if not met:
-            found.append(f"{requirement.name}{requirement.specifier}")
-    return found
+            requirements.append(f"{requirement.name}{requirement.specifier}")
+    return requirements
 
 
 def _packages() -> Iterator[Diagnosis]:
@@ -64,7 +64,7 @@ def _packages() -> Iterator[Diagnosis]:
         return
     python = f"Python {platform.python_version()} ({sys.executable})"
     if lacking:
-        needed = " ".join(f"'{one}'" for one in lacking)
+        needed = " ".join(f"'{requirement}'" for requirement in lacking)
         yield mend(SUBJECT, f"{python}: {', '.join(lacking)} missing, or in another version", f"pip install {needed}")
         return
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in _SHOWN)

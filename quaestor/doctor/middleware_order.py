@@ -18,13 +18,13 @@ def examined(inside: Any) -> Iterator[Diagnosis]:
     from quaestor.middleware.order import standing_inside
 
     try:
-        found = standing_inside(inside)
+        by_name = standing_inside(inside)
     except Exception as error:  # objects of other packages may raise anything
         yield warn(SUBJECT, f"what stands inside the cache cannot be looked at: {error!r}")
         return
-    if not found:
+    if not by_name:
         yield ok(SUBJECT, "none stands inside the cache")
-    for name, misplaced in found.items():
+    for name, misplaced in by_name.items():
         if misplaced is None:
             yield ok(SUBJECT, f"{name} stands inside the cache: it runs when a handler does, not on a hit")
         else:

@@ -27,10 +27,10 @@ def unreachable(hosts: Any, error: PyMongoError) -> Diagnosis:
     for url in [hosts] if isinstance(hosts, str) else hosts or []:
         seeds, options, wanted = _seeds(url)
         for seed in seeds:
-            told = told_directly(seed, options)
-            if told is None:
+            reply = told_directly(seed, options)
+            if reply is None:
                 continue
-            hello, argv = told
+            hello, argv = reply
             address = f"{seed[0]}:{seed[1] or 27017}"
             if not_a_set := standalone(hello, address, argv):
                 return not_a_set
@@ -79,9 +79,9 @@ def standalone(hello: Mapping[str, Any], address: str, argv: Sequence[str] = ())
 
 def version(access: Access) -> Diagnosis:
     """Diagnosis of the server's version, and of the features that older ones lack. Raises PyMongoError."""
-    told: str = access.client.admin.command("buildInfo")["version"]
-    numbers = tuple(int(number) for number in re.findall(r"\d+", told)[:2])
-    place = f"MongoDB {told}, replica set {access.hello['setName']}, primary {access.address}"
+    text: str = access.client.admin.command("buildInfo")["version"]
+    numbers = tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+    place = f"MongoDB {text}, replica set {access.hello['setName']}, primary {access.address}"
     if numbers >= _IMAGES_FROM:
         return ok(SUBJECT, place)
     lacks = f"{place}: before 6.0 there are no post-images, so updates are looked up afterwards"

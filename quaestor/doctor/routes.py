@@ -45,34 +45,34 @@ async def examined(middleware: QuaestorMiddleware, app: Any, examples: Sequence[
             )
         ]
     auditing = middleware.audit(app)
-    asked, missing = questions(auditing.paths(), examples)
-    found = [one for url in asked for one in judged(await auditing.examine(url))]
-    found += [
+    urls, missing = questions(auditing.paths(), examples)
+    diagnoses = [diagnosis for url in urls for diagnosis in judged(await auditing.examine(url))]
+    diagnoses += [
         warn(f"GET {path}", "was not asked: it has parameters", f"quaestor doctor --path {path}") for path in missing
     ]
-    return found or [
+    return diagnoses or [
         warn("routes", "the framework's routes are not known: give paths to ask for", "quaestor doctor --path /")
     ]
 
 
-def judged(one: Examined) -> Iterator[Diagnosis]:
+def judged(route: Examined) -> Iterator[Diagnosis]:
     """Diagnoses of one path."""
-    subject = f"GET {one.path}"
-    if one.verdict is Finding.DIVERGED:
+    subject = f"GET {route.path}"
+    if route.verdict is Finding.DIVERGED:
         yield mend(
             subject,
-            f"two answers differ in {', '.join(one.differs)}, though no write changed what it read. An input that "
+            f"two answers differ in {', '.join(route.differs)}, though no write changed what it read. An input that "
             "Quaestor cannot see decides, and the route is not cached for an hour when that is found",
             "uncacheable('why')  # in the handler; or @cached(ttl=...) and read nothing from the database",
         )
-    elif one.not_covered == ("failed",):
-        yield mend(subject, f"the handler fails ({one.route})", f"quaestor audit MODULE:APP --path {one.path}")
-    elif one.not_covered:
-        names = [reason.partition(" ")[0] for reason in one.not_covered]
-        sentence = f"not cached: {'; '.join(one.not_covered)}"
+    elif route.not_covered == ("failed",):
+        yield mend(subject, f"the handler fails ({route.route})", f"quaestor audit MODULE:APP --path {route.path}")
+    elif route.not_covered:
+        names = [reason.partition(" ")[0] for reason in route.not_covered]
+        sentence = f"not cached: {'; '.join(route.not_covered)}"
         if set(names) <= _DECIDED:
             yield ok(subject, f"{sentence} (by the application's own word)")
         else:
             yield warn(subject, sentence, *dict.fromkeys(_REMEDIES[name] for name in names if name in _REMEDIES))
     else:
-        yield ok(subject, f"cached: {'; '.join(one.reads) or 'it declares how long its answers live'}")
+        yield ok(subject, f"cached: {'; '.join(route.reads) or 'it declares how long its answers live'}")

@@ -32,8 +32,10 @@ def examined(url: str, settings: Settings) -> list[Diagnosis]:
     try:
         with clients.client(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S) as client:
             servers = _servers(client)
-            found = [one for name, facts in servers.items() for one in _server(url, name, facts, settings)]
-            return [*found, _clock(client, settings)]
+            diagnoses = [
+                diagnosis for name, facts in servers.items() for diagnosis in _server(url, name, facts, settings)
+            ]
+            return [*diagnoses, _clock(client, settings)]
     except ConfigurationError as error:
         return [mend(SUBJECT, str(error))]
     except redis.RedisError as error:
@@ -43,9 +45,9 @@ def examined(url: str, settings: Settings) -> list[Diagnosis]:
 def _servers(client: redis.Redis | redis.RedisCluster) -> Mapping[str, Facts]:
     """Facts about the primaries, by host:port."""
     if isinstance(client, redis.RedisCluster):
-        told: Any = client.info(target_nodes=redis.RedisCluster.PRIMARIES)
-        found: Mapping[str, Facts] = told
-        return found
+        reply: Any = client.info(target_nodes=redis.RedisCluster.PRIMARIES)
+        facts_of_servers: Mapping[str, Facts] = reply
+        return facts_of_servers
     options = client.connection_pool.connection_kwargs
     facts: Any = client.info()
     return {f"{options.get('host', options.get('path', ''))}:{options.get('port', 6379)}": facts}
@@ -71,13 +73,13 @@ def _server(url: str, name: str, facts: Facts, settings: Settings) -> Iterator[D
 def _version(name: str, facts: Facts) -> Diagnosis:
     if facts.get("server_name") == "valkey":
         return ok(SUBJECT, f"Valkey {facts.get('valkey_version', '')} at {name}")
-    told = str(facts.get("redis_version", ""))
-    number = re.match(r"\d+", told)
+    text = str(facts.get("redis_version", ""))
+    number = re.match(r"\d+", text)
     if number is not None and int(number[0]) >= _OLDEST:
-        return ok(SUBJECT, f"Redis {told} at {name}")
+        return ok(SUBJECT, f"Redis {text} at {name}")
     return mend(
         SUBJECT,
-        f"Redis {told} at {name}: 7 is the oldest that is supported (scripts that free memory have to run when it is full); any "
+        f"Redis {text} at {name}: 7 is the oldest that is supported (scripts that free memory have to run when it is full); any "
         "Valkey will do",
         "sudo apt-get install valkey-server",
     )
@@ -161,12 +163,12 @@ def clock(url: str, settings: Settings) -> Diagnosis:
 
 
 def _clock(client: redis.Redis | redis.RedisCluster, settings: Settings) -> Diagnosis:
-    def asked() -> float:
-        told: Any = client.time()
-        seconds, microseconds = told
+    def redis_clock() -> float:
+        reply: Any = client.time()
+        seconds, microseconds = reply
         return float(seconds) * 1000 + float(microseconds) / 1000
 
-    return clocks.compared("redis", asked, staleness_bound_ms=settings.grid.staleness_bound_ms)
+    return clocks.compared("redis", redis_clock, staleness_bound_ms=settings.grid.staleness_bound_ms)
 
 
 def _command(url: str, name: str) -> Callable[[str], str]:

@@ -83,9 +83,9 @@ class MemoryEventLayer:
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         with self._lock:
             after = {stream: self._position(offset) for stream, offset in offsets.items()}
-            found = self._found(after, count)
-            if found or block_ms <= 0:
-                return found
+            entries = self._found(after, count)
+            if entries or block_ms <= 0:
+                return entries
             bell = _Bell()
             for stream in after:
                 self._bells.setdefault(stream, []).append(bell)

@@ -75,13 +75,13 @@ class RedisEventLayer(RedisPipelines):
         block = ("BLOCK", min(block_ms, LONGEST_BLOCK_MS)) if block_ms > 0 else ()
         (reply,) = self.request("", ("XREAD", "COUNT", count, *block, "STREAMS", *names, *ids))
         self._require_epoch(epoch)
-        found: list[StreamEntry] = []
+        read: list[StreamEntry] = []
         for stream_name, entries in reply or ():
             stream = stream_name.decode()
-            found += [StreamEntry(stream, offset(entry_id, epoch), fields[1]) for entry_id, fields in entries]
+            read += [StreamEntry(stream, offset(entry_id, epoch), fields[1]) for entry_id, fields in entries]
             if entries:
                 self._note(stream, position(entries[-1][0]))
-        return found
+        return read
 
     def close(self) -> None:
         """End idle connections; every later call raises EventLayerError."""

@@ -47,9 +47,9 @@ def reply(connection: Connection) -> Any:
 
 def require(replies: list[Any]) -> list[Any]:
     """Return the replies. Raises EventLayerError if one is a refusal."""
-    for one in replies:
-        if isinstance(one, Exception):
-            raise EventLayerError(f"Redis refused a request: {one}") from one
+    for answer in replies:
+        if isinstance(answer, Exception):
+            raise EventLayerError(f"Redis refused a request: {answer}") from answer
     return replies
 
 

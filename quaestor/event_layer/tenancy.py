@@ -25,7 +25,7 @@ def tenant_of(registration_id: str, deployment: str) -> str:
 
 def by_tenant(registration_ids: Iterable[str], deployment: str) -> dict[str, list[str]]:
     """Return the registrations by tenant, in their order."""
-    found: dict[str, list[str]] = {}
+    ids_by_tenant: dict[str, list[str]] = {}
     for registration_id in registration_ids:
-        found.setdefault(tenant_of(registration_id, deployment), []).append(registration_id)
-    return found
+        ids_by_tenant.setdefault(tenant_of(registration_id, deployment), []).append(registration_id)
+    return ids_by_tenant

@@ -99,9 +99,9 @@ def _looked_up(query: Query, client: MongoClient[dict[str, Any]]) -> tuple[Query
     return resolved, outcome.reasons, catalog.definition(resolved.namespace).images
 
 
-def _query(asked: TextQuery) -> Query:
-    text, namespace = asked.text, asked.collection
-    sort, skip, limit, projection = asked.sort, asked.skip, asked.limit, asked.projection
+def _query(text_query: TextQuery) -> Query:
+    text, namespace = text_query.text, text_query.collection
+    sort, skip, limit, projection = text_query.sort, text_query.skip, text_query.limit, text_query.projection
     given = _parse("the filter", text)
     if isinstance(given, list):
         if sort is not None or skip or limit or projection is not None:

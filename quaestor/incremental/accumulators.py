@@ -129,8 +129,8 @@ def _count_value(values: dict[Key, tuple[int, Any]], value: Any, times: int) -> 
 
 def _end(place: int) -> Callable[[SortedDict[Order, Any]], Any]:
     def value(values: SortedDict[Order, Any]) -> Any:
-        found = values.peekitem(place)[1] if values else None
-        return None if found is MISSING else found
+        extreme = values.peekitem(place)[1] if values else None
+        return None if extreme is MISSING else extreme
 
     return value
 

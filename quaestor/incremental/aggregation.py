@@ -145,7 +145,7 @@ class GroupStage:
             if new is not None:
                 self._apply(new, 1)
                 touched[new.group] = None
-        return [told for key in touched if (told := self._told(key)) is not None]
+        return [group_change for key in touched if (group_change := self._told(key)) is not None]
 
     def _old(self, change: Change, new: _Contribution | None) -> _Contribution | None:
         if not isinstance(change.before, Unknown):

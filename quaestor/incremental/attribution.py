@@ -42,10 +42,10 @@ class UnreadWrites:
 
     def attributed(self, events: Iterable[ResultEvent], version: Version) -> list[ResultEvent]:
         """Return the events of a reading at this version, with their operations, and forget the writes that it contains."""
-        told = [self._attributed(event, version) for event in events]
+        attributed = [self._attributed(event, version) for event in events]
         kept = {key: [write for write in writes if write.version > version] for key, writes in self._writes.items()}
         self._writes = {key: writes for key, writes in kept.items() if writes}
-        return told
+        return attributed
 
     def _attributed(self, event: ResultEvent, version: Version) -> ResultEvent:
         writes = [write for write in self._writes.get(order_key(event.key), ()) if write.version <= version]

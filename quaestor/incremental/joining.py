@@ -74,7 +74,7 @@ class LookupStage:
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
         """Return the changes of the joined rows that result from these changes of local rows."""
-        return [told for change in changes if (told := self._on_local(change)) is not None]
+        return [joined for change in changes if (joined := self._on_local(change)) is not None]
 
     def feed_foreign(self, changes: Sequence[Change]) -> list[Change]:
         """Return the changes of the joined rows that result from these changes of foreign records."""
@@ -89,7 +89,7 @@ class LookupStage:
                 self._foreign[change.key] = (change.after, keys)
                 _put(self._foreign_by, keys, change.key)
                 concerned.update(self._joined_on(keys))
-        return [told for key in concerned if (told := self._told(key, self._local[key])) is not None]
+        return [joined for key in concerned if (joined := self._told(key, self._local[key])) is not None]
 
     def _on_local(self, change: Change) -> Change | None:
         old = self._local.pop(change.key, None)
@@ -108,8 +108,8 @@ class LookupStage:
         """Return the change of this row for the next stage, or None."""
         before = local.joined
         partners = {key: None for value in local.keys for key in self._foreign_by.get(value, ())}
-        found = [self._foreign[partner][0] for partner in sorted(partners)]  # type: ignore[type-var]
-        local.joined = {**local.row, self._join.into: self._join.inner(found, local.variables)}
+        partners_found = [self._foreign[partner][0] for partner in sorted(partners)]  # type: ignore[type-var]
+        local.joined = {**local.row, self._join.into: self._join.inner(partners_found, local.variables)}
         if before is not None and same_row(before, local.joined):
             return None
         return Change(key, local.id, before, local.joined)

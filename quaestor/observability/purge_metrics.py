@@ -50,13 +50,13 @@ class PurgeMetrics:
         places[place] = (state, size, age_s, stale_s)
         known = list(places.values())
         for name, numbers in (
-            ("waiting", [one.waiting for _, one, _, _ in known]),
-            ("taken", [one.taken for _, one, _, _ in known]),
-            ("dead", [one.dead for _, one, _, _ in known]),
+            ("waiting", [queue.waiting for _, queue, _, _ in known]),
+            ("taken", [queue.taken for _, queue, _, _ in known]),
+            ("dead", [queue.dead for _, queue, _, _ in known]),
         ):
             self.queued.labels(cdn, name).set(sum(numbers))
         self.oldest_s.labels(cdn).set(max(age for _, _, age, _ in known))
         self.stale_s.labels(cdn).set(max(stale for _, _, _, stale in known))
-        worst = max((one for one, _, _, _ in known), key=_WORSE.index)
+        worst = max((place_state for place_state, _, _, _ in known), key=_WORSE.index)
         for name in vocabularies.CDN_STATES:
             self.state.labels(cdn, name).set(name == worst)

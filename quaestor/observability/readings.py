@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 
 def readings(registry: CollectorRegistry) -> dict[str, dict[str, float]]:
     """Return the counters and gauges, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for metric in registry.collect():
         if metric.type not in ("counter", "gauge"):
             continue
         name = metric.name.removeprefix("quaestor_")
         for sample in metric.samples:
             if not sample.name.endswith("_created"):
-                found.setdefault(name, {})[",".join(sample.labels.values()) or "all"] = sample.value
-    return found
+                values.setdefault(name, {})[",".join(sample.labels.values()) or "all"] = sample.value
+    return values
 
 
 def histogram(registry: CollectorRegistry, name: str) -> dict[str, float]:

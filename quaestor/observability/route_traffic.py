@@ -70,12 +70,12 @@ class RouteTraffic:
 
     def report(self) -> list[dict[str, Any]]:
         """Return the requested routes as plain data, the busiest first."""
-        asked = [
+        rows = [
             {
-                "route": name, "hits": one.hits, "misses": one.misses, "passed": one.passed,
-                "why": dict(one.why.most_common(_SHOWN_REASONS)), "collections": sorted(one.collections),
+                "route": name, "hits": counts.hits, "misses": counts.misses, "passed": counts.passed,
+                "why": dict(counts.why.most_common(_SHOWN_REASONS)), "collections": sorted(counts.collections),
             }
-            for name, one in self._routes.items()
-            if one.hits or one.misses or one.passed
+            for name, counts in self._routes.items()
+            if counts.hits or counts.misses or counts.passed
         ]  # fmt: skip
-        return sorted(asked, key=lambda one: -(one["hits"] + one["misses"] + one["passed"]))
+        return sorted(rows, key=lambda row: -(row["hits"] + row["misses"] + row["passed"]))

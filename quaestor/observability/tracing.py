@@ -34,8 +34,8 @@ _asked: ContextVar[Headers] = ContextVar("quaestor_asked", default=())
 
 def trace_id_of(headers: Headers) -> str | None:
     """Return the trace id of a request with exactly one well-formed `traceparent` field, else None."""
-    found = [value for name, value in headers if name == b"traceparent"]
-    match = _TRACEPARENT.fullmatch(found[0]) if len(found) == 1 else None
+    parents = [value for name, value in headers if name == b"traceparent"]
+    match = _TRACEPARENT.fullmatch(parents[0]) if len(parents) == 1 else None
     return None if match is None or match["trace"] == _NOTHING else match["trace"].decode()
 
 

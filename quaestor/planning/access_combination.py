@@ -10,15 +10,15 @@ from quaestor.planning.access_entries import MOST_ENTRIES, Access, AnyOf, Entry,
 
 def all_of(members: Iterable[list[Access]]) -> list[Access]:
     """Return the access paths of a conjunction: those of each member, with ranges of one path merged."""
-    found: list[Access] = []
+    accesses: list[Access] = []
     ranges: dict[tuple[str, int], Range] = {}
     for access in chain.from_iterable(members):
         if isinstance(access, Range):
             axis = (access.path, access.bracket)
             ranges[axis] = _narrowed(ranges[axis], access) if axis in ranges else access
         else:
-            found.append(access)
-    return [*found, *ranges.values()]
+            accesses.append(access)
+    return [*accesses, *ranges.values()]
 
 
 def _narrowed(a: Range, b: Range) -> Range:

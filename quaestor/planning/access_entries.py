@@ -167,7 +167,7 @@ class Literals:
     @property
     def cost(self) -> float:
         """Expected cost of a search, relative to one look-up of a rare value."""
-        return sum(8.0 + 80.0 / len(one.text) for one in self.texts)
+        return sum(8.0 + 80.0 / len(text.text) for text in self.texts)
 
     def describe(self) -> str:
         """Return the name of the index structure, for people."""
@@ -309,7 +309,7 @@ def describe_choice(alternatives: Sequence[Access]) -> str:
 
 def is_broad(access: Access | None) -> bool:
     """Whether most records satisfy the access path; without an access path, all do."""
-    return access is None or any(isinstance(one, Unequal) for one in getattr(access, "members", (access,)))
+    return access is None or any(isinstance(member, Unequal) for member in getattr(access, "members", (access,)))
 
 
 def hash_key(value: Any) -> Hashable:

@@ -130,7 +130,9 @@ def _denied_predicate(predicate: Predicate, path: str) -> list[Access]:
     if operator == "$in" and len(operand) <= MOST_ENTRIES:
         return [Unequal(path, tuple(dict.fromkeys(hash_key(value) for value in operand)))]
     if operator in _COMPARISONS:
-        return [Outside(path, one.bracket, one.high, one.low) for one in _range(operator, operand, path)]
+        return [
+            Outside(path, interval.bracket, interval.high, interval.low) for interval in _range(operator, operand, path)
+        ]
     return []
 
 
@@ -163,10 +165,10 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
 
 def _by_text(pattern: Pattern, path: str) -> list[Access]:
     prefix, required = pattern.prefix, pattern.required
-    found: list[Access] = [Prefix(path, prefix)] if prefix else []
-    if required and not all(one.text in prefix for one in required):
-        found.append(Literals(path, required))
-    return found
+    accesses: list[Access] = [Prefix(path, prefix)] if prefix else []
+    if required and not all(required_text.text in prefix for required_text in required):
+        accesses.append(Literals(path, required))
+    return accesses
 
 
 def _of_types(path: str, codes: Iterable[int]) -> Traits:

@@ -65,22 +65,22 @@ def _field(path: str, operand: Any, collation: Document) -> list[Document]:
         return _equal_to_one_of(path, [operand], collation)
     if not isinstance(operand, Mapping) or not next(iter(operand), "").startswith("$"):
         return []
-    found: list[Document] = []
+    conditions: list[Document] = []
     bytewise = {name: value for name, value in operand.items() if name in _BYTEWISE}
     if bytewise:
-        found.append({path: bytewise})
+        conditions.append({path: bytewise})
     for name, value in operand.items():
         if name in _BYTEWISE:
             continue
         if not compares_strings(value):
-            found.append({path: {name: value}})
+            conditions.append({path: {name: value}})
         elif name == "$eq" and isinstance(value, str):
-            found += _equal_to_one_of(path, [value], collation)
+            conditions += _equal_to_one_of(path, [value], collation)
         elif name == "$in" and is_list(value):
-            found += _equal_to_one_of(path, value, collation)
+            conditions += _equal_to_one_of(path, value, collation)
         elif name in _RANGES and isinstance(value, str):
-            found.append({path: {"$type": "string"}})
-    return found
+            conditions.append({path: {"$type": "string"}})
+    return conditions
 
 
 def _equal_to_one_of(path: str, values: Sequence[Any], collation: Document) -> list[Document]:

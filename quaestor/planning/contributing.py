@@ -36,13 +36,13 @@ def contributing(plan: QueryPlan, registration: Registration, *, images: bool, m
         return None if images or plan.result is Result.RECORDS else _inputs(plan, most=most)
     if plan.result is Result.RECORDS:
         return _window(plan, registration, images=images, most=most)
-    found = _find(plan, limit=most + 1, projection=_ID)
+    find = _find(plan, limit=most + 1, projection=_ID)
     if plan.result is Result.VALUES:
         field = (plan.query.distinct_key or "").split(".", 1)[0]
-        return replace(found, projection={**_ID, field: 1})
+        return replace(find, projection={**_ID, field: 1})
     if plan.result is not Result.COUNT or (images and not bounded(plan.query)):
         return None
-    return found
+    return find
 
 
 def _inputs(plan: QueryPlan, *, most: int) -> Query | None:

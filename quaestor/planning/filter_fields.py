@@ -16,8 +16,8 @@ def filter_paths(root: Node) -> frozenset[str] | None:
 
     `$jsonSchema` with more than `properties`, `$text` over all fields, and expressions with `$$ROOT` may read everything.
     """
-    found = frozenset(_paths_of(root))
-    return None if None in found else frozenset(path for path in found if path is not None)
+    paths = frozenset(_paths_of(root))
+    return None if None in paths else frozenset(path for path in paths if path is not None)
 
 
 def _paths_of(node: Node) -> Iterable[str | None]:
@@ -51,9 +51,9 @@ def searched_paths(index: TextIndex) -> frozenset[str] | None:
     """
     if index.everything:
         return None
-    found = {index.override}
+    paths = {index.override}
     for path, _ in index.weights:
-        found.add(path)
+        paths.add(path)
         parts = path.split(".")
-        found.update(".".join((*parts[:depth], index.override)) for depth in range(1, len(parts) + 1))
-    return frozenset(found)
+        paths.update(".".join((*parts[:depth], index.override)) for depth in range(1, len(parts) + 1))
+    return frozenset(paths)

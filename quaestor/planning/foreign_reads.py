@@ -60,13 +60,13 @@ def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
     if not names:
         return ()
     try:
-        found = tuple(_Walk(query, database).reads(query.pipeline, ()))
+        reads = tuple(_Walk(query, database).reads(query.pipeline, ()))
     except (QueryError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
-        found = ()
+        reads = ()
     stages = sum(name in _READING for name, _ in aggregation.stages(query.pipeline))
-    if len(found) != stages or sorted({read.namespace for read in found}) != names:
+    if len(reads) != stages or sorted({read.namespace for read in reads}) != names:
         return tuple(ForeignRead(namespace=name) for name in names)
-    return found
+    return reads
 
 
 class _Walk:

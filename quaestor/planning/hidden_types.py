@@ -22,17 +22,17 @@ def hidden_type(root: Node) -> str | None:
     for predicate in _predicates(root):
         match predicate.operator:
             case "$type":
-                found = next((_BY_CODE[code] for code in predicate.operand if code in _BY_CODE), None)
+                type_name = next((_BY_CODE[code] for code in predicate.operand if code in _BY_CODE), None)
             case "$jsonSchema":
-                found = _named(named for key, named in _members(predicate.operand) if key == "bsonType")
+                type_name = _named(named for key, named in _members(predicate.operand) if key == "bsonType")
             case "$expr":
                 members = list(_members({"": predicate.operand}))
                 asks = any(key == "$type" for key, _ in members)
-                found = _named(named for _, named in members) if asks else None
+                type_name = _named(named for _, named in members) if asks else None
             case _:
-                found = None
-        if found is not None:
-            return found
+                type_name = None
+        if type_name is not None:
+            return type_name
     return None
 
 

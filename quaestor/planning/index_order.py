@@ -74,15 +74,15 @@ def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields, filtered: Fie
 
     filtered: fields by which an index on one field may find a record, if only that order can show a change of them.
     """
-    found: set[str] = set()
+    tied: set[str] = set()
     for key in index_keys:
         if key[0] == "$**" or (key[0] == ANY_FIELD and filtered == ALL):
             return ALL
         if key[0] == ANY_FIELD:
-            found.update(filtered.shown)
+            tied.update(filtered.shown)
         elif not (read if len(key) > 1 else filtered).untouched(key[:1]):
-            found.update(key)
-    return Fields(tuple(sorted(found - {"_id"})))
+            tied.update(key)
+    return Fields(tuple(sorted(tied - {"_id"})))
 
 
 def also(fields: Fields, tied: Fields) -> Fields:

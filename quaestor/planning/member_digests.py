@@ -27,6 +27,6 @@ def member_digest(rules: Rules, record: Document) -> bytes:
     return xxh3_128_digest(shown + rules.tied.seen(record)) + xxh3_128_digest(order.seen(record))
 
 
-def look_the_same(one: bytes, other: bytes) -> bool:
+def look_the_same(first: bytes, other: bytes) -> bool:
     """Whether two records with these digests look the same to a reader of the result, at any place in it."""
-    return len(one) == len(other) > _APPEARANCE and one[:_APPEARANCE] == other[:_APPEARANCE]
+    return len(first) == len(other) > _APPEARANCE and first[:_APPEARANCE] == other[:_APPEARANCE]

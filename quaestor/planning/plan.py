@@ -160,7 +160,7 @@ def plan_query(query: Query) -> QueryPlan:
 
     Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
     """
-    asked = query
+    original = query
     shape = PipelineShape.of(query) if query.operation is Operation.AGGREGATE else None
     if shape is not None and shape.as_find is not None:
         query = shape.as_find
@@ -237,7 +237,7 @@ def plan_query(query: Query) -> QueryPlan:
         reason = JOINED if foreign else NOT_EVALUATED
     return QueryPlan(
         query=query,
-        query_id=_query_id(asked, None if collated else predicate),
+        query_id=_query_id(original, None if collated else predicate),
         match="exact" if reason is None else "widened",
         reason=reason,
         by_predicate=by_predicate,
@@ -314,8 +314,8 @@ def _keeps_place(query: Query, window: Window, ordering: tuple[str, ...]) -> boo
     it as the order of finding."""
     if query.sort:
         return any(path == "_id" for path, _ in query.sort)
-    found = window in (Window.UNORDERED, Window.OFFSET) and not ordering
-    return found and query.text_index is None
+    unordered = window in (Window.UNORDERED, Window.OFFSET) and not ordering
+    return unordered and query.text_index is None
 
 
 def _result(query: Query, shape: PipelineShape | None) -> Result:

@@ -134,11 +134,11 @@ class PlanTemplate:
 
 
 def _values(filter_: Document) -> dict[tuple[str, str], Any]:
-    found: dict[tuple[str, str], Any] = {}
+    operands: dict[tuple[str, str], Any] = {}
     for path, value in filter_.items():
         if value.__class__ is dict:
             for operator, operand in value.items():
-                found[path, operator] = operand
+                operands[path, operator] = operand
         else:
-            found[path, "$eq"] = value
-    return found
+            operands[path, "$eq"] = value
+    return operands

@@ -195,7 +195,7 @@ def _first_matching(condition: Any) -> _Part | None:
 def _slice(argument: Any) -> _Part | None:
     bounds = argument if isinstance(argument, list) else [None, argument]
     if len(bounds) != 2 or not all(
-        one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in bounds
+        bound is None or (isinstance(bound, int) and not isinstance(bound, bool)) for bound in bounds
     ):
         return None
     skip, number = bounds

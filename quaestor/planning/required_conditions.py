@@ -54,7 +54,7 @@ def _entry(entry: Entry) -> str:
         case Prefix():
             return f"{entry.path} begins with {entry.prefix!r}"
         case Literals():
-            texts = [f"{one.text!r}{' in any case' if one.caseless else ''}" for one in entry.texts]
+            texts = [f"{text.text!r}{' in any case' if text.caseless else ''}" for text in entry.texts]
             return f"{entry.path} holds {_any(texts)}"
         case Tokens():
             return f"the indexed texts hold {_any([repr(word) for word in entry.words])}"

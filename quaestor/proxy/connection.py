@@ -105,9 +105,9 @@ class Connection:
 
     def body_sent(self) -> None:
         """Report that no more of the body is sent, unless that was reported already."""
-        told, self.on_body_sent = self.on_body_sent, None
-        if told is not None:
-            told()
+        on_body_sent, self.on_body_sent = self.on_body_sent, None
+        if on_body_sent is not None:
+            on_body_sent()
 
     def close(self) -> None:
         """Close the connection at once, even during an exchange."""

@@ -75,7 +75,7 @@ def refusals(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
 
 def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> frozenset[str]:
     """Return the other collections that the pipeline reads, as `database.collection`."""
-    found = set()
+    namespaces = set()
     for name, argument in stages(pipeline):
         source: Any = None
         where = database
@@ -88,8 +88,8 @@ def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> 
         if isinstance(argument, Mapping) and isinstance(argument.get("db"), str):
             where = argument["db"]
         if isinstance(source, str):
-            found.add(f"{where}.{source}")
-    return frozenset(found)
+            namespaces.add(f"{where}.{source}")
+    return frozenset(namespaces)
 
 
 def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:

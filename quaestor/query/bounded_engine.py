@@ -90,7 +90,7 @@ class BoundedEngine:
         self.runs += 1
         began_s = time.thread_time()  # leaves out the time of other threads
         try:
-            found = self._compiled.search(text, position, timeout=limit_s)
+            match = self._compiled.search(text, position, timeout=limit_s)
         except TimeoutError as error:
             self._rest = min(2 * self._pause, _LONGEST_PAUSE)
             self._pause = max(self._rest, _PAUSE)
@@ -101,7 +101,7 @@ class BoundedEngine:
             self._slow_runs.took(took_s)
         if self._pause:
             self._pause -= 1
-        return found
+        return match
 
     def _uncertain(self, what: str) -> UncertainMatchError:
         return UncertainMatchError(f"regular expression {self._compiled.pattern[:100]!r} {what}; the record may match")

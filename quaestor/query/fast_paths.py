@@ -38,8 +38,8 @@ def short_cut(node: Node, build: Build) -> Matcher | None:
             return _half_open(node, _bound(node), build, above=True)
         case Predicate(operator="$lt" | "$lte"):
             return _half_open(node, _bound(node), build, above=False)
-        case Conjunction(members=(Predicate() as one, Predicate() as other)) if one.path == other.path:
-            return _interval(node, one, other, build)
+        case Conjunction(members=(Predicate() as first, Predicate() as other)) if first.path == other.path:
+            return _interval(node, first, other, build)
     return None
 
 
@@ -157,15 +157,15 @@ _COMPARE: Final[dict[tuple[bool, bool], Callable[[Any, Any], bool]]] = {
 }
 
 
-def _interval(node: Conjunction, one: Predicate, other: Predicate, build: Build) -> Matcher | None:
-    if one.operator in ("$lt", "$lte"):
-        one, other = other, one
-    if one.operator not in ("$gt", "$gte") or other.operator not in ("$lt", "$lte"):
+def _interval(node: Conjunction, first: Predicate, other: Predicate, build: Build) -> Matcher | None:
+    if first.operator in ("$lt", "$lte"):
+        first, other = other, first
+    if first.operator not in ("$gt", "$gte") or other.operator not in ("$lt", "$lte"):
         return None
-    lower, upper = _bound(one), _bound(other)
+    lower, upper = _bound(first), _bound(other)
     if lower is None or upper is None or lower.classes is not upper.classes:
         return None
-    name, classes = one.path, lower.classes
+    name, classes = first.path, lower.classes
     low, high = lower.value, upper.value
     general = _lazily(node, build)
     if lower.inclusive and not upper.inclusive:

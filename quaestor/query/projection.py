@@ -61,8 +61,8 @@ def exclusion(paths: Collection[str]) -> Step:
     tree = _tree(paths)
 
     def excluded(row: Document, values: Values) -> Document | None:
-        found: Document = _without(row, tree)
-        return found
+        rest: Document = _without(row, tree)
+        return rest
 
     return excluded
 

@@ -26,8 +26,8 @@ def rank_key(root: Node) -> Rank | None:
         distance = distance_function(near)
 
         def by_distance(document: Mapping[str, Any]) -> float:
-            found = distance(document)
-            return math.inf if found is None else found
+            away = distance(document)
+            return math.inf if away is None else away
 
         return by_distance
     search = search_of(root)

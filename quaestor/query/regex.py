@@ -131,14 +131,14 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
     except RecursionError as error:
         raise UnsupportedQueryError("a regular expression too deeply nested for the stack that is left") from error
     charge((source, options), _work(source, translation.work))
-    found, bounded = _literal(translation) or _plain(translation), False
-    if found is None:
+    search, bounded = _literal(translation) or _plain(translation), False
+    if search is None:
         bounded = _may_ask_bounded(translation)
-        found = _Search(source, options)
-        found.ready()
+        search = _Search(source, options)
+        search.ready()
     prefix = translation.prefix if translation.starts else ""
     held = _BYTES + _BYTES_PER_CHARACTER * len(source)
-    return Pattern(source, options, prefix, found, bounded, translation.required, translation.work), held
+    return Pattern(source, options, prefix, search, bounded, translation.required, translation.work), held
 
 
 def _work(source: str, steps: int) -> int:
@@ -163,8 +163,8 @@ class _Search:
         self._name = ("whether", source, options)
 
     def __call__(self, value: str) -> bool:
-        found: bool = ENGINES.get(self._name, self._compile)(value)
-        return found
+        matches: bool = ENGINES.get(self._name, self._compile)(value)
+        return matches
 
     def ready(self) -> None:
         """Compile the engine as a check. Raises UnsupportedQueryError."""
@@ -216,12 +216,12 @@ def _engine(translation: Translation) -> tuple[Found, int]:
     bounded = _bounded(translation.full)
     newline, ascii_only = translation.newline_sensitive, translation.ascii_only
 
-    def found(value: str) -> bool:
+    def matches(value: str) -> bool:
         if (newline and value[-1:] == "\n") or (ascii_only and not value.isascii()):
             return bounded(value)
         return search(value.encode()) is not None
 
-    return found, linear_bytes + bounded_bytes
+    return matches, linear_bytes + bounded_bytes
 
 
 def _linear(text: str, *, max_bytes: int) -> Callable[[bytes], Any] | None:

@@ -127,7 +127,7 @@ def _nested(paths: tuple[Parts, ...], ascending: tuple[bool, ...]) -> Callable[[
     columns = tuple((parts[:-1], parts[-1], up) for parts, up in zip(paths, ascending, strict=True))
 
     def key(document: Mapping[str, Any]) -> SortKey:
-        found: list[Any] = []
+        parts: list[Any] = []
         for way, last, up in columns:
             value: Any = document
             for name in way:
@@ -138,8 +138,8 @@ def _nested(paths: tuple[Parts, ...], ascending: tuple[bool, ...]) -> Callable[[
             if value.__class__ is list:
                 return _least_row(document, paths, ascending)
             part = order_key(value)
-            found.append(part if up else Descending(part))
-        return tuple(found)
+            parts.append(part if up else Descending(part))
+        return tuple(parts)
 
     return key
 

@@ -134,24 +134,24 @@ class AskedFields:
 
 
 def refusal(
-    asked: AskedFields,
+    asked_fields: AskedFields,
     policy: RoutePolicy,
     ignored: Collection[bytes],
     *,
     request_headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> tuple[str, str] | None:
     """Return the reason why an answer made with these look-ups cannot be stored, as a label and a text for people; or None."""
-    if asked.client and CLIENT_ADDRESS.encode() not in ignored:
+    if asked_fields.client and CLIENT_ADDRESS.encode() not in ignored:
         return (
             CLIENT_ADDRESS,
             "the handler asked for the client's address; for logs only: ignored_fields=['client-address']",
         )
     unsaid = policy.implied or policy.sharing is Sharing.UNDECLARED
     # Without a declared scope, a request with such an entry has bypassed the cache before the handler ran.
-    entries = {one for one in asked.entries if one.encode("latin-1", "replace").lower() not in ignored}
+    entries = {entry for entry in asked_fields.entries if entry.encode("latin-1", "replace").lower() not in ignored}
     if not policy.implied:
         entries -= _SAY_WHO_ASKS
-    if asked.conditions is not None and asked.conditions.shown:
+    if asked_fields.conditions is not None and asked_fields.conditions.shown:
         return CONDITION, "the handler has seen the client's conditions; it returns the whole next time"
     if unsaid and entries:
         named = ", ".join(sorted(entries))
@@ -160,7 +160,7 @@ def refusal(
         )
     if unsaid:
         for name, _ in request_headers:
-            asked_for = asked.everything or name in asked.names or name in policy.headers
+            asked_for = asked_fields.everything or name in asked_fields.names or name in policy.headers
             if asked_for and name not in ignored and _opens(name):
                 return CREDENTIALS, (
                     f"the handler asked for {name.decode('latin-1')}, which looks like a credential that may be revoked without"
@@ -171,7 +171,7 @@ def refusal(
 
 
 def deciding(
-    asked: AskedFields,
+    asked_fields: AskedFields,
     policy: RoutePolicy,
     response_headers: Iterable[tuple[bytes, bytes]],
     *,
@@ -185,21 +185,21 @@ def deciding(
     of_origin: its handler read nothing, so a forwarded answer is the origin's. The `Vary` of the answer then names the deciding
         fields; the copy of all fields does not. A field that the handler looks up by name decides in any case.
     """
-    found = {
+    names = {
         name
-        for name in asked.names
+        for name in asked_fields.names
         if name not in policy.headers
         and (counts(name, ignored) or (policy.implied and name not in ignored and _credential(name)))
     }
     if with_body:
-        found -= _OF_BODY
-    if asked.everything and not (asked.forwards and of_origin):
-        found = {whole(policy)}
+        names -= _OF_BODY
+    if asked_fields.everything and not (asked_fields.forwards and of_origin):
+        names = {whole(policy)}
     # Accept-Encoding only chooses the coding, and an answer without a coding is good for every client.
     coded = any(name == b"content-encoding" for name, _ in response_headers)
-    if coded and (_CODING in asked.names or asked.everything) and _CODING not in ignored:
-        found.add(_CODING)
-    return tuple(sorted(found))
+    if coded and (_CODING in asked_fields.names or asked_fields.everything) and _CODING not in ignored:
+        names.add(_CODING)
+    return tuple(sorted(names))
 
 
 def counts(name: bytes, ignored: Collection[bytes]) -> bool:
@@ -221,12 +221,12 @@ def all_that_count(
 
     Sorted by name; repeated fields keep their order.
     """
-    found = [
+    fields = [
         field
         for field in headers
         if counts(field[0], ignored) or (credentials and field[0] not in ignored and _credential(field[0]))
     ]
-    return sorted(found, key=lambda field: field[0])
+    return sorted(fields, key=lambda field: field[0])
 
 
 @lru_cache(maxsize=2048)

@@ -116,7 +116,7 @@ class Flight:
         while True:
             cancellations = _cancellations()
             try:
-                found = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
+                taken = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
                 if _cancellations() > cancellations:
                     # The reply came at the moment of cancellation. Up to Python 3.11 asyncio.wait_for() then loses the
                     # cancellation.
@@ -125,12 +125,12 @@ class Flight:
                 self._holder = holder  # the lease may have been granted
                 self._coalescing.spawn(self._release(Landing.LEFT))
                 raise
-            if isinstance(found, CachedResponse):
-                if usable(found):
-                    return found
-                dead, turn = found, None
+            if isinstance(taken, CachedResponse):
+                if usable(taken):
+                    return taken
+                dead, turn = taken, None
             else:
-                turn = found
+                turn = taken
             if turn is Turn.MINE:
                 self._hold(holder)
             elif turn is Turn.THEIRS:

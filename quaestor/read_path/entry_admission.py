@@ -101,8 +101,10 @@ class EntryAdmission:
         ignored = self._keys.ignored
         barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
         # Without a grid no entry is guarded, so a declaration cannot override a reason either.
-        reasons = [one for one in outcome.reasons if not (self._settings.grid.enabled and waived(policy, one.reason))]
-        why = {one.reason for one in reasons}
+        reasons = [
+            reason for reason in outcome.reasons if not (self._settings.grid.enabled and waived(policy, reason.reason))
+        ]
+        why = {reason.reason for reason in reasons}
         explicit = self._settings.lifetimes.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN
         deciding = asked_fields.deciding(
             run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body, of_origin=explicit
@@ -176,8 +178,8 @@ class EntryAdmission:
             return None
         return Verdict(
             event=Event.UNGUARDED,
-            reasons=tuple(dict.fromkeys(one.reason.value for one in reasons)),
-            detail="; ".join(one.detail for one in reasons),
+            reasons=tuple(dict.fromkeys(reason.reason.value for reason in reasons)),
+            detail="; ".join(reason.detail for reason in reasons),
         )
 
     def _reads(self, request: AnsweredRequest, run: ObservedRun) -> tuple[CapturedRead, ...]:

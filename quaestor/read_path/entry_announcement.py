@@ -63,14 +63,14 @@ class EntryAnnouncement:
         try:
             if leave:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
-                one, name = dependent(response, urls), sketch_name(response)
+                indexed, name = dependent(response, urls), sketch_name(response)
                 if self._alone:
                     # In this process's memory neither call waits, and tasks would be most of the work.
-                    await self._index.add(one)
+                    await self._index.add(indexed)
                     await self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
                 else:
                     reported = self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
-                    await asyncio.gather(self._index.add(one), reported)
+                    await asyncio.gather(self._index.add(indexed), reported)
             else:
                 await self._index.add(dependent(response, ()))
         except (StoreError, SketchError) as error:

@@ -40,11 +40,11 @@ def claims(headers: Iterable[tuple[bytes, bytes]]) -> Claims:
     return tuple((name, shown(name, value)) for name, value in headers if name in CLAIMS)
 
 
-def digest(found: Claims) -> str | None:
+def digest(pairs: Claims) -> str | None:
     """Return a short text for the key; None if the claims are longer than any real proxy's."""
-    if sum(len(name) + len(value) for name, value in found) > MAX_CLAIM_BYTES:
+    if sum(len(name) + len(value) for name, value in pairs) > MAX_CLAIM_BYTES:
         return None
     hashed = hashlib.blake2b(digest_size=12)
-    for name, value in found:
+    for name, value in pairs:
         hashed.update(b"%d:%s%d:%s" % (len(name), name, len(value), value))
     return hashed.hexdigest()

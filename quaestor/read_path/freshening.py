@@ -26,14 +26,14 @@ _KEPT = frozenset(
 def conditions(stored: Headers) -> list[tuple[bytes, bytes]]:
     """Return the fields of a request that validates an answer (section 4.3.1); [] if it has no validator of its own."""
     stored = list(stored)
-    found: list[tuple[bytes, bytes]] = []
+    fields: list[tuple[bytes, bytes]] = []
     tags = values(stored, b"etag")
     if len(tags) == 1:
-        found.append((b"if-none-match", tags[0]))
+        fields.append((b"if-none-match", tags[0]))
     changed = values(stored, b"last-modified")
     if len(changed) == 1 and http_date_s(changed[0]) is not None:
-        found.append((b"if-modified-since", changed[0]))
-    return found
+        fields.append((b"if-modified-since", changed[0]))
+    return fields
 
 
 def confirms(stored: Headers, answer: Headers) -> bool:
@@ -61,8 +61,8 @@ def head_agrees(stored: Headers, answer: Headers) -> bool:
     """Whether a HEAD's 200 is about the stored answer (section 4.3.5): no validator and no length contradicts it."""
     stored, answer = list(stored), list(answer)
     for name in (b"etag", b"last-modified", b"content-length"):
-        told, known = values(answer, name), values(stored, name)
-        if told and known and told != known:
+        answered, known = values(answer, name), values(stored, name)
+        if answered and known and answered != known:
             return False
     return True
 

@@ -51,7 +51,7 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
         return {}
     if len(text) > MAX_FIELD_BYTES:
         return {"no-store": None}
-    found: dict[str, str | None] = {}
+    directives: dict[str, str | None] = {}
     for piece in _pieces(text.decode("latin-1")):
         name, assigned, argument = piece.partition("=")
         name = name.lstrip().lower()
@@ -61,12 +61,12 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
         if _TOKEN.fullmatch(name) is None:
             continue
         value = argument.rstrip().strip('"') if assigned else None
-        if name in found and name in ("max-age", "s-maxage"):
-            value = str(min(delta_s(value), delta_s(found[name])))
-        elif name in found:
+        if name in directives and name in ("max-age", "s-maxage"):
+            value = str(min(delta_s(value), delta_s(directives[name])))
+        elif name in directives:
             continue
-        found[name] = value
-    return found
+        directives[name] = value
+    return directives
 
 
 def delta_s(value: str | None) -> int:

@@ -121,8 +121,8 @@ def ordered(query: bytes) -> bytes:
     if b"&" not in query:
         return query
     pieces = query.split(b"&")
-    found = sorted(pieces, key=_name)
-    return query if found == pieces else b"&".join(found)
+    in_order = sorted(pieces, key=_name)
+    return query if in_order == pieces else b"&".join(in_order)
 
 
 def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
@@ -154,8 +154,8 @@ def _normalise(text: bytes) -> bytes:
 
 
 def _escape(match: re.Match[bytes]) -> bytes:
-    found = match.group()
-    if len(found) == 1:
-        return b"%%%02X" % found[0]
-    value = int(found[1:], 16)
-    return bytes((value,)) if value in _UNRESERVED else found.upper()
+    escaped = match.group()
+    if len(escaped) == 1:
+        return b"%%%02X" % escaped[0]
+    value = int(escaped[1:], 16)
+    return bytes((value,)) if value in _UNRESERVED else escaped.upper()

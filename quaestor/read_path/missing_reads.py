@@ -69,7 +69,7 @@ class MissingReads:
 
     def changed(self, registrations: Iterable[str]) -> None:
         """Note that these registrations are dead: a write has changed their results."""
-        self._changed.update(one for one in registrations if one in self._relied_on)
+        self._changed.update(registration for registration in registrations if registration in self._relied_on)
 
     def doubt(self, key: str, *, until_ms: int) -> None:
         """Note that a run for this key read less than the earlier one although nothing had changed. The key is not stored until

@@ -27,14 +27,14 @@ def labels(response: CachedResponse) -> tuple[str, ...]:
         return ()
     primary = response.key.partition("#")[0]
     origin = unsafe.origin(primary)
-    found = [unsafe.group_label(origin, group) for group in unsafe.groups(response.headers, b"cache-groups")]
+    names = [unsafe.group_label(origin, group) for group in unsafe.groups(response.headers, b"cache-groups")]
     if by_itself:
-        found += [
+        names += [
             unsafe.uri_label(primary),
             unsafe.uri_label(response.resource),
             unsafe.EVERYTHING,
         ]
-    return tuple(found)
+    return tuple(names)
 
 
 class OutdatedLabels:

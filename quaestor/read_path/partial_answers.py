@@ -112,7 +112,7 @@ def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
     """Return the places of the parts of a partial entry, in order, each with its offset in the body; and the size of the whole.
     Empty if the entry is not partial, or damaged. O(parts)."""
     matches = [_CONTENT_RANGE.fullmatch(value) for value in values(entry.headers, b"content-range")]
-    found: list[tuple[Span, int]] = []
+    spans_at: list[tuple[Span, int]] = []
     at, before, sizes = 0, -1, set()
     for match in matches:
         if match is None:
@@ -121,12 +121,12 @@ def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
         sizes.add(int(match[3]))
         if not before < span.first <= span.last:
             return (), 0
-        found.append((span, at))
+        spans_at.append((span, at))
         at, before = at + span.size, span.last
     size = sizes.pop() if len(sizes) == 1 else 0
     if entry.status != 206 or at != len(entry.body) or not before < size:
         return (), 0
-    return tuple(found), size
+    return tuple(spans_at), size
 
 
 def pieces(entry: CachedResponse) -> Pieces:
@@ -138,15 +138,15 @@ def selected(entry: CachedResponse, facts: RequestFacts) -> tuple[Part, bytes] |
     """Return place and bytes of the requested range, if a part of this entry contains it. None otherwise, also if If-Range does
     not name this very representation."""
     held, size = places(entry)
-    found = ranges.spans(facts.byte_range, size) if held else None
-    if found is None or len(found) != 1:
+    spans = ranges.spans(facts.byte_range, size) if held else None
+    if spans is None or len(spans) != 1:
         return None
     if facts.if_range is not None and facts.if_range.strip() != strong_validator(entry.headers):
         return None
     for span, at in held:
-        if _covers(span, found[0]):
-            start = at + found[0].first - span.first
-            return Part(found[0], size), entry.body[start : start + found[0].size]
+        if _covers(span, spans[0]):
+            start = at + spans[0].first - span.first
+            return Part(spans[0], size), entry.body[start : start + spans[0].size]
     return None
 
 
@@ -196,9 +196,11 @@ def combined(old: CachedResponse | None, new: CachedResponse, part: Part, *, mos
     joined = _joined(held, part.span, new.body)
     if joined is None:
         held, joined = (), [(part.span, new.body)]
-    joined = [_within(most_bytes, one, part.span) if _covers(one[0], part.span) else one for one in joined]
+    joined = [_within(most_bytes, piece, part.span) if _covers(piece[0], part.span) else piece for piece in joined]
     while len(joined) > 1 and (len(joined) > MAX_PARTS or sum(span.size for span, _ in joined) > most_bytes):
-        joined.remove(min((one for one in joined if not _covers(one[0], part.span)), key=lambda one: one[0].size))
+        joined.remove(
+            min((piece for piece in joined if not _covers(piece[0], part.span)), key=lambda piece: piece[0].size)
+        )
     fields = without_place(new.headers)
     body = b"".join(content for _, content in joined)
     if joined[0][0] == Span(0, part.size - 1):
@@ -258,4 +260,4 @@ def _joined(held: Sequence[tuple[Span, bytes]], span: Span, body: bytes) -> list
         before = content[: max(0, span.first - other.first)]
         after = content[span.last + 1 - other.first :] if other.last > span.last else b""
         span, body = Span(min(span.first, other.first), max(span.last, other.last)), before + body + after
-    return sorted([*apart, (span, body)], key=lambda one: one[0].first)
+    return sorted([*apart, (span, body)], key=lambda piece: piece[0].first)

@@ -37,15 +37,15 @@ def spans(field: bytes | None, size: int) -> tuple[Span, ...] | None:
     """
     if field is None or len(field) > _MAX_FIELD_BYTES or (match := _UNIT.fullmatch(field)) is None:
         return None
-    found: list[Span] = []
-    asked = 0
+    satisfiable: list[Span] = []
+    requested = 0
     for piece in match[1].split(b","):
         piece = piece.strip()
         if not piece:
             continue
-        asked += 1
+        requested += 1
         spec = _SPEC.fullmatch(piece)
-        if spec is None or asked > MAX_RANGES:
+        if spec is None or requested > MAX_RANGES:
             return None
         first, last = spec[1], spec[2]
         if first:
@@ -57,22 +57,22 @@ def spans(field: bytes | None, size: int) -> tuple[Span, ...] | None:
         else:
             return None
         if span.first < size and span.size > 0:
-            found.append(span)
-    if not asked or sum(span.size for span in found) > size:
+            satisfiable.append(span)
+    if not requested or sum(span.size for span in satisfiable) > size:
         return None
-    return _joined(found)
+    return _joined(satisfiable)
 
 
-def _joined(found: Sequence[Span]) -> tuple[Span, ...]:
+def _joined(parts: Sequence[Span]) -> tuple[Span, ...]:
     joined: list[Span] = []
-    for span in found:
+    for span in parts:
         for at, other in enumerate(joined):
             if span.first <= other.last + 1 and other.first <= span.last + 1:
                 joined[at] = Span(min(span.first, other.first), max(span.last, other.last))
                 break
         else:
             joined.append(span)
-    return tuple(joined) if len(joined) == len(found) else _joined(joined)
+    return tuple(joined) if len(joined) == len(parts) else _joined(joined)
 
 
 def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored_at_s: float) -> bool:

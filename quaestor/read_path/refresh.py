@@ -76,9 +76,9 @@ async def leads(
         return response.stored_at_ms > old.stored_at_ms and usable(response)
 
     try:
-        found = await flight.fetch(newer, wait=lambda: False)
+        newer_entry = await flight.fetch(newer, wait=lambda: False)
     except StoreError:
         return False
-    if found is not None:
-        keep(found)
-    return found is None and not flight.waited
+    if newer_entry is not None:
+        keep(newer_entry)
+    return newer_entry is None and not flight.waited

@@ -194,9 +194,9 @@ def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool
         unlisted = set()
     if len(hosts) > 1:
         barred = barred or "host"
-    asked: Mapping[str, str | None] = cache_control(headers) if directives else {}
+    requested: Mapping[str, str | None] = cache_control(headers) if directives else {}
     if pragma and not directives:
-        asked = {"no-cache": None}
+        requested = {"no-cache": None}
     return RequestFacts(
         host=hosts[0] if hosts else b"",
         bypass=personal or barred or ("request-body" if has_body else None),
@@ -206,11 +206,11 @@ def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool
         has_body=has_body,
         claims=tuple(claims),
         partial=partial,
-        no_store="no-store" in asked,
-        only_if_cached="only-if-cached" in asked,
+        no_store="no-store" in requested,
+        only_if_cached="only-if-cached" in requested,
         if_none_match=b", ".join(if_none_match) if if_none_match else None,
         if_modified_since=if_modified_since,
         byte_range=ranges[0] if len(ranges) == 1 else None,
         if_range=if_range,
-        directives=asked,
+        directives=requested,
     )

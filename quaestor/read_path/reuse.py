@@ -79,37 +79,41 @@ def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> U
     return Use.STALE_WHILE_REVALIDATE if late_ms < allowed.while_revalidate_ms else Use.VALIDATE
 
 
-def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> Use:
+def use_explicit(response: CachedResponse, allowed: Windows, directives: Asked, *, now_ms: int) -> Use:
     """Return the use of an explicit entry."""
     late_ms = now_ms - response.fresh_until_ms
     age_ms = max(0, now_ms - response.stored_at_ms)
-    if allowed.validate or "no-cache" in asked:
+    if allowed.validate or "no-cache" in directives:
         return Use.VALIDATE
-    if "max-age" in asked and age_ms > delta_s(asked["max-age"]) * 1000 and not _accepts(asked, allowed, late_ms):
+    if (
+        "max-age" in directives
+        and age_ms > delta_s(directives["max-age"]) * 1000
+        and not _accepts(directives, allowed, late_ms)
+    ):
         return Use.VALIDATE
-    if late_ms + delta_s(asked.get("min-fresh") or "0") * 1000 < 0:
+    if late_ms + delta_s(directives.get("min-fresh") or "0") * 1000 < 0:
         return Use.FRESH
     if late_ms < 0:
         return Use.VALIDATE
-    if late_ms < allowed.while_revalidate_ms and "max-age" not in asked and "min-fresh" not in asked:
+    if late_ms < allowed.while_revalidate_ms and "max-age" not in directives and "min-fresh" not in directives:
         return Use.STALE_WHILE_REVALIDATE
-    return Use.STALE if _accepts(asked, allowed, late_ms) else Use.VALIDATE
+    return Use.STALE if _accepts(directives, allowed, late_ms) else Use.VALIDATE
 
 
-def may_serve_on_error(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
+def may_serve_on_error(response: CachedResponse, allowed: Windows, directives: Asked, *, now_ms: int) -> bool:
     """Whether an entry may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
     window_ms = allowed.if_error_ms
-    if not allowed.strict and "stale-if-error" in asked:
-        window_ms = max(window_ms, _window_ms(delta_s(asked["stale-if-error"]), 0))
+    if not allowed.strict and "stale-if-error" in directives:
+        window_ms = max(window_ms, _window_ms(delta_s(directives["stale-if-error"]), 0))
     # Without a window even a fresh entry is refused: the client has asked for the origin's own answer.
     return not allowed.validate and window_ms > 0 and now_ms - response.fresh_until_ms < window_ms
 
 
-def _accepts(asked: Asked, allowed: Windows, late_ms: int) -> bool:
+def _accepts(directives: Asked, allowed: Windows, late_ms: int) -> bool:
     """Whether the client accepts an answer so late: max-stale (section 5.2.1.2)."""
-    if allowed.strict or "max-stale" not in asked:
+    if allowed.strict or "max-stale" not in directives:
         return False
-    argument = asked["max-stale"]
+    argument = directives["max-stale"]
     return late_ms < (_FOREVER_MS if argument is None else delta_s(argument) * 1000)
 
 

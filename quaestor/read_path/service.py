@@ -113,8 +113,10 @@ class ReadPath:
             await self.definitions()
 
     def _is_dead(self, registration: str) -> bool:
-        now_ms, one = self.clock(), (registration,)
-        return not self._registry.live(one, now_ms=now_ms) and not self._registry.lagging(one, now_ms=now_ms)
+        now_ms, registrations = self.clock(), (registration,)
+        return not self._registry.live(registrations, now_ms=now_ms) and not self._registry.lagging(
+            registrations, now_ms=now_ms
+        )
 
     def serving(self, now_ms: int) -> bool:
         """Whether at least a part of the grid is fresh enough for serving from cache and storing."""

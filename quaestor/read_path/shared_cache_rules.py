@@ -61,16 +61,16 @@ def governing(headers: Headers) -> Directives:
         return _NOTHING_SAID
     fields = values(headers, b"cdn-cache-control")
     members = structured.dictionary(fields) if fields else None
-    found: dict[str, str | None] = {}
+    directives: dict[str, str | None] = {}
     for name, item in (members or {}).items():
         if name in _LIFETIMES and (isinstance(item, bool) or not isinstance(item, int)):
             members = None
             break
         if item is not False:
-            found[name] = str(item) if isinstance(item, int | str) and item is not True else None
+            directives[name] = str(item) if isinstance(item, int | str) and item is not True else None
     if members is None:
         return Directives(cache_control(headers), targeted=False)
-    return Directives(found, targeted=True)
+    return Directives(directives, targeted=True)
 
 
 _LIFETIMES = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})

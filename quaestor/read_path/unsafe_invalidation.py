@@ -39,7 +39,7 @@ class Outdated:
         return bool(self.keys or self.groups)
 
 
-def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outdated:
+def outdated(method: str, status: int, headers: Headers, requested: Target) -> Outdated:
     """Return everything that the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
 
     That is the target itself, same-origin URIs in Location and Content-Location, and the groups that the answer names.
@@ -47,10 +47,10 @@ def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outda
     if method in SAFE or not 200 <= status < 400:
         return Outdated()
     headers = list(headers)
-    keys = [asked.key]
+    keys = [requested.key]
     for name in (b"location", b"content-location"):
         for value in values(headers, name):
-            key = _same_origin(asked, value)
+            key = _same_origin(requested, value)
             if key is not None:
                 keys.append(key)
     return Outdated(tuple(dict.fromkeys(keys)), groups(headers, b"cache-group-invalidation"))
@@ -58,8 +58,8 @@ def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outda
 
 def groups(headers: Headers, field: bytes) -> tuple[str, ...]:
     """Return the groups that a field names; none if it is malformed. Compared character by character (RFC 9875, section 2)."""
-    found = structured.strings(values(headers, field)) or ()
-    return tuple(dict.fromkeys(name for name in found if len(name) <= MAX_GROUP_CHARACTERS))[:MAX_GROUPS]
+    names = structured.strings(values(headers, field)) or ()
+    return tuple(dict.fromkeys(name for name in names if len(name) <= MAX_GROUP_CHARACTERS))[:MAX_GROUPS]
 
 
 def origin(key: str) -> str:
@@ -88,11 +88,13 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _same_origin(asked: Target, reference: bytes) -> str | None:
+def _same_origin(requested: Target, reference: bytes) -> str | None:
     """Return the cache key that a URI reference names, if it is on the requested origin."""
     try:
-        named: SplitResult = urlsplit(urljoin(asked.url, reference.decode("ascii").strip()))
+        named: SplitResult = urlsplit(urljoin(requested.url, reference.decode("ascii").strip()))
     except ValueError:
         return None
-    found = target(named.scheme, named.netloc.encode("latin-1", "replace"), named.path.encode(), named.query.encode())
-    return found.key if found is not None and origin(found.key) == origin(asked.key) else None
+    referenced = target(
+        named.scheme, named.netloc.encode("latin-1", "replace"), named.path.encode(), named.query.encode()
+    )
+    return referenced.key if referenced is not None and origin(referenced.key) == origin(requested.key) else None

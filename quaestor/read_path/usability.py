@@ -61,18 +61,18 @@ class Usability:
             known = self._settings.lifetimes.explicit
         return known and self.valid(response, self.clock())
 
-    def use(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> reuse.Use:
+    def use(self, response: CachedResponse, policy: RoutePolicy, directives: reuse.Asked) -> reuse.Use:
         """Return how an entry may be used for a request with these directives."""
         now_ms = self.clock()
         if not self.valid(response, now_ms):
             return reuse.Use.VALIDATE
         allowed = reuse.windows(response.headers, policy)
         if shared_cache_rules.is_explicit(response):
-            return reuse.use_explicit(response, allowed, asked, now_ms=now_ms)
+            return reuse.use_explicit(response, allowed, directives, now_ms=now_ms)
         return reuse.use_guarded(response, allowed, now_ms=now_ms)
 
-    def may_serve_on_error(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> bool:
+    def may_serve_on_error(self, response: CachedResponse, policy: RoutePolicy, directives: reuse.Asked) -> bool:
         """Whether an entry may be sent instead of an error."""
         now_ms = self.clock()
         allowed = reuse.windows(response.headers, policy)
-        return self.valid(response, now_ms) and reuse.may_serve_on_error(response, allowed, asked, now_ms=now_ms)
+        return self.valid(response, now_ms) and reuse.may_serve_on_error(response, allowed, directives, now_ms=now_ms)

@@ -69,18 +69,18 @@ def cookie_values(headers: Headers, names: frozenset[bytes]) -> list[bytes]:
 
     Empty if none of the cookies is there.
     """
-    found: list[bytes] = []
+    cookies: list[bytes] = []
     for field, value in headers:
         if field != b"cookie":
             continue
         if _PLAIN_COOKIES.fullmatch(value) is None:
-            found += (b"", value)
+            cookies += (b"", value)
             continue
         for piece in value.split(b";"):
             name, _, text = piece.strip().partition(b"=")
             if name in names:
-                found += (name, text)
-    return found
+                cookies += (name, text)
+    return cookies
 
 
 def _digest(parts: Iterable[bytes]) -> str:

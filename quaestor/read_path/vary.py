@@ -28,7 +28,7 @@ def names(response_headers: Headers, *, covered: Collection[bytes] = frozenset()
 
     covered: fields that are part of the primary key already; left out.
     """
-    found: set[bytes] = set()
+    varying: set[bytes] = set()
     for value in values(response_headers, b"vary"):
         for piece in value.lower().split(b","):
             name = piece.strip()
@@ -37,8 +37,8 @@ def names(response_headers: Headers, *, covered: Collection[bytes] = frozenset()
             if name == b"*" or _TOKEN.fullmatch(name) is None:
                 return None
             if name not in covered:
-                found.add(name)
-    return tuple(sorted(found)) if len(found) <= MAX_NAMES else None
+                varying.add(name)
+    return tuple(sorted(varying)) if len(varying) <= MAX_NAMES else None
 
 
 def variant_key(
@@ -125,7 +125,7 @@ class Variants:
         known = self._names.get(name, ())
         together = {*known, *by}
         if not together.isdisjoint(WHOLES):
-            together = {one for one in together if one in WHOLES or not counts(one, self.ignored)}
+            together = {name for name in together if name in WHOLES or not counts(name, self.ignored)}
         joined = tuple(sorted(together))
         if len(joined) > MAX_NAMES:
             return None

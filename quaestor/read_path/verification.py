@@ -80,9 +80,9 @@ def fingerprint(
 
 def differences(stored: Fingerprint, again: Fingerprint) -> tuple[str, ...]:
     """Return the names of the parts in which two answers to the same request differ: status, body, queries, or a header field."""
-    found = [name for name in ("status", "digest", "queries") if getattr(stored, name) != getattr(again, name)]
+    differing = [name for name in ("status", "digest", "queries") if getattr(stored, name) != getattr(again, name)]
     fields = {name.decode("ascii") for name, _ in set(stored.fields) ^ set(again.fields)}
-    return tuple("body" if name == "digest" else name for name in found) + tuple(sorted(fields))
+    return tuple("body" if name == "digest" else name for name in differing) + tuple(sorted(fields))
 
 
 def reads_more(stored: Fingerprint, again: Fingerprint) -> bool:
@@ -94,7 +94,7 @@ def reads_more(stored: Fingerprint, again: Fingerprint) -> bool:
 def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
     """Whether the database returned as many, but other records for the same queries, or in another order, where it has the
     choice. A new index may cause that without a write, and both answers are right."""
-    counts, counts_again = ({one[:2] for one in made.chosen} for made in (stored, again))
+    counts, counts_again = ({choice[:2] for choice in made.chosen} for made in (stored, again))
     return stored.queries == again.queries and counts == counts_again and stored.chosen != again.chosen
 
 

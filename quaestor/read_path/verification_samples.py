@@ -67,7 +67,7 @@ class Samples:
                 draw = self._uniform()
                 if draw < 1 - (1 - self._share) ** reads:
                     drawn.append((self._uniform(), again))
-        drawn.sort(key=lambda one: one[0])
+        drawn.sort(key=lambda draw: draw[0])
         chosen = drawn[: math.floor(self._allowance)]
         self._allowance -= len(chosen)
         return [again for _, again in chosen]

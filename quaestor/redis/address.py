@@ -51,13 +51,13 @@ def cluster_address(url: str) -> ClusterAddress:
         if scheme not in ("redis+cluster", "rediss+cluster"):
             raise ValueError("the scheme of a cluster is redis+cluster or rediss+cluster")
         options: dict[str, Any] = {}
-        found = []
+        nodes = []
         for host in hosts.split(","):
-            one = f"{scheme.removesuffix(_CLUSTER)}://{user}{at}{host}/{tail}"
-            options = redis.connection.parse_url(one)  # type: ignore[no-untyped-call]
+            single_url = f"{scheme.removesuffix(_CLUSTER)}://{user}{at}{host}/{tail}"
+            options = redis.connection.parse_url(single_url)  # type: ignore[no-untyped-call]
             if "host" not in options:
                 raise ValueError("a host is missing")
-            found.append((str(options.pop("host")), int(options.pop("port", _FIRST_PORT))))
+            nodes.append((str(options.pop("host")), int(options.pop("port", _FIRST_PORT))))
         if options.pop("db", 0):
             raise ValueError("a cluster has no other database than 0")
     except ValueError as error:  # the URL may hold a password
@@ -66,4 +66,4 @@ def cluster_address(url: str) -> ClusterAddress:
             "write redis+cluster://host:port,host:port"
         ) from error
     options.pop("connection_class", None)
-    return ClusterAddress(hosts=tuple(found), tls=scheme.startswith("rediss"), options=options)
+    return ClusterAddress(hosts=tuple(nodes), tls=scheme.startswith("rediss"), options=options)

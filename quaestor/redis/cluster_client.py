@@ -136,13 +136,13 @@ class SharedCluster(RedisCluster):
         for _ in range(_REDIRECTS):
             try:
                 return await self._servers.send(node, asking, args, kwargs)
-            except MovedError as told:
-                await self.nodes_manager.move_slot(told)
+            except MovedError as redirection:
+                await self.nodes_manager.move_slot(redirection)
                 self._topology_is_old = True
-                node, asking = self.nodes_manager.get_node_from_slot(told.slot_id), False
-            except AskError as told:
-                known = self.get_node(host=told.host or node.host, port=told.port)
-                node, asking = known or ClusterNode(told.host, told.port), True
+                node, asking = self.nodes_manager.get_node_from_slot(redirection.slot_id), False
+            except AskError as redirection:
+                known = self.get_node(host=redirection.host or node.host, port=redirection.port)
+                node, asking = known or ClusterNode(redirection.host, redirection.port), True
             except TryAgainError:
                 await asyncio.sleep(_PAUSE_S)
         raise ClusterError(f"{args[0]} was redirected {_REDIRECTS} times; the cluster's servers do not agree")

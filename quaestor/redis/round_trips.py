@@ -84,9 +84,9 @@ class RoundTrips:
         """Return the commands of the next round trip."""
         batch: list[_Asked] = []
         while self._waiting and len(batch) < _MOST:
-            asked = self._waiting.popleft()
-            if not asked[1].done():
-                batch.append(asked)
+            waiting = self._waiting.popleft()
+            if not waiting[1].done():
+                batch.append(waiting)
         if self._waiting:
             self._wake_worker()
         return batch

@@ -49,10 +49,10 @@ class Principal:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names that stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
-        found = {EVERYBODY, *(f"role:{role}" for role in self.roles)}
+        names = {EVERYBODY, *(f"role:{role}" for role in self.roles)}
         if self.user is not None:
-            found |= {SIGNED_IN, f"user:{self.user}"}
-        return tuple(sorted(found))
+            names |= {SIGNED_IN, f"user:{self.user}"}
+        return tuple(sorted(names))
 
 
 ANONYMOUS: Final = Principal()

@@ -11,7 +11,7 @@ from quaestor.rest.bodies import JSON
 
 def readable(request: Request, body: bytes, etag: str) -> Response:
     """Return a response with the body, or 304 if the client has it."""
-    asked = request.headers.get("if-none-match")
-    if asked is not None and none_match_fails(asked.encode("latin-1"), etag.encode()):
+    if_none_match = request.headers.get("if-none-match")
+    if if_none_match is not None and none_match_fails(if_none_match.encode("latin-1"), etag.encode()):
         return Response(status_code=304, headers={"etag": etag})
     return Response(body, media_type=JSON, headers={"etag": etag})

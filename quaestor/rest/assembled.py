@@ -124,9 +124,9 @@ class AssembledLists:
     async def answer(self, wanted: Wanted) -> Assembly:
         """Return the list, read if necessary. One reader at a time asks the database; the others wait and look again."""
         for _ in range(_ROUNDS):
-            found = self.ready(wanted)
-            if found is not None:
-                return found
+            assembly = self.ready(wanted)
+            if assembly is not None:
+                return assembly
             task = self._building.get(wanted.name)
             if task is None:
                 return await asyncio.shield(self._start(wanted))
@@ -149,9 +149,9 @@ class AssembledLists:
     async def _build(self, wanted: Wanted) -> Assembly:
         resident = self._engine.read_path.lookup.servable(wanted.name, self._engine.read_path.clock())
         if resident is not None and isinstance(resident.rendered, _Ids):
-            found = await self._refresh(wanted, resident.rendered)
-            if found is not None:
-                return found
+            assembly = await self._refresh(wanted, resident.rendered)
+            if assembly is not None:
+                return assembly
             self._engine.read_path.lookup.drop(wanted.name)
             self._records.release(resident.rendered.registrations)
         return await self._read(wanted)

@@ -78,8 +78,8 @@ class Connection:
         with pymongo.timeout(self._time_s):
             if self._threads:
                 return await anyio.to_thread.run_sync(lambda: call(*arguments, **options))
-            found = call(*arguments, **options)
-            return await found if inspect.isawaitable(found) else found
+            result = call(*arguments, **options)
+            return await result if inspect.isawaitable(result) else result
 
     async def read(self, cursor: Any, *, most_bytes: int) -> list[Any]:
         """Return the raw records of a cursor. Stops reading once the records exceed most_bytes, so that a thousand records of
@@ -99,8 +99,8 @@ class Connection:
         """
         with pymongo.timeout(self._time_s):
             for _ in range(_TRIES):
-                if (found := await self._attempt(body)) is not _CONFLICT:
-                    return found
+                if (result := await self._attempt(body)) is not _CONFLICT:
+                    return result
         raise Problem(
             503, "busy", "Other requests are changing the record at the moment.", headers={"retry-after": "1"}
         )
@@ -113,9 +113,9 @@ class Connection:
                     read_concern=ReadConcern("snapshot"),
                     read_preference=ReadPreference.PRIMARY,
                 )
-                found = await body(session)
+                result = await body(session)
                 await self.run(session.commit_transaction)
-                return found
+                return result
             except PyMongoError as error:
                 if not error.has_error_label("TransientTransactionError") or error.timeout:
                     raise
@@ -131,25 +131,25 @@ class Connection:
 
 
 def _gather(cursor: Any, most_bytes: int) -> list[Any]:
-    found: list[Any] = []
+    records: list[Any] = []
     with cursor:
         for record in cursor:
-            found.append(record)
+            records.append(record)
             most_bytes -= len(record.raw)
             if most_bytes < 0:
                 break
-    return found
+    return records
 
 
 async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
-    found: list[Any] = []
+    records: list[Any] = []
     async with cursor:
         async for record in cursor:
-            found.append(record)
+            records.append(record)
             most_bytes -= len(record.raw)
             if most_bytes < 0:
                 break
-    return found
+    return records
 
 
 def problem_of(error: Exception, *, wrote: bool, quotable: bool = True) -> Problem | None:
@@ -188,8 +188,8 @@ def duplicate(error: DuplicateKeyError | None = None) -> Problem:
 
 def duplicate_key(error: DuplicateKeyError) -> Mapping[str, Any]:
     """Return the values, by path, that another record has in a unique index; empty if the database does not report them."""
-    found = (error.details or {}).get("keyValue")
-    return found if isinstance(found, Mapping) else {}
+    key = (error.details or {}).get("keyValue")
+    return key if isinstance(key, Mapping) else {}
 
 
 def is_id_taken(error: DuplicateKeyError) -> bool:

@@ -89,8 +89,8 @@ class Endpoints:
         principal = ANONYMOUS
         if self._who_asks is not None:
             # The fields that it reads are in the key, because the cache has called it too.
-            found = self._who_asks(Request(unrecorded(request.scope), request.receive))
-            principal = await found if inspect.isawaitable(found) else found
+            asking = self._who_asks(Request(unrecorded(request.scope), request.receive))
+            principal = await asking if inspect.isawaitable(asking) else asking
             if not agrees(request.scope, principal):
                 uncacheable("the principal is only known behind the cache")
         if not addressable(name):

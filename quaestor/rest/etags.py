@@ -54,10 +54,10 @@ class Preconditions:
 
         Raises Problem: 400 for malformed tags, 428 if a precondition is required.
         """
-        found = cls(match=_tags(request, "if-match"), none_match=_tags(request, "if-none-match"))
-        if limits.require_preconditions and found.match is None and found.none_match is None:
+        preconditions = cls(match=_tags(request, "if-match"), none_match=_tags(request, "if-none-match"))
+        if limits.require_preconditions and preconditions.match is None and preconditions.none_match is None:
             raise Problem(428, "precondition-required", "Send If-Match with the record's ETag, or If-None-Match: *.")
-        return found
+        return preconditions
 
     @property
     def absent(self) -> bool:
@@ -107,9 +107,9 @@ def _tags(request: Request, name: str) -> tuple[str, ...] | None:
     tags: list[str] = []
     at = 0
     while at < len(text):
-        found = _TAG.match(text, at)
-        if found is None or (found.end() < len(text) and text[found.end()] != ","):
+        match = _TAG.match(text, at)
+        if match is None or (match.end() < len(text) and text[match.end()] != ","):
             raise Problem(400, "header-malformed", f"{name} must be * or a list of quoted entity tags", position=at)
-        tags.append(found[1])
-        at = found.end() + 1
+        tags.append(match[1])
+        at = match.end() + 1
     return tuple(tags)

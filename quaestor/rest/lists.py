@@ -93,12 +93,12 @@ class Lists:
         *,
         maintained: bool = False,
     ) -> Response:
-        found = None
+        kept_raws = None
         if maintained and wanted is not None and self._maintained is not None:
-            found = await self._maintained.records(wanted.name, wanted.query)
-            self._maintained.engine.telemetry.requests.list_made(maintained=found is not None)
-        raws = await self._fetch(collection, records, query) if found is None else found.raws
-        changes = 1 if found is None else found.changes
+            kept_raws = await self._maintained.records(wanted.name, wanted.query)
+            self._maintained.engine.telemetry.requests.list_made(maintained=kept_raws is not None)
+        raws = await self._fetch(collection, records, query) if kept_raws is None else kept_raws.raws
+        changes = 1 if kept_raws is None else kept_raws.changes
         self._require_small(raws)
         documents = [decode(raw) for raw in raws]
         etag = list_etag("objects", raws)
@@ -108,26 +108,31 @@ class Lists:
         return readable(request, b"[" + b",".join(map(strict_json.dumps, documents)) + b"]", etag)
 
     async def _ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
-        found = await records.many(
+        matching = await records.many(
             collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit,
             most_bytes=self._limits.response_bytes, ids=True,
         )  # fmt: skip
-        if not found:
+        if not matching:
             await _require_known(collection, records)
-        self._require_small([record.raw for record in found])
-        ids = [decode(record.raw)["_id"] for record in found]
+        self._require_small([record.raw for record in matching])
+        ids = [decode(record.raw)["_id"] for record in matching]
         return readable(request, strict_json.dumps(ids), list_etag("ids", (bson.encode({"": key}) for key in ids)))
 
     async def _put_together(self, request: Request, wanted: Wanted, *, observe: bool) -> Response:
         assert self._assembled is not None
         assert self._engine is not None
         ready = self._assembled.ready(wanted)
-        found = ready or await self._assembled.answer(wanted)
-        if observe and (ready is None or self._representations.changed(wanted.name, found.etag)):
+        assembly = ready or await self._assembled.answer(wanted)
+        if observe and (ready is None or self._representations.changed(wanted.name, assembly.etag)):
             self._observe(
-                wanted, found.ids, found.count, found.etag, size=len(found.body), member_hit=ready is not None
+                wanted,
+                assembly.ids,
+                assembly.count,
+                assembly.etag,
+                size=len(assembly.body),
+                member_hit=ready is not None,
             )
-        response = readable(request, found.body, found.etag)
+        response = readable(request, assembly.body, assembly.etag)
         # Kept here only: caches outside must revalidate it with its tag.
         response.headers["cache-control"] = "no-cache"
         self._engine.telemetry.requests.list_assembled(ready=ready is not None)
@@ -175,7 +180,7 @@ class Lists:
         assert self._engine is not None
         now_ms = self._engine.read_path.clock()
         for registrations, times in served:
-            for name in {self._names.get(one.rpartition("#")[2]) for one in registrations} - {None}:
+            for name in {self._names.get(registration.rpartition("#")[2]) for registration in registrations} - {None}:
                 assert name is not None
                 self._representations.read(name, now_ms=now_ms, times=times)
                 if self._maintained is not None:
@@ -184,13 +189,13 @@ class Lists:
             self._maintained.keep_house()
 
     async def _fetch(self, collection: str, records: Records, query: ListQuery) -> list[bytes]:
-        found = await records.many(
+        matching = await records.many(
             collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit,
             most_bytes=self._limits.response_bytes,
         )  # fmt: skip
-        if not found:
+        if not matching:
             await _require_known(collection, records)
-        return [bytes(record.raw) for record in found]
+        return [bytes(record.raw) for record in matching]
 
     def _require_small(self, raws: Sequence[bytes]) -> None:
         if sum(map(len, raws)) > self._limits.response_bytes:
@@ -202,18 +207,18 @@ class Lists:
         """Return the query, parsed, checked and compiled, and Wanted if the list can be assembled. Bounded, least used first
         out."""
         key = (collection, request.scope["query_string"], records.rights.audience, kept)
-        found = self._prepared.get(key)
-        if found is None:
+        prepared = self._prepared.get(key)
+        if prepared is None:
             query = parse_list(request, self._limits)
             text = request.scope["query_string"].decode("latin-1")
-            found = (query, self._wanted(collection, records, query, kept, text))
+            prepared = (query, self._wanted(collection, records, query, kept, text))
             if len(request.scope["query_string"]) <= _LONGEST and len(records.rights.audience) <= _LARGEST_AUDIENCE:
-                self._prepared[key] = found
+                self._prepared[key] = prepared
             if len(self._prepared) > _PREPARED:
                 self._prepared.popitem(last=False)
         else:
             self._prepared.move_to_end(key)
-        return found
+        return prepared
 
     def _wanted(
         self, collection: str, records: Records, query: ListQuery, kept: Representation, text: str
@@ -223,7 +228,7 @@ class Lists:
             return None
         if kept is Representation.AUTO and query.limit > _MOST_MEMBERS:
             return None
-        asked = Query(
+        bounded = Query(
             namespace=f"{self._connection.name}.{collection}",
             operation=Operation.FIND,
             filter=records.rights.guarded(query.filter.document, "read"),
@@ -232,7 +237,7 @@ class Lists:
             limit=query.limit,
         )
         try:
-            plan = plan_query(asked)
+            plan = plan_query(bounded)
         except QueryError:
             return None
         if plan.match != "exact" or plan.predicate is None:
@@ -253,7 +258,7 @@ class Lists:
         return Wanted(
             name=name,
             collection=collection,
-            query=asked,
+            query=bounded,
             sort=query.sort,
             predicate=plan.predicate,
             place=sort_key_function(query.sort),

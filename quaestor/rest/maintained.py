@@ -124,9 +124,9 @@ class MaintainedLists:
     def keep_house(self) -> None:
         """Stop following unused lists, and have the grid report its progress at once. Called once a second."""
         now_ms = self.engine.read_path.clock()
-        for name in [name for name, one in self._followed.items() if now_ms - one.used_ms > IDLE_MS]:
+        for name in [name for name, followed in self._followed.items() if now_ms - followed.used_ms > IDLE_MS]:
             self.leave(name)
-        if any(one.result is not None for one in self._followed.values()):
+        if any(followed.result is not None for followed in self._followed.values()):
             self.engine.read_path.own_writes.expect()
 
     def leave(self, name: str) -> None:

@@ -102,22 +102,22 @@ class RecordCache:
         A record that is there already with the same bytes keeps its registration: it is live, so nothing has changed it.
         """
         now_ms = self._engine.read_path.clock()
-        found: dict[str, Part] = {}
+        parts: dict[str, Part] = {}
         new: list[str] = []
         for name, raw in raws.items():
             known = self.get(name, now_ms)
             if known is not None and known.raw == raw:
-                found[name] = known
+                parts[name] = known
             else:
-                found[name] = part_of(raw)
+                parts[name] = part_of(raw)
                 new.append(name)
         guards = await asyncio.gather(
             *(self.guard(self._read_of(collection, raws[name], read), since=since) for name in new)
         )
         for name, guard in zip(new, guards, strict=True):
             if guard is not None:
-                found[name] = self._hold(name, found[name], guard)
-        return found
+                parts[name] = self._hold(name, parts[name], guard)
+        return parts
 
     async def guard(self, read: CapturedRead, *, since: Version) -> Registered | None:
         """Register one read; None if it cannot be guarded: then its records must not be kept."""

@@ -113,11 +113,11 @@ class Records:
             batch_size=limit,
             sort=list(sort) or None,
         )
-        found = await self._connection.read(cursor, most_bytes=most_bytes)
+        records = await self._connection.read(cursor, most_bytes=most_bytes)
         if self._malformed is not None and self.rights.judged and self._malformed.list_is_due(collection):
             with suppress(PyMongoError):  # the list is complete, even if this fails
                 await self._look_for_malformed(collection, filter_, most_ms=_LOOK_MS)
-        return found
+        return records
 
     async def some(self, collection: str, ids: Sequence[Any], *, most_bytes: int) -> list[bytes]:
         """Return the existing records with these ids, in any order, without access rules: the caller has to check them.
@@ -257,18 +257,18 @@ class Records:
         value = {path: {"$eq": each} for path, each in duplicate_key(error).items()}
         if not value or not self.rights.may(collection, Action.READ):
             return duplicate()
-        found = await self._connection.run(
+        record = await self._connection.run(
             self._connection.collection(collection).find_one, self.rights.guarded(value, "read"), {"_id": 1}
         )
-        return duplicate(None if found is None else error)
+        return duplicate(None if record is None else error)
 
     async def _find(self, collection: str, key: Any, kind: Kind, session: Any = None) -> bytes | None:
-        found = await self._connection.run(
+        record = await self._connection.run(
             self._connection.collection(collection).find_one,
             self.rights.guarded({"_id": equals(key)}, kind),
             session=session,
         )
-        return None if found is None else bytes(found.raw)
+        return None if record is None else bytes(record.raw)
 
     async def _writable(self, collection: str, key: Any, session: Any, preconditions: Preconditions) -> bytes:
         before = await self._find(collection, key, "write", session)
@@ -334,8 +334,8 @@ class Records:
 
     async def _quotable(self, collection: str, key: Any) -> bool:
         """Whether a message may quote the stored record: there is none, or the principal may read it."""
-        found = await self._connection.run(self._connection.collection(collection).find_one, {"_id": equals(key)})
-        return found is None or self.rights.shows(collection, decode(found.raw))
+        record = await self._connection.run(self._connection.collection(collection).find_one, {"_id": equals(key)})
+        return record is None or self.rights.shows(collection, decode(record.raw))
 
     async def _put_if(
         self, collection: str, key: Any, whole: Mapping[str, Any], preconditions: Preconditions, *, insert: bool

@@ -123,7 +123,9 @@ class Representations:
         """Return the reasons for the choice: the measured rates, and the cost of each representation in µs a second."""
         seen = self._of(name)
         load = self._load(name, seen, now_ms)
-        costs = {f"{one.value}_us": round(cost(load, Costs()), 1) for one, cost in COSTS_OF.items()}
+        costs = {
+            f"{representation.value}_us": round(cost(load, Costs()), 1) for representation, cost in COSTS_OF.items()
+        }
         return {
             "kept": seen.chosen.value, "length": seen.length, "record_bytes": round(seen.record_bytes),
             "reads_hz": round(load.reads_hz, 3), "changes_hz": round(load.changes_hz, 3),

@@ -118,7 +118,7 @@ class QuaestorRouter(APIRouter):
         """Add the routes of one collection, or of any."""
         does, limits = self._endpoints, self._limits
         many = "/{collection}" if collection is None else f"/{collection}"
-        one = f"{many}/{{id:path}}"
+        record_path = f"{many}/{{id:path}}"
         in_many = schema.path_parameters() if collection else schema.path_parameters("collection")
         in_one = [*in_many, *schema.path_parameters("id")]
         changing = schema.condition_parameters("If-Match", "If-None-Match")
@@ -139,7 +139,7 @@ class QuaestorRouter(APIRouter):
         )
         self._route(
             collection,
-            one,
+            record_path,
             DescribedOperation(
                 "get", "GET", does.get, 200, schema.record_answer("The record.", record), (304, 400, 404, 503)
             ),
@@ -147,14 +147,14 @@ class QuaestorRouter(APIRouter):
         )
         self._route(
             collection,
-            one,
+            record_path,
             DescribedOperation("put", "PUT", does.put, 201, new, writing, "Replaced."),
             parameters=in_one + changing,
             requestBody=schema.request_body(bodies.RECORD_TYPES, record),
         )
         self._route(
             collection,
-            one,
+            record_path,
             DescribedOperation(
                 "patch",
                 "PATCH",
@@ -169,7 +169,7 @@ class QuaestorRouter(APIRouter):
         )
         self._route(
             collection,
-            one,
+            record_path,
             DescribedOperation(
                 "delete", "DELETE", does.delete, 204, {"description": "Gone."}, (400, 403, 404, 412, 428, 503)
             ),

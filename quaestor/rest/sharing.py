@@ -44,8 +44,8 @@ def audience(principal: Principal) -> str:
 
 def agrees(scope: Mapping[str, Any], principal: Principal) -> bool:
     """Whether the cache, if there is one, used the same principal for the request."""
-    told = scope.get(AUDIENCE)
-    return told is None or told == audience(principal)
+    declared = scope.get(AUDIENCE)
+    return declared is None or declared == audience(principal)
 
 
 def _audience(who_asks: WhoAsks) -> Callable[[Mapping[str, Any]], str | None]:
@@ -59,9 +59,9 @@ def _audience(who_asks: WhoAsks) -> Callable[[Mapping[str, Any]], str | None]:
             if inspect.iscoroutine(principal):
                 principal.close()
             return None
-        found = audience(principal)
+        name = audience(principal)
         if isinstance(scope, MutableMapping):
-            scope[AUDIENCE] = found
-        return found
+            scope[AUDIENCE] = name
+        return name
 
     return by

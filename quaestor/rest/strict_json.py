@@ -124,12 +124,12 @@ def _skip(text: str, at: int) -> int:
 def _require_depth(text: str, deepest: int) -> None:
     """Check the depth before the parser runs, because only the stack bounds the parser's recursion."""
     depth = 0
-    for found in _NESTING.finditer(text):
-        character = found.group()
+    for match in _NESTING.finditer(text):
+        character = match.group()
         if character in "[{":
             depth += 1
             if depth > deepest:
-                raise JsonError(f"nested deeper than {deepest} levels", found.start())
+                raise JsonError(f"nested deeper than {deepest} levels", match.start())
         elif character in "]}":
             depth -= 1
 

@@ -66,7 +66,7 @@ def in_use(settings: Settings, environment: Mapping[str, str]) -> tuple[SettingI
     Raises ConfigurationError for variables that `Settings.from_env` refuses.
     """
     variables = values_in(environment, setting_rows())
-    found = []
+    settings_in_use = []
     for group, table in {"": Settings, **GROUPS}.items():
         holder = getattr(settings, group) if group else settings
         for attribute, row in rows(table).items():
@@ -79,8 +79,10 @@ def in_use(settings: Settings, environment: Mapping[str, str]) -> tuple[SettingI
             plain = row.name.upper()
             if plain in PLAIN and plain in environment and variable not in environment:
                 variable = plain
-            found.append(SettingInUse(row=row, group=group, value=_shown(value), source=source, variable=variable))
-    return tuple(found)
+            settings_in_use.append(
+                SettingInUse(row=row, group=group, value=_shown(value), source=source, variable=variable)
+            )
+    return tuple(settings_in_use)
 
 
 def _shown(value: Any) -> Any:

@@ -66,7 +66,9 @@ def predicted_of(
     records: Sequence[Record], *, now: TtlParameters, chosen: TtlParameters, share: int, delta_ms: int, started_ms: int
 ) -> dict[str, Prediction]:
     """Predictions of parameters: see predicted()."""
-    estimators = (ChosenEstimators(one, false_positive_rate=DEFAULT.false_positive_rate) for one in (now, chosen))
+    estimators = (
+        ChosenEstimators(parameters, false_positive_rate=DEFAULT.false_positive_rate) for parameters in (now, chosen)
+    )
     return predicted(
         records, now=next(estimators), chosen=next(estimators), share=share, delta_ms=delta_ms, started_ms=started_ms
     )
@@ -115,5 +117,7 @@ def _prediction(figure: Figure, splits: Sequence[tuple[Counts, Counts]], before:
 
     ratios = sorted(ratio(*split) for split in splits)
     tail = round(_TAIL * len(ratios))
-    now, chosen = (getattr(one, figure.events) / max(1, getattr(one, figure.trials)) for one in (before, after))
+    now, chosen = (
+        getattr(counts, figure.events) / max(1, getattr(counts, figure.trials)) for counts in (before, after)
+    )
     return Prediction(low=ratios[tail], high=ratios[-1 - tail], now=now, chosen=chosen)

@@ -45,7 +45,9 @@ def compared(
     """Figures of each candidate over the same workloads (one for each seed): name -> figure -> (mean, half of the 95 %
     interval)."""
     return {
-        name: summed_up([simulated(one, production(parameters), system, seed=i) for i, one in enumerate(workloads)])
+        name: summed_up(
+            [simulated(workload, production(parameters), system, seed=i) for i, workload in enumerate(workloads)]
+        )
         for name, parameters in candidates.items()
     }
 
@@ -53,8 +55,8 @@ def compared(
 def pareto(figures: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[str]:
     """Names of the candidates that no other one beats in every one of COSTS, the least work of the origin first."""
 
-    def beats(one: str, other: str) -> bool:
-        ones, others = (tuple(figures[name][cost][0] for cost in COSTS) for name in (one, other))
+    def beats(first: str, other: str) -> bool:
+        ones, others = (tuple(figures[name][cost][0] for cost in COSTS) for name in (first, other))
         return ones != others and all(a <= b for a, b in zip(ones, others, strict=True))
 
     front = [name for name in figures if not any(beats(other, name) for other in figures)]

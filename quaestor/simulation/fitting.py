@@ -73,23 +73,25 @@ def fitted(
     """
     kinds = sorted(set(workload.kinds))
     reads = np.bincount(workload.read_of, minlength=workload.results)
-    of_kind = {kind: np.array([one == kind for one in workload.kinds]) for kind in kinds}
-    found: list[Fit] = []
-    for kind in sorted(kinds, key=lambda one: -int(reads[of_kind[one]].sum()))[:MOST_KINDS]:
+    of_kind = {kind: np.array([of_read == kind for of_read in workload.kinds]) for kind in kinds}
+    fits: list[Fit] = []
+    for kind in sorted(kinds, key=lambda name: -int(reads[of_kind[name]].sum()))[:MOST_KINDS]:
         count = int(reads[of_kind[kind]].sum())
         if count >= LEAST_READS:
-            found.append(_fit(_part(workload, of_kind[kind]), kind, count, base, stale_at_most, system))
-            told(found[-1])
-    return TtlParameters(default=base, kinds={one.kind: one.tuning for one in found if one.confirmed}), found
+            fits.append(_fit(_part(workload, of_kind[kind]), kind, count, base, stale_at_most, system))
+            told(fits[-1])
+    return TtlParameters(default=base, kinds={fit.kind: fit.tuning for fit in fits if fit.confirmed}), fits
 
 
 def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most: float, system: System) -> Fit:
     cut_s = workload.length_s * TRAINED
     trained, held_back = between(workload, 0.0, cut_s), between(workload, cut_s, np.inf)
     tried = candidates(base)
-    figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in tried]
+    figures = [simulated(trained, production(TtlParameters(default=tuning)), system) for tuning in tried]
     chosen = tried[best(figures, stale_at_most)]
-    before, after = (simulated(held_back, production(TtlParameters(default=one)), system) for one in (base, chosen))
+    before, after = (
+        simulated(held_back, production(TtlParameters(default=tuning)), system) for tuning in (base, chosen)
+    )
     enough = len(held_back.read_s) >= LEAST_HELD
     return Fit(
         kind=kind, reads=reads, tuning=chosen, before=before, after=after,
@@ -104,13 +106,13 @@ def candidates(present: Tuning) -> list[Tuning]:
         for exponent in EXPONENTS
         for quantile in QUANTILES
     ]
-    return [present, *(one for one in tried if one != present)]
+    return [present, *(tuning for tuning in tried if tuning != present)]
 
 
 def best(figures: Sequence[Judged], stale_at_most: float) -> int:
     """Index of the candidate with the most fresh hits within the bound on staleness (0..1), the first of equals. If none keeps
     the bound, index of the least stale."""
-    allowed = [i for i, one in enumerate(figures) if one.stale <= stale_at_most]
+    allowed = [i for i, judged in enumerate(figures) if judged.stale <= stale_at_most]
     if allowed:
         return max(allowed, key=lambda i: figures[i].browser_fresh)
     return min(range(len(figures)), key=lambda i: figures[i].stale)

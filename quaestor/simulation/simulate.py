@@ -152,7 +152,7 @@ def by_result(workload: Workload, estimator: LifetimeEstimator, system: System) 
 
 def summed_up(runs: Sequence[Figures]) -> dict[str, tuple[float, float]]:
     """Each figure over several runs: its mean, and half the width of its 95 % confidence interval (0 for one run)."""
-    return {name: interval([float(getattr(one, name)) for one in runs]) for name in asdict(runs[0])}
+    return {name: interval([float(getattr(run, name)) for run in runs]) for name in asdict(runs[0])}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -197,8 +197,8 @@ def _run(
     writes = (workload.write_s, workload.write_of, first, by_result_s)
     kinds, rates_hz = workload.kinds, workload.rates_hz.tolist()
     ended_of, ended_ms = told_of.data, told_ms.data  # views that yield plain numbers; elements of an array are objects
-    for of, now_ms, told in kernel.run(reads, writes, options, *arguments):
-        for i in range(told):
+    for of, now_ms, times in kernel.run(reads, writes, options, *arguments):
+        for i in range(times):
             estimator.observe_invalidation(str(ended_of[i]), now_ms=ended_ms[i])
         if of == kernel.NOTHING:
             continue

@@ -134,7 +134,7 @@ def recorded(trace: Trace, *, clients: int, seed: int) -> Workload:
         elif isinstance(record, Served):
             known = numbers.get(record.result)
             if known is not None:
-                reads.extend((at_s - one, known) for one in dice.random(record.times))
+                reads.extend((at_s - share, known) for share in dice.random(record.times))
         elif isinstance(record, Changed):
             writes.extend((at_s, number) for number in of_query.get(record.query, ()))
     if not reads:

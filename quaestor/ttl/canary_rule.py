@@ -156,8 +156,8 @@ class Judgement:
             "figures": [
                 {
                     "name": figure.name, "canary": figure.canary, "interval": [figure.canary_low, figure.canary_high],
-                    "rest": figure.rest,
-                    "band": [figure.low, figure.high], "observed": figure.observed, "enough": figure.enough, "worse": figure.worse,
+                    "rest": figure.rest, "band": [figure.low, figure.high],
+                    "observed": figure.observed, "enough": figure.enough, "worse": figure.worse,
                 }
                 for figure in self.figures
             ],

@@ -78,26 +78,26 @@ class BlockingReads:
     def wait(self, groups: Sequence[Group], *, count: int, wait_s: float) -> dict[int, Answer]:
         """Return the answers of the first groups with entries, by their places in `groups`; empty if none has within wait_s."""
         deadline_s = time.monotonic() + wait_s
-        asked: list[_Asked] = []
+        reads: list[_Asked] = []
         answers: dict[int, Answer] = {}
         try:
-            asked.extend(self._taken_up(group, count) or self._asked(group, count) for group in groups)
+            reads.extend(self._taken_up(group, count) or self._asked(group, count) for group in groups)
             while not answers:
-                self._until_ready(asked, deadline_s)
+                self._until_ready(reads, deadline_s)
                 late = time.monotonic() >= deadline_s
-                for i, one in enumerate(asked):
-                    if (answer := self._answer(one)) is not None:
+                for i, read in enumerate(reads):
+                    if (answer := self._answer(read)) is not None:
                         if answer:
                             answers[i] = answer
                         elif not late:
-                            asked[i] = self._asked(one.group, count)
+                            reads[i] = self._asked(read.group, count)
                 if late:
                     break
         except BaseException:
-            for one in asked:
-                self._drop(one)
+            for read in reads:
+                self._drop(read)
             raise
-        self._keep(asked)
+        self._keep(reads)
         return answers
 
     # One request
@@ -126,45 +126,45 @@ class BlockingReads:
             return _Asked(group, count, epoch, link)
         raise EventLayerError(f"the servers of the Redis Cluster disagree about the owner of slot {part.slot}")
 
-    def _answer(self, one: _Asked) -> Answer | None:
+    def _answer(self, read: _Asked) -> Answer | None:
         """Return the answer to a request. None: none yet, the request stays open. Empty: no entries during its wait."""
-        if one.link is None:
-            part = one.group.part
-            (named, told), history = self._servers.ask(part.slot, (("GET", part.key), one.group.command(one.count)))
+        if read.link is None:
+            part = read.group.part
+            (named, answer), history = self._servers.ask(part.slot, (("GET", part.key), read.group.command(read.count)))
             self._epoch.confirm(part, named, history)
-            return _entries(told)
-        link = one.link
+            return _entries(answer)
+        link = read.link
         try:
             if not link.connection.can_read(0):
                 return None
-            told = reply(link.connection)
+            answer = reply(link.connection)
         except (redis.RedisError, OSError) as error:
-            one.link = None
+            read.link = None
             raise self._servers.failed(link, error) from error
-        one.link = None
+        read.link = None
         self._servers.give_back(link)
-        if type(told) in (AskError, TryAgainError):
+        if type(answer) in (AskError, TryAgainError):
             return None
-        if isinstance(told, redis.ResponseError) and (
-            self._servers.redirected([told]) or str(told).startswith(_CHANGED_ROLE)
+        if isinstance(answer, redis.ResponseError) and (
+            self._servers.redirected([answer]) or str(answer).startswith(_CHANGED_ROLE)
         ):
             return []
-        entries = _entries(told)
+        entries = _entries(answer)
         if entries:
-            self._epoch.answered(one.group.part, link.history)
+            self._epoch.answered(read.group.part, link.history)
         return entries
 
-    def _until_ready(self, asked: Sequence[_Asked], deadline_s: float) -> None:
+    def _until_ready(self, reads: Sequence[_Asked], deadline_s: float) -> None:
         poll = select.poll()
         left_s = deadline_s - time.monotonic()
-        for one in asked:
-            if one.link is None:
+        for read in reads:
+            if read.link is None:
                 left_s = min(left_s, _POLL_S)
-            elif _ready(one.link):
+            elif _ready(read.link):
                 return
             else:
                 # There is no public way to watch several of the driver's connections.
-                poll.register(one.link.connection._sock, select.POLLIN | select.POLLERR | select.POLLHUP)
+                poll.register(read.link.connection._sock, select.POLLIN | select.POLLERR | select.POLLHUP)
         if left_s > 0:
             poll.poll(left_s * 1000)
 
@@ -172,20 +172,20 @@ class BlockingReads:
 
     def _taken_up(self, group: Group, count: int) -> _Asked | None:
         with self._lock:
-            one = self._kept.pop(_key(group), None)
-        if one is None:
+            kept = self._kept.pop(_key(group), None)
+        if kept is None:
             return None
-        if one.group.after != group.after:
-            self._recover(one)
-        elif one.count <= count and one.epoch == self._epoch.name:
-            return one
+        if kept.group.after != group.after:
+            self._recover(kept)
+        elif kept.count <= count and kept.epoch == self._epoch.name:
+            return kept
         else:
-            self._drop(one)
+            self._drop(kept)
         return None
 
-    def _recover(self, one: _Asked) -> None:
+    def _recover(self, read: _Asked) -> None:
         """Discard the answer of a request that its reader has overtaken. The answer is there, or will be in a moment."""
-        link = one.link
+        link = read.link
         if link is None:
             return
         try:
@@ -197,23 +197,23 @@ class BlockingReads:
             pass
         link.connection.disconnect()
 
-    def _keep(self, asked: Sequence[_Asked]) -> None:
+    def _keep(self, reads: Sequence[_Asked]) -> None:
         left = []
         with self._lock:
-            for one in asked:
-                if one.link is not None:
-                    if (other := self._kept.pop(_key(one.group), None)) is not None:
+            for read in reads:
+                if read.link is not None:
+                    if (other := self._kept.pop(_key(read.group), None)) is not None:
                         left.append(other)
-                    self._kept[_key(one.group)] = one
+                    self._kept[_key(read.group)] = read
             while self._kept and (self._closed or len(self._kept) > _MOST_KEPT):
                 left.append(self._kept.popitem(last=False)[1])
-        for one in left:
-            self._drop(one)
+        for read in left:
+            self._drop(read)
 
-    def _drop(self, one: _Asked) -> None:
-        if one.link is not None:
-            one.link.connection.disconnect()
-            one.link = None
+    def _drop(self, read: _Asked) -> None:
+        if read.link is not None:
+            read.link.connection.disconnect()
+            read.link = None
 
     def close(self) -> None:
         """End all requests: none is answered any more."""
@@ -239,7 +239,7 @@ def _key(group: Group) -> tuple[str, ...]:
     return tuple(group.after)
 
 
-def _entries(told: Any) -> Answer:
-    if isinstance(told, Exception):
-        raise EventLayerError(f"Redis refused a request: {told}") from told
-    return told or []
+def _entries(answer: Any) -> Answer:
+    if isinstance(answer, Exception):
+        raise EventLayerError(f"Redis refused a request: {answer}") from answer
+    return answer or []

@@ -83,29 +83,29 @@ class ClusterConnections:
 
         Raises EventLayerError if the cluster is down.
         """
-        for one in replies:
-            if isinstance(one, ClusterDownError):
+        for reply in replies:
+            if isinstance(reply, ClusterDownError):
                 self._refresh()
-                raise EventLayerError(f"the Redis Cluster is down: {one}") from one
-            if isinstance(one, MovedError):
-                self._moved(one)
+                raise EventLayerError(f"the Redis Cluster is down: {reply}") from reply
+            if isinstance(reply, MovedError):
+                self._moved(reply)
                 return True
         return False
 
     def _wherever(self, slot: int, commands: Sequence[Command]) -> list[Any]:
-        asked: Node | None = None
+        redirected_to: Node | None = None
         for _ in range(_REDIRECTS):
-            with self.link(slot, asked) as link:
-                replies = exchange(link.connection, commands if asked is None else (("ASKING",), *commands))
-            replies = replies if asked is None else replies[1:]
-            told = next((one for one in replies if type(one) is AskError), None)
-            if told is not None:
-                asked = told.host or link.node[0], told.port
-            elif any(isinstance(one, TryAgainError) for one in replies):
-                asked = None
+            with self.link(slot, redirected_to) as link:
+                replies = exchange(link.connection, commands if redirected_to is None else (("ASKING",), *commands))
+            replies = replies if redirected_to is None else replies[1:]
+            redirection = next((reply for reply in replies if type(reply) is AskError), None)
+            if redirection is not None:
+                redirected_to = redirection.host or link.node[0], redirection.port
+            elif any(isinstance(reply, TryAgainError) for reply in replies):
+                redirected_to = None
                 time.sleep(_PAUSE_S)
             elif self.redirected(replies):
-                asked = None
+                redirected_to = None
             else:
                 return replies
         raise EventLayerError(f"slot {slot} of the Redis Cluster is on its way to another server; try again")
@@ -169,8 +169,8 @@ class ClusterConnections:
         """End the idle connections to this server."""
         with self._lock:
             idle = self._idle.pop(node, [])
-        for one in idle:
-            one.connection.disconnect()
+        for link in idle:
+            link.connection.disconnect()
 
     def survey(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
         """Send one request to the server that the map names for this slot, without following redirects.
@@ -178,11 +178,11 @@ class ClusterConnections:
         Returns the replies, and the server's history as of now. Connections with another history are ended.
         """
         with self.link(slot) as link:
-            told = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
-            known, link.history = link.history, _history(*told[:2])
+            replies = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
+            known, link.history = link.history, _history(*replies[:2])
         if known != link.history:
             self.forget(link.node)
-        return told[2:], link.history
+        return replies[2:], link.history
 
     def node_of(self, slot: int) -> Node:
         """Return the server of this slot, by the map."""
@@ -220,9 +220,9 @@ class ClusterConnections:
                     raise EventLayerError(f"no server of the Redis Cluster answers: {error}") from error
             return self._topology
 
-    def _moved(self, told: MovedError) -> None:
-        if told.host:  # without a host the server does not know its own address
-            self._map().nodes_manager.move_slot(told)
+    def _moved(self, redirection: MovedError) -> None:
+        if redirection.host:  # without a host the server does not know its own address
+            self._map().nodes_manager.move_slot(redirection)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -217,7 +217,7 @@ class DataEpoch:
             present = replies[at : at + _PRESENCE * len(reported[part.tag])]
             at += len(present)
             sound = isinstance(named, bytes) and named.decode() == self.name and part.history == history
-            if sound and not any(isinstance(one, Exception) for one in present if not _no_such_key(one)):
+            if sound and not any(isinstance(reply, Exception) for reply in present if not _no_such_key(reply)):
                 self._judge(part, reported[part.tag], present)
             else:
                 self.settle(part)

@@ -56,8 +56,8 @@ class ClusterEventLayer(RedisPipelines):
     def _add(self, stream: str, adds: Sequence[Command]) -> None:
         """Append entries; the first one carries the positions read since they were last sent."""
         reads = self._epoch.reads
-        if reads and self._reads_sent.get(stream) != reads and (told := self._epoch.read_elsewhere(stream)):
-            adds = [(*adds[0], _SEEN, seen_positions.encode(self.epoch(), told)), *adds[1:]]
+        if reads and self._reads_sent.get(stream) != reads and (positions := self._epoch.read_elsewhere(stream)):
+            adds = [(*adds[0], _SEEN, seen_positions.encode(self.epoch(), positions)), *adds[1:]]
         super()._add(stream, adds)
         self._reads_sent[stream] = reads
 
@@ -69,11 +69,11 @@ class ClusterEventLayer(RedisPipelines):
             Group(part, {name: ids[name] for name in ids if parts[name] is part})
             for part in {id(part): part for part in parts.values()}.values()
         ]
-        found: dict[str, list[StreamEntry]] = {}
+        entries: dict[str, list[StreamEntry]] = {}
         block_ms = min(block_ms, LONGEST_BLOCK_MS)
         below = len(groups)
         if below == 1:
-            self._take(self._now(groups[0], count, *(("BLOCK", block_ms) if block_ms > 0 else ())), epoch, found)
+            self._take(self._now(groups[0], count, *(("BLOCK", block_ms) if block_ms > 0 else ())), epoch, entries)
             below = 0
         elif block_ms > 0:
             self._require_open()
@@ -82,31 +82,31 @@ class ClusterEventLayer(RedisPipelines):
             woken = self._blocking_reads.wait(groups, count=count, wait_s=block_ms / 1000)
             below = max(woken, default=0)
             for answer in woken.values():
-                self._take(answer, epoch, found)
+                self._take(answer, epoch, entries)
         for group in reversed(groups[:below]):  # the entries of one group existed before the next group is read
-            self._sweep(group, epoch, found, count)
+            self._sweep(group, epoch, entries, count)
         self._require_epoch(epoch)
-        return [entry for name in ids for entry in found.get(name, ())]
+        return [entry for name in ids for entry in entries.get(name, ())]
 
-    def _sweep(self, group: Group, epoch: str, found: dict[str, list[StreamEntry]], count: int) -> None:
+    def _sweep(self, group: Group, epoch: str, entries: dict[str, list[StreamEntry]], count: int) -> None:
         """Read the entries of a group behind those found, without waiting."""
         after = {
-            name: self.entry_id(found[name][-1].offset) if name in found else at
+            name: self.entry_id(entries[name][-1].offset) if name in entries else at
             for name, at in group.after.items()
-            if len(found.get(name, ())) < count
+            if len(entries.get(name, ())) < count
         }
         if after:
-            room = count - max(len(found.get(name, ())) for name in after)
-            self._take(self._now(Group(group.part, after), room), epoch, found)
+            room = count - max(len(entries.get(name, ())) for name in after)
+            self._take(self._now(Group(group.part, after), room), epoch, entries)
 
     def _now(self, group: Group, count: int, *block: Any) -> Answer:
-        (told,) = self.request(next(iter(group.after)), group.command(count, *block))
-        return told or []
+        (reply,) = self.request(next(iter(group.after)), group.command(count, *block))
+        return reply or []
 
-    def _take(self, answer: Answer, epoch: str, found: dict[str, list[StreamEntry]]) -> None:
+    def _take(self, answer: Answer, epoch: str, by_stream: dict[str, list[StreamEntry]]) -> None:
         for stream_name, entries in answer:
             stream = stream_name.decode()
-            taken = found.setdefault(stream, [])
+            taken = by_stream.setdefault(stream, [])
             for entry_id, fields in entries:
                 taken.append(StreamEntry(stream, offset(entry_id, epoch), fields[1]))
                 if len(fields) > 2:
@@ -114,21 +114,21 @@ class ClusterEventLayer(RedisPipelines):
             if entries:
                 self._epoch.note(stream, position(entries[-1][0]), read_in=epoch)
 
-    def _receive(self, stream: str, told: bytes, epoch: str) -> None:
-        if self._last_received.get(stream) != told:
-            self._last_received[stream] = told
-            self._epoch.note_reported(seen_positions.decode(told, epoch))
+    def _receive(self, stream: str, positions: bytes, epoch: str) -> None:
+        if self._last_received.get(stream) != positions:
+            self._last_received[stream] = positions
+            self._epoch.note_reported(seen_positions.decode(positions, epoch))
 
     # Values
 
     def put(self, name: str, value: bytes) -> None:
-        told = seen_positions.encode(self.epoch(), self._epoch.seen())
-        self.request(name, ("MSET", name, value, _beside(name), told))
+        positions = seen_positions.encode(self.epoch(), self._epoch.seen())
+        self.request(name, ("MSET", name, value, _beside(name), positions))
 
     def get(self, name: str) -> bytes | None:
-        ((value, told),) = self.request(name, ("MGET", name, _beside(name)))
-        if told is not None:
-            self._epoch.require(seen_positions.decode(told, self._epoch.name))
+        ((value, positions),) = self.request(name, ("MGET", name, _beside(name)))
+        if positions is not None:
+            self._epoch.require(seen_positions.decode(positions, self._epoch.name))
         return None if value is None else bytes(value)
 
     def _beside(self, name: str) -> Sequence[str]:

@@ -32,7 +32,7 @@ def encode(epoch: str, seen: Mapping[str, Position]) -> bytes:
     since_ms = time.time_ns() // 1_000_000 - _YOUNGER_THAN_MS
     young = {stream: list(position) for stream, position in seen.items() if position[0] >= since_ms}
     if len(young) > _MOST:
-        young = dict(sorted(young.items(), key=lambda one: one[1])[-_MOST:])
+        young = dict(sorted(young.items(), key=lambda seen: seen[1])[-_MOST:])
     return bson.encode({"life": epoch, "seen": young})
 
 

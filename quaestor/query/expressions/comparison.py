@@ -21,10 +21,10 @@ def _comparing(relation: Relation) -> Operator:
         key = scope.order_key
         plain = _plain_types(scope)
 
-        def compare(one: Any, other: Any) -> bool:
-            if type(one) is type(other) and type(one) in plain:
-                return relation(one, other)
-            return relation(key(one), key(other))
+        def compare(first: Any, other: Any) -> bool:
+            if type(first) is type(other) and type(first) in plain:
+                return relation(first, other)
+            return relation(key(first), key(other))
 
         return call(compare, (left, right), scope)
 

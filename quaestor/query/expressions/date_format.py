@@ -106,10 +106,10 @@ def read_date(text: str, form: str, local: Zone | None) -> int:
         pattern = read_pattern(form)
     except ConversionError as error:
         raise ConversionError(f"Error parsing date string '{text}': {error}") from None
-    found = pattern.fullmatch(text)
-    if found is None:
+    match = pattern.fullmatch(text)
+    if match is None:
         raise ConversionError(f"Error parsing date string '{text}': it is not in the format '{form}'")
-    return _composed(text, found.groupdict(), local)
+    return _composed(text, match.groupdict(), local)
 
 
 def read_pattern(form: str) -> re.Pattern[str]:

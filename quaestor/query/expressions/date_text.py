@@ -34,12 +34,12 @@ def parse_date(text: str, local: Zone | None = None) -> int:
         ConversionError: mongod would not read it either.
         UnsupportedQueryError: mongod might.
     """
-    found = _TEXT.match(text)
-    if found is None:
+    match = _TEXT.match(text)
+    if match is None:
         if not any(character.isdecimal() for character in text):
             raise ConversionError(f"Error parsing date string '{text}'")
         raise UnsupportedQueryError("a date in a text that is not ISO 8601")
-    parts = found.groupdict()
+    parts = match.groupdict()
     year, month, day = (int(parts[name] or parts[f"{name}2"] or parts[f"{name}3"]) for name in ("year", "month", "day"))
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
     if not 1 <= month <= 12 or not 1 <= day <= days_in_month(year, month):

@@ -31,8 +31,8 @@ def _match(text: str, source: str, options: str) -> bool:
 
 
 def _find(text: str, source: str, options: str) -> Any:
-    found = bounded_engine(source, options).search(text)
-    return _described(found) if found is not None else None
+    match = bounded_engine(source, options).search(text)
+    return _described(match) if match is not None else None
 
 
 def _find_all(text: str, source: str, options: str) -> list[Any]:
@@ -40,18 +40,18 @@ def _find_all(text: str, source: str, options: str) -> list[Any]:
     matches = []
     position = 0
     while True:
-        found = engine.search(text, position)
-        if found is None:
+        match = engine.search(text, position)
+        if match is None:
             break
-        matches.append(_described(found))
-        position = found.end() if found.end() > found.start() else found.start() + 1
+        matches.append(_described(match))
+        position = match.end() if match.end() > match.start() else match.start() + 1
         if position >= len(text):
             break
     return matches
 
 
-def _described(found: regex.Match[str]) -> dict[str, Any]:
-    return {"match": found.group(), "idx": found.start(), "captures": list(found.groups())}
+def _described(match: regex.Match[str]) -> dict[str, Any]:
+    return {"match": match.group(), "idx": match.start(), "captures": list(match.groups())}
 
 
 def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | None:

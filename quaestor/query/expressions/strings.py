@@ -124,8 +124,8 @@ def _find_bytes(text: str, token: str, start: int, end: int | None) -> int:
 def _find_code_points(text: str, token: str, start: int, end: int | None) -> int:
     if not text and not token and start == 0:
         return 0
-    found = text.find(token, start)
-    return found if found < min(len(text), len(text) if end is None else end) else -1
+    position = text.find(token, start)
+    return position if position < min(len(text), len(text) if end is None else end) else -1
 
 
 def _split(text: Any, separator: Any) -> Any:

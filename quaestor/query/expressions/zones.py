@@ -89,8 +89,8 @@ def zone_of(value: Any) -> Zone | None:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> Zone:
-    if found := _OFFSET.match(name):
-        sign, hours, minutes = found.groups()
+    if match := _OFFSET.match(name):
+        sign, hours, minutes = match.groups()
         shift = (int(hours) * 60 + int(minutes or 0)) * 60_000 * (-1 if sign == "-" else 1)
         return Zone(name, lambda at_ms: (shift, False))
     if name == "UTC":

@@ -69,9 +69,9 @@ def distance_function(predicate: Predicate) -> Callable[[Mapping[str, Any]], flo
 
     def distance(document: Mapping[str, Any]) -> float | None:
         distances = [
-            found
+            away
             for value in _places(document, path)
-            if (geometry := stored(value)) is not None and (found := near.distance(geometry)) is not None
+            if (geometry := stored(value)) is not None and (away := near.distance(geometry)) is not None
         ]
         return min(distances, default=None)
 
@@ -220,8 +220,8 @@ def _matcher(compiler: Compiler, predicate: Predicate) -> Matcher:
     distance, low, high = distance_function(predicate), predicate.operand.low, predicate.operand.high
 
     def near(document: Mapping[str, Any]) -> bool:
-        found = distance(document)
-        return found is not None and low <= found <= high
+        away = distance(document)
+        return away is not None and low <= away <= high
 
     return near
 

@@ -123,46 +123,46 @@ def contains(region: Region, geometry: Geometry) -> bool:
     )
 
 
-def intersection(asked: Geometry) -> Callable[[Geometry], bool]:
+def intersection(searched: Geometry) -> Callable[[Geometry], bool]:
     """Return a function that decides whether a geometry shares a place with the given one. O(parts x parts)."""
-    big = None if asked.big is None else Big(asked.big)
+    big = None if searched.big is None else Big(searched.big)
 
     def intersects(geometry: Geometry) -> bool:
         for point in geometry.points:
-            if _touches(asked, big, point):
+            if _touches(searched, big, point):
                 return True
         for line in geometry.lines:
-            if _line_touches(asked, big, line):
+            if _line_touches(searched, big, line):
                 return True
-        return any(_polygon_touches(asked, big, polygon) for polygon in geometry.polygons)
+        return any(_polygon_touches(searched, big, polygon) for polygon in geometry.polygons)
 
     return intersects
 
 
-def _touches(asked: Geometry, big: Big | None, point: Point) -> bool:
+def _touches(searched: Geometry, big: Big | None, point: Point) -> bool:
     cell = point.cell
     return (
-        any(other.cell.MayIntersect(cell) for other in asked.points)
-        or any(line.MayIntersect(cell) for line in asked.lines)
-        or any(polygon.MayIntersect(cell) for polygon in asked.polygons)
+        any(other.cell.MayIntersect(cell) for other in searched.points)
+        or any(line.MayIntersect(cell) for line in searched.lines)
+        or any(polygon.MayIntersect(cell) for polygon in searched.polygons)
         or (big is not None and big.has_point(point))
     )
 
 
-def _line_touches(asked: Geometry, big: Big | None, line: Any) -> bool:
+def _line_touches(searched: Geometry, big: Big | None, line: Any) -> bool:
     return (
-        any(line.MayIntersect(point.cell) for point in asked.points)
-        or any(other.Intersects(line) for other in asked.lines)
-        or any(bool(polygon.IntersectWithPolyline(line)) for polygon in asked.polygons)
+        any(line.MayIntersect(point.cell) for point in searched.points)
+        or any(other.Intersects(line) for other in searched.lines)
+        or any(bool(polygon.IntersectWithPolyline(line)) for polygon in searched.polygons)
         or (big is not None and big.crosses_line(line))
     )
 
 
-def _polygon_touches(asked: Geometry, big: Big | None, polygon: Any) -> bool:
+def _polygon_touches(searched: Geometry, big: Big | None, polygon: Any) -> bool:
     return (
-        any(polygon.MayIntersect(point.cell) for point in asked.points)
-        or any(bool(polygon.IntersectWithPolyline(line)) for line in asked.lines)
-        or any(other.Intersects(polygon) for other in asked.polygons)
+        any(polygon.MayIntersect(point.cell) for point in searched.points)
+        or any(bool(polygon.IntersectWithPolyline(line)) for line in searched.lines)
+        or any(other.Intersects(polygon) for other in searched.polygons)
         or (big is not None and big.crosses_polygon(polygon))
     )
 

@@ -70,14 +70,14 @@ def _within(shape: str, operand: Any) -> Area:
     if shape == "$centerSphere":
         cap = _cap(operand)
         return Area(source=source, matches=_inside(cap), boxes=boxes_of_cap(cap.cap))
-    asked = _geometry(shape, operand)
-    if asked.big is not None:
-        return Area(source=source, matches=_inside(sphere.Big(asked.big)), boxes=None)
-    if not asked.polygons:
+    searched = _geometry(shape, operand)
+    if searched.big is not None:
+        return Area(source=source, matches=_inside(sphere.Big(searched.big)), boxes=None)
+    if not searched.polygons:
         raise MalformedQueryError(f"$geoWithin needs a shape that has an inside, not {operand!r}")
         # A geometry within a collection lies within one of its polygons: its points and lines hold nothing.
-    area = Geometry(polygons=asked.polygons)
-    return Area(source=source, matches=_inside(sphere.Polygons(asked.polygons)), boxes=boxes_of_geometry(area))
+    area = Geometry(polygons=searched.polygons)
+    return Area(source=source, matches=_inside(sphere.Polygons(searched.polygons)), boxes=boxes_of_geometry(area))
 
 
 def _intersects(shape: str, operand: Any) -> Area:
@@ -88,14 +88,14 @@ def _intersects(shape: str, operand: Any) -> Area:
     if shape == "$centerSphere":
         _cap(operand)
         return Area(source=source, matches=lambda _: False, boxes=())
-    asked = _geometry(shape, operand)
-    if not asked.on_sphere:
+    searched = _geometry(shape, operand)
+    if not searched.on_sphere:
         raise MalformedQueryError(f"$geoIntersects needs longitude and latitude, not {operand!r}")
-    touches = sphere.intersection(asked)
+    touches = sphere.intersection(searched)
     return Area(
         source=source,
         matches=lambda geometry: geometry.on_sphere and touches(geometry),
-        boxes=None if asked.big is not None else boxes_of_geometry(asked),
+        boxes=None if searched.big is not None else boxes_of_geometry(searched),
     )
 
 

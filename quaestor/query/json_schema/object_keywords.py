@@ -66,8 +66,8 @@ def _patterns(schema: Mapping[str, Any]) -> list[tuple[Callable[[str], bool], Ma
 
 def _name_pattern(source: str) -> Callable[[str], bool]:
     """Return the test for property names. Unlike values, names are matched byte by byte: `.` is half of an é."""
-    found = pattern(_bytewise(source), "").found
-    return lambda name: found(_bytewise(name))
+    search = pattern(_bytewise(source), "").found
+    return lambda name: search(_bytewise(name))
 
 
 def _bytewise(text: str) -> str:
@@ -75,10 +75,10 @@ def _bytewise(text: str) -> str:
 
 
 def _pattern_properties(keyword: str, value: Any, context: Context) -> Check:
-    checks = [(found, context.compile(nested)) for found, nested in _patterns(context.schema)]
+    checks = [(applies, context.compile(nested)) for applies, nested in _patterns(context.schema)]
     return _for_documents(
         lambda document: all(
-            check(member) for name, member in document.items() for found, check in checks if found(name)
+            check(member) for name, member in document.items() for applies, check in checks if applies(name)
         )
     )
 
@@ -91,11 +91,11 @@ def _additional_properties(keyword: str, value: Any, context: Context) -> Check 
         return None
     check = context.compile(as_mapping(value)) if value is not False else None
     known = frozenset(operands.document("properties", context.schema.get("properties", {})))
-    patterns = [found for found, _ in _patterns(context.schema)]
+    patterns = [applies for applies, _ in _patterns(context.schema)]
 
     def is_valid(document: Mapping[str, Any]) -> bool:
         for name, member in document.items():
-            if name in known or any(found(name) for found in patterns):
+            if name in known or any(applies(name) for applies in patterns):
                 continue
             if check is None or not check(member):
                 return False

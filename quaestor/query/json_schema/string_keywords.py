@@ -24,8 +24,8 @@ def _pattern(keyword: str, value: Any, context: Context) -> Check | None:
     source = operands.text(keyword, value)
     if context.at_top:
         return None
-    found = pattern(source, "").found
-    return lambda text: not is_string(text) or found(text)
+    search = pattern(source, "").found
+    return lambda text: not is_string(text) or search(text)
 
 
 KEYWORDS: Final[Mapping[str, Keyword]] = {

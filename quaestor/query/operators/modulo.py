@@ -44,8 +44,8 @@ def _test(compiler: Compiler, predicate: Predicate) -> Test:
         whole = truncated(value)
         if whole is None:
             return False
-        found: bool = remainder_of(whole, size) == remainder
-        return found
+        equal: bool = remainder_of(whole, size) == remainder
+        return equal
 
     return has_remainder
 

@@ -38,18 +38,18 @@ def _parse_options(parser: Parser, path: str, operand: Any, siblings: Mapping[st
 
 def _test(compiler: Compiler, predicate: Predicate) -> Test:
     pattern: Pattern = predicate.operand
-    found = pattern.found
+    search = pattern.found
     key = (REGEX, (pattern.source, pattern.options))
 
     def matches(value: Any) -> bool:
         if value.__class__ is str:
-            return found(value)
+            return search(value)
         if value is MISSING:
             return False
         bracket = type_bracket(value)
         if bracket == REGEX:
             return order_key(value) == key
-        return bracket == STRING and found(str(value))
+        return bracket == STRING and search(str(value))
 
     return matches
 

@@ -80,5 +80,5 @@ class Opening:
 
     def first(self) -> First:
         """Return the first character of the branch, as far as it was seen."""
-        found = self._first or First()
-        return First(begins=frozenset(filter(None, (found.character,))), asserted=found.asserted)
+        first = self._first or First()
+        return First(begins=frozenset(filter(None, (first.character,))), asserted=first.asserted)

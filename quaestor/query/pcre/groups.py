@@ -82,17 +82,17 @@ def _named(grammar: Grammar, depth: int, closing: str) -> Piece:
 
 def _with_options(grammar: Grammar, depth: int) -> list[Piece]:
     reader = grammar.reader
-    found = _OPTIONS.match(reader.source, reader.at)
-    if found is None:
+    match = _OPTIONS.match(reader.source, reader.at)
+    if match is None:
         raise reader.malformed("unrecognized character after (? or (?-")
-    if "J" in found[0]:
+    if "J" in match[0]:
         raise UnsupportedQueryError("a regular expression with duplicate group names")
-    reader.at = found.end()
-    changes = {LETTERS[letter]: True for letter in found[1] if letter in LETTERS}
-    changes |= {LETTERS[letter]: False for letter in found[2] or "" if letter in LETTERS}
+    reader.at = match.end()
+    changes = {LETTERS[letter]: True for letter in match[1] if letter in LETTERS}
+    changes |= {LETTERS[letter]: False for letter in match[2] or "" if letter in LETTERS}
     outer = grammar.options
     grammar.options = replace(outer, **changes)
-    if found[3] == ")":
+    if match[3] == ")":
         return []  # in force until the end of the enclosing group, where the translator restores the options
     inner = _inner(grammar, depth, "(?:", "(?:")
     grammar.options = outer

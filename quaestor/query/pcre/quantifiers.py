@@ -51,13 +51,13 @@ def read_quantifier(reader: Reader, options: Options, *, quantifiable: bool) -> 
 
     quantifiable: the preceding piece can be repeated.
     """
-    found = QUANTIFIER.match(reader.source, reader.at)
-    if found is None:
+    match = QUANTIFIER.match(reader.source, reader.at)
+    if match is None:
         return None
     if not quantifiable:
         raise reader.malformed("nothing to repeat")
-    reader.at = found.end()
-    lowest, highest = _bounds(reader, found)
+    reader.at = match.end()
+    lowest, highest = _bounds(reader, match)
     greedy = not options.ungreedy
     # Fewer fillers are allowed here than between items: no quotation, and only one comment in parentheses, the last.
     while reader.skip_one(extended=options.extended):
@@ -74,11 +74,11 @@ def read_quantifier(reader: Reader, options: Options, *, quantifiable: bool) -> 
     )
 
 
-def _bounds(reader: Reader, found: re.Match[str]) -> tuple[int, int | None]:
-    if found[0] in ("*", "+", "?"):
-        return (1 if found[0] == "+" else 0), (1 if found[0] == "?" else None)
-    lowest = int(found[1])
-    highest = lowest if found[2] is None else int(found[3]) if found[3] else None
+def _bounds(reader: Reader, match: re.Match[str]) -> tuple[int, int | None]:
+    if match[0] in ("*", "+", "?"):
+        return (1 if match[0] == "+" else 0), (1 if match[0] == "?" else None)
+    lowest = int(match[1])
+    highest = lowest if match[2] is None else int(match[3]) if match[3] else None
     if max(lowest, highest or 0) > _LONGEST_REPEAT:
         raise reader.malformed("number too big in {} quantifier")
     if highest is not None and highest < lowest:

@@ -42,11 +42,11 @@ class Reader:
 
     def until(self, end: str, what: str) -> str:
         """Return the text up to `end`, and skip both. Raises MalformedQueryError if `end` does not come."""
-        found = self.source.find(end, self.at)
-        if found < 0:
+        end_at = self.source.find(end, self.at)
+        if end_at < 0:
             raise self.malformed(f"missing {end} after {what}")
-        text = self.source[self.at : found]
-        self.at = found + len(end)
+        text = self.source[self.at : end_at]
+        self.at = end_at + len(end)
         return text
 
     def skip_one(self, *, extended: bool) -> bool:

@@ -41,12 +41,12 @@ def without_case(value: str) -> str:
 
 def any_required(branches: Iterable[RequiredTexts]) -> RequiredTexts:
     """Return the texts that alternatives require together: the texts of each, or none if one requires none."""
-    found: dict[RequiredText, None] = {}
+    required: dict[RequiredText, None] = {}
     for texts in branches:
         if not texts:
             return ()
-        found.update(dict.fromkeys(texts))
-    return tuple(found) if len(found) <= MOST else ()
+        required.update(dict.fromkeys(texts))
+    return tuple(required) if len(required) <= MOST else ()
 
 
 class LiteralRuns:
@@ -105,4 +105,4 @@ class LiteralRuns:
 
 
 def _rank(texts: RequiredTexts) -> tuple[int, int]:
-    return min(len(one.text) for one in texts), -len(texts)
+    return min(len(text.text) for text in texts), -len(texts)

@@ -300,8 +300,8 @@ class Translator:
 
     def _digit(self, first: str) -> Piece:
         """Return a back reference or a character by its octal number, decided like PCRE."""
-        found = re.compile(r"[0-9]*").match(self.reader.source, self.reader.at)
-        rest = found[0] if found else ""
+        match = re.compile(r"[0-9]*").match(self.reader.source, self.reader.at)
+        rest = match[0] if match else ""
         number = int(first + rest)
         if number < 8 or number <= self.groups:
             self.reader.at += len(rest)
@@ -323,11 +323,11 @@ class Translator:
         if letter == "g" and opening in ("<", "'"):
             raise UnsupportedQueryError("a regular expression with a subroutine call")
         if closing is None:
-            found = re.compile(r"-?[0-9]+").match(reader.source, reader.at)
-            if letter == "k" or found is None:
+            match = re.compile(r"-?[0-9]+").match(reader.source, reader.at)
+            if letter == "k" or match is None:
                 raise reader.malformed(f"\\{letter} is not followed by a group")
-            reader.at = found.end()
-            name = found[0]
+            reader.at = match.end()
+            name = match[0]
         else:
             reader.next()
             name = reader.until(closing, f"\\{letter}")

@@ -86,8 +86,8 @@ class TextIndex:
             return self.weights[position][1] if position < len(self.weights) else 1.0
         if position == len(self.weights):
             return None
-        found, weight = self.weights[position]
-        return weight if found == path or found.startswith(f"{path}.") else None
+        weighted_path, weight = self.weights[position]
+        return weight if weighted_path == path or weighted_path.startswith(f"{path}.") else None
 
     def _is(self, path: str) -> bool:
         position = bisect_left(self.weights, (path,))

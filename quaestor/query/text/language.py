@@ -57,14 +57,14 @@ class Language:
         self, text: str, *, keep_stops: bool = False, keep_case: bool = False, keep_diacritics: bool = False
     ) -> list[str]:
         """Return the stems of a text's words in order, for comparison. Stop words are recognised before stemming."""
-        found: list[str] = []
+        terms: list[str] = []
         for word in words(text, english=self._english):
             small = lower(word)
             if not keep_stops and small in self._stops:
                 continue
             stem = self._stem(word if keep_case else small)
-            found.append(stem if keep_diacritics else without_diacritics(stem))
-        return found
+            terms.append(stem if keep_diacritics else without_diacritics(stem))
+        return terms
 
 
 class _Stem:

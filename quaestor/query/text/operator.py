@@ -65,8 +65,8 @@ def bind(root: Node, index: TextIndex | None) -> Node:
 
 def search_of(root: Node) -> Search | None:
     """Return the search of a bound filter, which scores the records."""
-    found = next(_searches(root, negated=False), None)
-    return found.operand if found is not None and isinstance(found.operand, Search) else None
+    predicate = next(_searches(root, negated=False), None)
+    return predicate.operand if predicate is not None and isinstance(predicate.operand, Search) else None
 
 
 def _searches(node: Node, *, negated: bool) -> Iterator[Predicate]:

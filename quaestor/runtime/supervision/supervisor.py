@@ -96,7 +96,7 @@ class Supervisor:
         """End whatever runs yet. Returns within the bound; what has not ended by then is reported."""
         kept, errands = list(self._kept), list(self._errands)
         if kept or any(map(len, errands)):
-            await asyncio.gather(*(one.aclose(within_s=within_s) for one in [*kept, *errands]))
+            await asyncio.gather(*(part.aclose(within_s=within_s) for part in [*kept, *errands]))
 
 
 class KeptTask:
