@@ -165,9 +165,12 @@ class PurgeProbes:
 
     async def run(self, every_s: float) -> None:
         """Check every CDN at once, then again and again."""
-        async with asyncio.TaskGroup() as probes:
-            for adapter in self._cdn:
-                probes.create_task(self._run(adapter, every_s))
+        probes = [asyncio.create_task(self._run(adapter, every_s)) for adapter in self._cdn]
+        try:
+            await asyncio.gather(*probes)
+        finally:
+            # A TaskGroup cancels once, and would wait for ever for a probe that missed its cancellation.
+            await ended(probes)
 
     async def check(self, adapter: CdnAdapter) -> Finding:
         """Check one CDN, report the finding to metrics and log, and distrust the CDN if its purges have no effect."""
