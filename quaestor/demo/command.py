@@ -104,6 +104,7 @@ def _announce(stack: Stack, options: DemoOptions) -> None:
         f"""
   live page     {stack.live_url}
   live board    {front}/board?origin=JFK   (an EventSource on the board's own GET)
+  live search   {front}/search   (posts, by pull or by push, in pages)
   application   {front}{"   (Varnish, before " + stack.app_url + ")" if stack.varnish else ""}
   database      {stack.mongo_url}   database {stack.database}
 

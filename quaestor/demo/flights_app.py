@@ -1,6 +1,6 @@
 """Application of the demo: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
 
-An ordinary FastAPI app, whose handlers contain no code for caching; one line makes the departure boards live.
+An ordinary FastAPI app, whose handlers contain no code for caching; one line each makes the departure boards and the posts live.
 `uvicorn --factory quaestor.demo.flights_app:create_app`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -28,9 +29,10 @@ from quaestor.tasks import ended
 
 Document = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=200)]
+Offset = Annotated[int, Query(ge=0, le=5_000)]
 
 STATIC = Path(__file__).parent / "static"
-VISIT, BOARD = STATIC / "visit.html", STATIC / "board.html"
+VISIT, BOARD, SEARCH = STATIC / "visit.html", STATIC / "board.html", STATIC / "search.html"
 NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 
@@ -131,6 +133,15 @@ def create_app() -> FastAPI:
         """Latest observations at a New York airport."""
         return await database.weather.find({"origin": origin}).sort([("at", -1), ("_id", 1)]).limit(limit).to_list()
 
+    @app.get("/posts")
+    @cached(live=True)
+    async def posts(
+        search: Annotated[str, Query(max_length=60)] = "", offset: Offset = 0, limit: Limit = 10
+    ) -> list[Document]:
+        """Page of the posts that contain a text, the newest first. A page of it is pulled, or followed by an EventSource."""
+        query = {"text": {"$regex": re.escape(search), "$options": "i"}} if search else {}
+        return await database.posts.find(query).sort([("at", -1), ("_id", 1)]).skip(offset).limit(limit).to_list()
+
     @app.get("/visit", response_class=HTMLResponse, include_in_schema=False)
     async def visit() -> str:
         """Page of a visit. The live page loads it without any copies, and again from the browser's copies."""
@@ -140,6 +151,11 @@ def create_app() -> FastAPI:
     async def board() -> str:
         """Page of a departure board that follows its own GET."""
         return BOARD.read_text(encoding="utf-8")
+
+    @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
+    async def search() -> str:
+        """Page that searches the stream of posts, by pull or by push."""
+        return SEARCH.read_text(encoding="utf-8")
 
     return app
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +38,8 @@ from quaestor.testing.served_from import served_from
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.25
 FLIGHTS_ASKED_FOR = 60
+POSTS = 5_000
+"""Number of posts that are kept; a new one takes the place of the oldest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,25 +131,32 @@ async def _tell(activity: Activity) -> AsyncIterator[str]:
 
 
 async def _watch(activity: Activity, settings: LiveSettings) -> None:
-    """Count and name every write to the flights; follow the day's clock. Tries again for ever."""
+    """Count, name and post every write to the flights; follow the day's clock. Tries again for ever."""
     pipeline = [{"$match": {"ns.coll": {"$in": ["flights", "clock"]}}}]
     async with AsyncMongoClient[dict[str, Any]](settings.mongo_url, tz_aware=True) as client:
+        posts, number = client[settings.database].posts, 0
         while True:
             with suppress(PyMongoError):
                 async with await client[settings.database].watch(pipeline, full_document="updateLookup") as changes:
                     async for change in changes:
-                        _take_change(activity, change)
+                        post = _take_change(activity, change)
+                        if post is not None:
+                            number += 1
+                            await posts.replace_one({"_id": number % POSTS}, post, upsert=True)
             activity.say("the change stream broke off; trying again", now_ms=system_clock())
             await asyncio.sleep(1.0)
 
 
-def _take_change(activity: Activity, change: Mapping[str, Any]) -> None:
+def _take_change(activity: Activity, change: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Show a write, and return the post that describes it; None: it is no write to a flight."""
     document = change.get("fullDocument") or {}
     if change["ns"].get("coll") == "clock":
         if "at" in document:
             activity.clock = document["at"].isoformat()
-        return
-    activity.wrote(describe(change["operationType"], change.get("documentKey", {}), document), now_ms=system_clock())
+        return None
+    text = describe(change["operationType"], change.get("documentKey", {}), document)
+    activity.wrote(text, now_ms=system_clock())
+    return {"text": text, "at": datetime.now(UTC)}
 
 
 def describe(operation: str, key: Mapping[str, Any], flight: Mapping[str, Any]) -> str:

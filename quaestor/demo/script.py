@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -53,6 +53,7 @@ def run(stack: Stack, steps: Steps) -> bool:
         for name, operation, arguments in script.writes():
             script.write_changes_result(name, operation, arguments)
         script.followed_board()
+        script.followed_search()
         script.sketch()
         script.killed_node()
         script.many_writes()
@@ -172,6 +173,33 @@ class _Script:
             "an EventSource on the board receives the new answer",
             first == before.json() and pushed == page.expected(),
             {"first": len(first or ()), "pushed": [flight.get("gate") for flight in pushed or ()][:1]},
+            latency_ms,
+        )
+
+    def followed_search(self) -> None:
+        """Check that a page of a search receives a post that is written while it is open, and no post without the text."""
+        posts = self._page.flights.database.posts
+        path = "/posts?search=quaestor&offset=0&limit=10"
+        posts.replace_one({"_id": "first"}, {"text": "about quaestor", "at": datetime.now(UTC)}, upsert=True)
+        with (
+            httpx.Client(base_url=self._stack.app_url, timeout=PUSH_PATIENCE_S) as http,
+            http.stream("GET", path, headers={"accept": "text/event-stream"}) as answer,
+        ):
+            bodies = (
+                [post["_id"] for post in json.loads(line.removeprefix("data: "))]
+                for line in answer.iter_lines()
+                if line.startswith("data: ")
+            )
+            first = next(bodies, None)
+            posts.insert_one({"_id": "other", "text": "about flights", "at": datetime.now(UTC)})
+            posts.insert_one({"_id": "second", "text": "Quaestor again", "at": datetime.now(UTC)})
+            acknowledged_s = time.perf_counter()
+            pushed = next(bodies, None)
+            latency_ms = round(max(0.0, time.perf_counter() - acknowledged_s) * 1_000, 1)
+        self._steps.record(
+            "a search of the stream receives a new post by push",
+            first == ["first"] and pushed == ["second", "first"],
+            {"first": first, "pushed": pushed},
             latency_ms,
         )
 

@@ -85,6 +85,7 @@ STEPS = [
         for kind in ("insert", "update", "replace", "findAndModify", "update_many", "bulk_write", "delete")
     ),
     "an EventSource on the board receives the new answer",
+    "a search of the stream receives a new post by push",
     "the sketch contains the key while an old copy may be alive",
     "and no longer after",
     "SIGKILL of a matching node, then a write: still invalidated",
@@ -142,6 +143,9 @@ def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, f
             assert eventually(all_moving, within_s=60), client.get(f"{live[1]}/totals").text
             board = client.get(f"{live[1]}/board/JFK").json()
             assert board["flights"]
+            assert f"{front[1]}/search" in client.get(live[1]).text
+            assert "EventSource" in client.get(f"{front[1]}/search").text
+            assert eventually(lambda: len(client.get(f"{front[1]}/posts?offset=10&limit=5").json()) == 5, within_s=60)
 
             def cached(path: str) -> dict[str, Any] | None:
                 headers = client.get(front[1] + path).headers
