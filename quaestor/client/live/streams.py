@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from bson import json_util
+import bson
+from bson import CodecOptions, json_util
+from bson.codec_options import DatetimeConversion
 
 from quaestor.client.live.rows import LiveRows, Message, OutOfStepError
 from quaestor.errors import SubscriptionError
@@ -20,6 +22,7 @@ from quaestor.errors import SubscriptionError
 Item = TypeVar("Item")
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 _OPTIONS: Final = json_util.JSONOptions(tz_aware=False)
+_BSON_OPTIONS: Final[CodecOptions[Message]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _POSITION_PARTS: Final = 2
 """Parts of the token of a complete change. A token inside a change has more."""
 
@@ -255,7 +258,12 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
 
 
 def decoded(text: str | bytes) -> Message:
-    """Message of the server, with BSON types: each record is decoded once, when it comes."""
+    """Message of the server, with BSON types: each record is decoded once, when it comes.
+
+    text: JSON, or BSON as bytes.
+    """
+    if isinstance(text, bytes):
+        return bson.decode(text, _BSON_OPTIONS)
     message: Message = json_util.loads(text, json_options=_OPTIONS)
     return message
 

@@ -298,8 +298,8 @@ class SocketConnection:
         loop, sent = asyncio.get_running_loop(), self._context.metrics.sent
         with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
             while True:
-                text = await self.outbox.take()
+                frame = await self.outbox.take()
                 self.sending_since_s = loop.time()
-                await send({"type": "websocket.send", "text": text})
+                await send({"type": "websocket.send", "text" if isinstance(frame, str) else "bytes": frame})
                 self.sending_since_s = None
                 sent.inc()

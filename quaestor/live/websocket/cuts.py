@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
-from quaestor.live.websocket.outbox import Outbox, Queue, Rest
+from quaestor.live.websocket.outbox import Frame, Outbox, Queue, Rest
 from quaestor.model import Version
 
 LOOK_EVERY_S: Final = 0.005
@@ -21,7 +21,7 @@ class Held(NamedTuple):
     """
 
     version: Version | None
-    head: str
+    head: Frame
     rest: Rest
     queue: Queue
     generation: int

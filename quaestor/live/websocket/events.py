@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from quaestor.incremental import ResultEvent
-from quaestor.live.websocket.forms import RecordForm, encoded, extended_json
+from quaestor.live.websocket.forms import EXTENDED_JSON, RecordForm, bson_end, encoded
 from quaestor.live.websocket.positions import Position
 from quaestor.live.websocket.requests import Subscribe
 from quaestor.model import MatchType, Version, WriteKind
@@ -88,7 +88,7 @@ class EventShape:
         )
 
 
-PLAIN: Final = EventShape.of(Subscribe(type="subscribe", id="1", bucket="1"), extended_json)
+PLAIN: Final = EventShape.of(Subscribe(type="subscribe", id="1", bucket="1"), EXTENDED_JSON)
 """Shape that a subscription has without options."""
 
 
@@ -100,7 +100,7 @@ class SharedMatch:
     version: of the newest write that the result may contain then.
     """
 
-    __slots__ = ("_bucket", "_date", "_newest", "_tails", "before", "event", "position", "version")
+    __slots__ = ("_bucket", "_date", "_ends", "_newest", "_tails", "before", "event", "position", "version")
 
     def __init__(
         self, event: ResultEvent, *, before: Any, position: Position, version: Version, bucket: str, now_ms: int
@@ -113,6 +113,7 @@ class SharedMatch:
         self._date = date_text(now_ms)
         self._tails: dict[tuple[Any, ...], str] = {}
         self._newest: tuple[EventShape | None, str] = None, ""
+        self._ends: dict[tuple[Any, ...], bytes] = {}
 
     def tail(self, shape: EventShape) -> str:
         """The message without its `{"id":...,`."""
@@ -122,13 +123,24 @@ class SharedMatch:
             self._newest = shape, tail
         return tail
 
+    def bson_end(self, shape: EventShape) -> bytes:
+        """The message as the end of a BSON document, whose beginning is the id."""
+        key = self._key(shape)
+        end = self._ends.get(key)
+        if end is None:
+            end = self._ends[key] = bson_end(self._fields(shape))
+        return end
+
     @property
     def characters(self) -> int:
         """Characters of the text; of the form that was encoded first, if there are several."""
-        return len(next(iter(self._tails.values()), "") or self.tail(PLAIN))
+        return len(next(iter((*self._tails.values(), *self._ends.values())), "") or self.tail(PLAIN))
+
+    def _key(self, shape: EventShape) -> tuple[Any, ...]:
+        return shape.form, self.event.match_type in shape.as_match, shape.before, shape.delta
 
     def _encoded(self, shape: EventShape) -> str:
-        key = (shape.form, self.event.match_type in shape.as_match, shape.before, shape.delta)
+        key = self._key(shape)
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = encoded(self._fields(shape))[1:]
@@ -146,7 +158,8 @@ class SharedMatch:
             fields["index"] = event.index
         if event.previous_index is not None:
             fields["previousIndex"] = event.previous_index
-        shown, before = shape.form(self._bucket, event.document), shape.form(self._bucket, self.before)
+        record = shape.form.record
+        shown, before = record(self._bucket, event.document), record(self._bucket, self.before)
         if shape.delta and isinstance(shown, Mapping) and isinstance(before, Mapping):
             fields["key"], fields["changes"] = event.key, changes(before, shown)
         else:

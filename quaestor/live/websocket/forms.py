@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+import bson
 from bson import ObjectId
 
 from quaestor.rest import strict_json
 from quaestor.rest.identifiers import format_id
 
-RecordForm = Callable[[str, Any], Any]
-"""A record as it is sent, from the name of its collection and the record."""
+_SIZE_BYTES: Final = 4
+"""Size of the field at the beginning of a BSON document that holds the size of the document."""
 
 
-def extended_json(bucket: str, record: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """Form of records on the wire.
+
+    record: a record as it is sent, from the name of its collection and the record.
+    binary: whether messages with records are BSON, each in a binary frame. All other messages are JSON.
+    """
+
+    record: Callable[[str, Any], Any]
+    binary: bool = False
+
+
+def _whole(bucket: str, record: Any) -> Any:
     """The record as the REST router gives it."""
     return record
 
 
-def orestes(bucket: str, record: Any) -> Any:
+def _orestes(bucket: str, record: Any) -> Any:
     """The record as in the thesis: `id`, `version`, `acl`, `createdAt`, `updatedAt`, then its own fields.
 
     A record without these fields has null in their places, `createdAt` from its ObjectId.
@@ -40,10 +55,26 @@ def orestes(bucket: str, record: Any) -> Any:
     return head | {name: value for name, value in record.items() if name not in head and name not in ("_id", "_acl")}
 
 
-FORMS: Final[Mapping[str, RecordForm]] = {"quaestor.v1": extended_json, "orestes.v1": orestes}
+EXTENDED_JSON: Final = RecordForm(_whole)
+FORMS: Final[Mapping[str, RecordForm]] = {
+    "quaestor.v1": EXTENDED_JSON,
+    "quaestor.v1.bson": RecordForm(_whole, binary=True),
+    "orestes.v1": RecordForm(_orestes),
+}
 """Forms by subprotocol, the default first."""
 
 
 def encoded(value: Any) -> str:
     """Value as JSON text."""
     return strict_json.dumps(value).decode()
+
+
+def bson_end(fields: Mapping[str, Any]) -> bytes:
+    """End of a BSON document: these fields, without the size of the document. Several documents may share it."""
+    return bson.encode(fields)[_SIZE_BYTES:]
+
+
+def bson_head(fields: Mapping[str, Any], end: bytes) -> bytes:
+    """Beginning of the BSON document that has these fields, then the end."""
+    beginning = bson.encode(fields)[_SIZE_BYTES:-1]
+    return struct.pack("<i", _SIZE_BYTES + len(beginning) + len(end)) + beginning

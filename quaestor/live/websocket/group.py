@@ -13,7 +13,7 @@ from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.incremental.events import differences
 from quaestor.live.websocket.events import SharedMatch
-from quaestor.live.websocket.forms import RecordForm, encoded
+from quaestor.live.websocket.forms import RecordForm, bson_end, encoded
 from quaestor.live.websocket.history import History
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.positions import Position
@@ -64,6 +64,7 @@ class QueryGroup:
         self._whole: Whole | None = None
         self._events: list[ResultEvent] = []
         self._results: dict[RecordForm, str] = {}
+        self._bson: dict[RecordForm, bytes] = {}
 
     @property
     def bucket(self) -> str:
@@ -103,9 +104,17 @@ class QueryGroup:
         """The rows as a JSON array, and the end of its message. Encoded once for each state."""
         text = self._results.get(form)
         if text is None:
-            text = encoded([form(self.bucket, row.document) for row in self.rows]) + "}"
+            text = encoded([form.record(self.bucket, row.document) for row in self.rows]) + "}"
             self._results[form] = text
         return text
+
+    def result_bson(self, form: RecordForm) -> bytes:
+        """The rows as `data`, the end of a BSON document. Encoded once for each state."""
+        end = self._bson.get(form)
+        if end is None:
+            end = bson_end({"data": [form.record(self.bucket, row.document) for row in self.rows]})
+            self._bson[form] = end
+        return end
 
     @property
     def contained(self) -> Version | None:
@@ -167,6 +176,7 @@ class QueryGroup:
         self.version = max(self.version, step.version)
         if events:
             self._results.clear()
+            self._bson.clear()
         for number, event in enumerate(events, 1):
             self._pass_on(event, step, number if number < len(events) else 0)
         if not events and self._history is not None:

@@ -27,16 +27,27 @@ class Queue:
         self.waiting = 0
 
 
-Rest = str | Callable[[], str]
-"""Text of a message, or a function that makes it when its turn has come. Several sockets may share a text."""
+Frame = str | bytes
+"""A message: JSON as text, or BSON."""
+Rest = Frame | Callable[[], Frame]
+"""Second part of a message, or a function that makes it when its turn has come. Several sockets may share it."""
+
+
+def joined(head: Frame, rest: Frame) -> Frame:
+    """A message of its two parts. Parts of two kinds: one is empty."""
+    if isinstance(head, str) and isinstance(rest, str):
+        return head + rest
+    if isinstance(head, bytes) and isinstance(rest, bytes):
+        return head + rest
+    return head or rest
 
 
 class _Waiting(NamedTuple):
-    """Message that waits. head, rest: its text in two parts."""
+    """Message that waits. head, rest: its two parts."""
 
     queue: Queue | None
     generation: int
-    head: str
+    head: Frame
     rest: Rest
 
 
@@ -50,10 +61,10 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._items)
 
-    def put(self, head: str, rest: Rest = "", *, queue: Queue | None = None) -> None:
+    def put(self, head: Frame, rest: Rest = "", *, queue: Queue | None = None) -> None:
         """Add a message.
 
-        head, rest: its text in two parts.
+        head, rest: its two parts.
         queue: of its subscription. Messages that are dropped there are not sent.
         """
         if queue is not None:
@@ -61,8 +72,8 @@ class Outbox:
         self._items.append(_Waiting(queue, 0 if queue is None else queue.generation, head, rest))
         self._arrived.set()
 
-    async def take(self) -> str:
-        """The text of the next message. Waits for one."""
+    async def take(self) -> Frame:
+        """The next message. Waits for one."""
         while True:
             while self._items:
                 queue, generation, head, rest = self._items.popleft()
@@ -70,8 +81,8 @@ class Outbox:
                     if queue.generation != generation:
                         continue
                     queue.waiting -= 1
-                text = head + (rest if isinstance(rest, str) else rest())
-                if text:
-                    return text
+                frame = joined(head, rest() if callable(rest) else rest)
+                if frame:
+                    return frame
             self._arrived.clear()
             await self._arrived.wait()

@@ -9,8 +9,9 @@ from quaestor.clock import Clock
 from quaestor.live.websocket.collapsing import Collapsing
 from quaestor.live.websocket.cuts import Cuts, Held
 from quaestor.live.websocket.events import EventShape, SharedMatch, date_text, message_text
+from quaestor.live.websocket.forms import bson_head
 from quaestor.live.websocket.group import QueryGroup
-from quaestor.live.websocket.outbox import Outbox, Queue, Rest
+from quaestor.live.websocket.outbox import Frame, Outbox, Queue, Rest, joined
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.requests import Subscribe
 from quaestor.model import Version
@@ -157,21 +158,25 @@ class SocketSubscription:
         self._put("", self._anew, version=None)
 
     def _send(self, match: SharedMatch) -> None:
-        self._put(self._prefix, match.tail(self._shape), version=match.version)
+        if self._shape.form.binary:
+            end = match.bson_end(self._shape)
+            self._put(bson_head({"id": self.request.id}, end), end, version=match.version)
+        else:
+            self._put(self._prefix, match.tail(self._shape), version=match.version)
 
-    def _anew(self) -> str:
+    def _anew(self) -> Frame:
         """The result as it is when the client is ready for it. Events go on behind it."""
         self._behind = False
         if self._collapsing is not None:
             self._collapsing.begin_anew()
-        return "" if self.group is None else "".join(self._result(self.group))
+        return "" if self.group is None else joined(*self._result(self.group))
 
     def _put_result(self) -> None:
         assert self.group is not None
         head, data = self._result(self.group)
         self._put(head, data, version=self.group.version)
 
-    def _put(self, head: str, rest: Rest = "", *, version: Version | None = 0) -> None:
+    def _put(self, head: Frame, rest: Rest = "", *, version: Version | None = 0) -> None:
         cuts, queue = self._socket.cuts, self._queue
         if cuts is None:
             self._outbox.put(head, rest, queue=queue)
@@ -179,17 +184,20 @@ class SocketSubscription:
             queue.waiting += 1
             cuts.hold(self, Held(version, head, rest, queue, queue.generation))
 
-    def _result(self, group: QueryGroup) -> tuple[str, str]:
+    def _result(self, group: QueryGroup) -> tuple[Frame, Frame]:
         """The message in two parts; the second is shared by all subscriptions."""
-        head = self._text(
-            "result",
-            delivery=group.delivery.value,
-            version=str(group.version),
-            offset_token=group.position.token,
-        )
-        if not self.request.initial:
-            return head, ""
-        return f'{head[:-1]},"data":', group.result_text(self._shape.form)
+        fields = {
+            "delivery": group.delivery.value,
+            "version": str(group.version),
+            "offset_token": group.position.token,
+        }
+        form = self._shape.form
+        if self.request.initial and form.binary:
+            end = group.result_bson(form)
+            date = date_text(self._clock())
+            return bson_head({"id": self.request.id, "type": "result", "date": date, **fields}, end), end
+        head = self._text("result", **fields)
+        return (f'{head[:-1]},"data":', group.result_text(form)) if self.request.initial else (head, "")
 
     def _say(self, kind: str, **fields: Any) -> None:
         self._put(self._text(kind, **fields))

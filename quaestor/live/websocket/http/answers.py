@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quaestor.live.websocket.events import PLAIN, date_text
-from quaestor.live.websocket.forms import extended_json
+from quaestor.live.websocket.forms import EXTENDED_JSON
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.http.parameters import LiveRequest
 from quaestor.live.websocket.positions import Position
@@ -53,7 +53,7 @@ def snapshot(asked: LiveRequest, group: QueryGroup, *, public: bool) -> tuple[by
             "next": asked.link(position.epoch, position.sequence),
         }
     )
-    body = f'{head[:-1]},"data":{group.result_text(extended_json)}'
+    body = f'{head[:-1]},"data":{group.result_text(EXTENDED_JSON)}'
     return body.encode(), _placed(position) | kept_for(0 if asked.retry else SNAPSHOT_S, public=public)
 
 
