@@ -69,18 +69,18 @@ def fills(
         (START_MS + dice.expovariate(1 / reread_ms), name, True) for name in changes
     ]
     heapq.heapify(events)
-    found: list[tuple[float, Outcome]] = []
-    while len(found) < count:
+    outcomes: list[tuple[float, Outcome]] = []
+    while len(outcomes) < count:
         now_ms, name, read = heapq.heappop(events)
         if not read:
             estimator.observe_invalidation(name, now_ms=math.ceil(now_ms))
             heapq.heappush(events, (now_ms + dice.expovariate(1 / reread_ms), name, True))
             continue
         at_ms = math.ceil(now_ms)
-        change_ms = next(one for one in changes[name] if one > now_ms)
+        change_ms = next(change for change in changes[name] if change > now_ms)
         given_ms = estimator.estimate_ms([name], write_rate_hz=0.0, now_ms=at_ms, kind="c")
         estimator.observe_read([name], now_ms=at_ms, given_ms=given_ms, kind="c")
         lived_ms = max(0, math.ceil(change_ms) - at_ms)
-        found.append((now_ms, Outcome(given_ms=given_ms, lived_ms=lived_ms, changed=True)))
+        outcomes.append((now_ms, Outcome(given_ms=given_ms, lived_ms=lived_ms, changed=True)))
         heapq.heappush(events, (change_ms, name, False))
-    return found
+    return outcomes

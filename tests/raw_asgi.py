@@ -70,5 +70,5 @@ async def exchanged(
 
 async def answered(app: Any, scope: MutableMapping[str, Any], body: bytes = b"") -> tuple[int, bytes]:
     """Status and whole body of the app's answer to a scope of type http, whose client is gone once its body was read."""
-    found = await exchanged(app, scope, (body,))
-    return found.status, found.body
+    exchange = await exchanged(app, scope, (body,))
+    return exchange.status, exchange.body

@@ -67,8 +67,8 @@ def connect(server: servers.Server) -> redis.Redis:
 
 def facts(server: servers.Server) -> dict[str, str]:
     with connect(server) as client:
-        told = client.execute_command("CLUSTER INFO")
-    text = told.decode() if isinstance(told, bytes) else told
+        state = client.execute_command("CLUSTER INFO")
+    text = state.decode() if isinstance(state, bytes) else state
     if isinstance(text, dict):
         return dict(text)
     return dict(line.split(":", 1) for line in text.split() if ":" in line)

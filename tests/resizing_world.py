@@ -154,9 +154,9 @@ class ResizingWorld:
         """It dies, and another process begins instead. What it was about to store is stored nowhere."""
         old = self.apps[number]
         self.apps[number] = self.app(old.tenant)
-        for one in self.cached:
-            if one.app is old:
-                one.task.cancel()
+        for entry in self.cached:
+            if entry.app is old:
+                entry.task.cancel()
 
     # The grid
 
@@ -196,7 +196,7 @@ class ResizingWorld:
             write_partitions=write_partitions,
             generation=self.generations[-1].shape.generation + 1,
         )
-        return self.start(shape, [one.shape for one in self.generations])
+        return self.start(shape, [generation.shape for generation in self.generations])
 
     def retire(self, generation: Generation) -> None:
         """Stop it and all before it; what comes later does not take over from them any more."""
@@ -343,22 +343,24 @@ class ResizingWorld:
             reader._beats.clear()
         for _ in range(3):
             await asyncio.sleep(0)
-        for one in self.cached:
-            if one.task.done() and not one.ids and not one.task.cancelled() and one.task.exception() is None:
-                one.ids, one.stored_ms = one.task.result().ids, self.now_ms
-        self.cached = [one for one in self.cached if not one.task.done() or one.ids]
+        for entry in self.cached:
+            if entry.task.done() and not entry.ids and not entry.task.cancelled() and entry.task.exception() is None:
+                entry.ids, entry.stored_ms = entry.task.result().ids, self.now_ms
+        self.cached = [entry for entry in self.cached if not entry.task.done() or entry.ids]
 
     # What must hold
 
-    def live(self, one: Cached, app: App) -> bool:
-        known = one.ids and one.app.tenant == app.tenant and one.stored_ms >= max(app.cleared_ms, app.known_since_ms)
-        return bool(known) and app.live(one.ids, now_ms=self.now_ms)
+    def live(self, entry: Cached, app: App) -> bool:
+        known = (
+            entry.ids and entry.app.tenant == app.tenant and entry.stored_ms >= max(app.cleared_ms, app.known_since_ms)
+        )
+        return bool(known) and app.live(entry.ids, now_ms=self.now_ms)
 
     def check_settled(self) -> None:
         """Whatever any app would serve is the database's answer."""
-        for one in self.cached:
-            now = frozenset(key for key, a in self.records.items() if a == one.value)
-            assert one.shown == now or not any(self.live(one, app) for app in self.apps)
+        for entry in self.cached:
+            now = frozenset(key for key, a in self.records.items() if a == entry.value)
+            assert entry.shown == now or not any(self.live(entry, app) for app in self.apps)
 
     def check(self) -> None:
         """Whatever any app would serve was the database's answer within the staleness bound."""
@@ -368,11 +370,11 @@ class ResizingWorld:
             if at_ms < self.now_ms - BOUND_MS:
                 break
         for app in self.apps:
-            for one in self.cached:
-                if self.live(one, app):
-                    answers = [frozenset(key for key, a in state.items() if a == one.value) for state in recent]
-                    assert one.shown in answers, (
-                        f"stale: {one} at {self.now_ms}, generation {app.shape}, the database says {answers[0]}"
+            for entry in self.cached:
+                if self.live(entry, app):
+                    answers = [frozenset(key for key, a in state.items() if a == entry.value) for state in recent]
+                    assert entry.shown in answers, (
+                        f"stale: {entry} at {self.now_ms}, generation {app.shape}, the database says {answers[0]}"
                     )
 
     async def settle(self, *, until: Callable[[], bool] | None = None, rounds: int = 200) -> None:
@@ -389,11 +391,11 @@ class ResizingWorld:
                 return
             if until is None and all(
                 app.caught_up(now_ms=self.now_ms) and app.shape == self.generations[-1].shape for app in self.apps
-            ) and not any(not one.task.done() for one in self.cached):  # fmt: skip
+            ) and not any(not entry.task.done() for entry in self.cached):  # fmt: skip
                 return
         raise AssertionError("it does not settle")
 
     async def close(self) -> None:
-        for one in self.cached:
-            one.task.cancel()
-        await asyncio.gather(*(one.task for one in self.cached), return_exceptions=True)
+        for entry in self.cached:
+            entry.task.cancel()
+        await asyncio.gather(*(entry.task for entry in self.cached), return_exceptions=True)

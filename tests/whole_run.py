@@ -67,7 +67,7 @@ class WholeRun:
         }
         lines = [*_HEAD]
         lines += [f"| {name} | {value} |" for name, value in rows.items()]
-        if not_passed := sorted({one.nodeid for name in ("failed", "error") for one in stats.get(name, ())}):
+        if not_passed := sorted({report.nodeid for name in ("failed", "error") for report in stats.get(name, ())}):
             lines += ["", "## Not passed", "", *(f"- `{nodeid}`" for nodeid in not_passed)]
         if skipped := Counter(map(_why, stats.get("skipped", ()))):
             lines += [

@@ -209,16 +209,16 @@ def estimated(estimator: LifetimeEstimator) -> Quaestor:
     return other
 
 
-def read(one: ReadAnswered) -> None:
-    print(one.outcome, one.detail, one.seconds)
+def read(read_answer: ReadAnswered) -> None:
+    print(read_answer.outcome, read_answer.detail, read_answer.seconds)
 
 
-def invalidated(one: InvalidationDone) -> None:
-    print(one.keys, one.evicted_at_ms - one.written_at_ms)
+def invalidated(done: InvalidationDone) -> None:
+    print(done.keys, done.evicted_at_ms - done.written_at_ms)
 
 
-def failed(one: FailureSeen) -> None:
-    print(one.part, one.name)
+def failed(seen: FailureSeen) -> None:
+    print(seen.part, seen.name)
 
 
 def around() -> AdminApi:
@@ -328,20 +328,20 @@ async def follow() -> Sequence[Any]:
     query = Query(namespace="shop.items", operation=Operation.FIND, filter={"tag": "tea"}, limit=10)
     live: LiveResult
     async with await quaestor.subscribe(query, delivery=DeliveryMode.EXACT) as live:
-        async for told in live:
-            match told:
+        async for event in live:
+            match event:
                 case Whole():
-                    rows = list(told.rows)
+                    rows = list(event.rows)
                 case ResultEvent():
-                    rows = replay(rows, [told])
+                    rows = replay(rows, [event])
                 case Stalled() | Resumed():
-                    print(told.since_ms)
+                    print(event.since_ms)
                 case DeliveryChanged():
-                    print(told.delivery, told.lacking)
+                    print(event.delivery, event.lacking)
                 case Resynchronized():
-                    print(told.events)
+                    print(event.events)
                 case Step():
-                    print(told.epoch, told.sequence, told.version)
+                    print(event.epoch, event.sequence, event.version)
     return rows
 
 

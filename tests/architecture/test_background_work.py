@@ -48,9 +48,9 @@ def starts(source: Path) -> Iterator[int]:
 
 def test_every_task_and_thread_that_nobody_waits_for_is_supervised() -> None:
     """What it raises is counted, logged and restarted; a bare task or thread dies without a word."""
-    found = {f"{source.relative_to(ROOT)}:{line}" for source in SOURCES for line in starts(source)}
-    assert [place for place in sorted(found) if not place.startswith((*WAITED_FOR, *NO_PART_OF_AN_APPLICATION))] == []
-    assert [name for name in WAITED_FOR if not any(place.startswith(name) for place in found)] == []
+    places = {f"{source.relative_to(ROOT)}:{line}" for source in SOURCES for line in starts(source)}
+    assert [place for place in sorted(places) if not place.startswith((*WAITED_FOR, *NO_PART_OF_AN_APPLICATION))] == []
+    assert [name for name in WAITED_FOR if not any(place.startswith(name) for place in places)] == []
 
 
 def kept() -> set[str]:
@@ -58,10 +58,10 @@ def kept() -> set[str]:
     started = re.compile(r'\.(?:keep|thread)\(\s*f?"(?P<name>[a-z-]+)|_keep\("(?P<kept>[a-z-]+)"')
     loops = re.compile(r'"(?P<name>[a-z]+)": self\._run_|loops\["(?P<kept>[a-z]+)"\]')
     return {
-        found["name"] or found["kept"]
+        match["name"] or match["kept"]
         for source in SOURCES
         for pattern in (started, loops)
-        for found in pattern.finditer(source.read_text())
+        for match in pattern.finditer(source.read_text())
     }
 
 
@@ -76,7 +76,7 @@ def test_the_documents_explain_every_service() -> None:
     table = (ROOT / "docs/failure_modes.md").read_text().partition("| service | work |")[2].partition("\n\n")[0]
     explained = {re.sub(r"<\w+>", "", name) for row in table.splitlines() for name in re.findall(r"`([a-z<>-]+)`", row)}
     started = re.compile(r'\.(?:keep|thread|errands|service)\(\s*f?"(?P<name>[a-z-]+)|_keep\("(?P<kept>[a-z-]+)"')
-    names = {found["name"] or found["kept"] for source in SOURCES for found in started.finditer(source.read_text())} | {
+    names = {match["name"] or match["kept"] for source in SOURCES for match in started.finditer(source.read_text())} | {
         "ingest",
         "cell",
         "stage",

@@ -25,7 +25,7 @@ def public(node: ast.AST, path: tuple[str, ...]) -> Iterator[tuple[str, Document
 def fields_of(node: Documented) -> set[str]:
     """The names that a docstring may explain as fields: of a class its attributes, of a function its parameters."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+        return {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     return {
         child.target.id
         for child in node.body
@@ -62,7 +62,7 @@ def test_a_docstring_lists_its_fields(source: Path) -> None:
     """Modules and classes have a docstring; each explained field begins a line."""
     tree = ast.parse(source.read_text())
     module = name_of(source)
-    found = list(faults(module, tree))
+    problems = list(faults(module, tree))
     for name, node in public(tree, (module,)):
-        found += faults(name, node)
-    assert found == []
+        problems += faults(name, node)
+    assert problems == []

@@ -99,10 +99,10 @@ def imports(module: str, source: Path) -> Iterator[Import]:
 def all_imports() -> list[Import]:
     """Those of every file, of other files."""
     return [
-        one
+        edge
         for module, source in MODULES.items()
-        for one in imports(module, source)
-        if one.imported.partition(".")[0] == "quaestor" and one.imported != module
+        for edge in imports(module, source)
+        if edge.imported.partition(".")[0] == "quaestor" and edge.imported != module
     ]
 
 
@@ -130,33 +130,33 @@ def test_the_package_and_the_benchmarks_import_no_tests() -> None:
 def importing(packages: str, *files: str) -> list[str]:
     """Lines of tracked files that import one of these top-level packages, a regular expression."""
     line = rf"^[[:space:]]*(from|import) ({packages})(\.| |$)[^']*$"
-    found = subprocess.run(
+    search = subprocess.run(
         ["git", "grep", "-nE", line, "--", *files], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert found.returncode in (0, 1), found.stderr
-    return found.stdout.splitlines()
+    assert search.returncode in (0, 1), search.stderr
+    return search.stdout.splitlines()
 
 
 def test_every_import_is_of_a_module_that_exists() -> None:
     """A name that was moved leaves no import behind, also not one that runs only sometimes."""
-    assert [str(one) for one in all_imports() if one.imported not in MODULES] == []
+    assert [str(edge) for edge in all_imports() if edge.imported not in MODULES] == []
 
 
 def test_a_room_imports_from_lower_floors_only() -> None:
     """The offending line is named."""
     upwards = []
-    for one in all_imports():
-        importer, imported = room_of(one.importer), room_of(one.imported)
+    for edge in all_imports():
+        importer, imported = room_of(edge.importer), room_of(edge.imported)
         if importer != imported and FLOOR[imported] >= FLOOR[importer]:
-            upwards.append(f"{one} (floor {FLOOR[importer]}, {importer}, below floor {FLOOR[imported]}, {imported})")
+            upwards.append(f"{edge} (floor {FLOOR[importer]}, {importer}, below floor {FLOOR[imported]}, {imported})")
     assert upwards == []
 
 
 def test_no_file_imports_itself_however_indirectly() -> None:
     """Strongly connected components of the files (Tarjan, SIAM J. Comput. 1972); each must be a single file."""
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for one in all_imports():
-        graph[one.importer].add(one.imported)
+    for edge in all_imports():
+        graph[edge.importer].add(edge.imported)
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -182,16 +182,16 @@ def test_no_file_imports_itself_however_indirectly() -> None:
         if module not in order:
             visit(module)
     assert circles == [], [
-        str(one) for one in all_imports() if any(one.importer in c and one.imported in c for c in circles)
+        str(edge) for edge in all_imports() if any(edge.importer in c and edge.imported in c for c in circles)
     ]
 
 
 def test_capture_and_read_path_know_nothing_of_the_grid() -> None:
     """Another registry than the grid's could stand behind them."""
-    found = [
-        str(one)
-        for one in all_imports()
-        if room_of(one.importer) in ("quaestor.capture", "quaestor.read_path")
-        and one.imported.startswith(("quaestor.invalidation", "quaestor.realtime"))
+    forbidden = [
+        str(edge)
+        for edge in all_imports()
+        if room_of(edge.importer) in ("quaestor.capture", "quaestor.read_path")
+        and edge.imported.startswith(("quaestor.invalidation", "quaestor.realtime"))
     ]
-    assert found == []
+    assert forbidden == []

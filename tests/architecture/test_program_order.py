@@ -18,9 +18,9 @@ def imports(tree: ast.AST, *, lazy: bool = True) -> Iterator[str]:
     """Dotted names of the modules that a module imports; lazy: also inside of functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{one.name}" for one in node.names)
+            yield from (f"{node.module}.{name.name}" for name in node.names)
         elif lazy or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imports(node, lazy=lazy)
 
@@ -30,7 +30,7 @@ def room_of(name: str) -> str:
     return name.split(".")[1] if name.startswith("quaestor.") else ""
 
 
-@pytest.mark.parametrize("source", [one for one in SOURCES if room_of(name_of(one)) in ORDER], ids=name_of)
+@pytest.mark.parametrize("source", [source for source in SOURCES if room_of(name_of(source)) in ORDER], ids=name_of)
 def test_a_program_imports_only_those_below_it(source: Path) -> None:
     """There is no circle among the programs, also not by imports inside of functions; nobody needs the demo to be installed."""
     tree, own = ast.parse(source.read_text()), room_of(name_of(source))
@@ -39,7 +39,9 @@ def test_a_program_imports_only_those_below_it(source: Path) -> None:
     assert "demo" not in {room_of(name) for name in imports(tree, lazy=own != "cli")}
 
 
-@pytest.mark.parametrize("source", [one for one in SOURCES if room_of(name_of(one)) == "realtime"], ids=name_of)
+@pytest.mark.parametrize(
+    "source", [source for source in SOURCES if room_of(name_of(source)) == "realtime"], ids=name_of
+)
 def test_real_time_queries_know_nothing_of_the_grid(source: Path) -> None:
     """The stage and the subscribers work with any grid that speaks their messages."""
     assert not [name for name in imports(ast.parse(source.read_text())) if room_of(name) == "invalidation"]

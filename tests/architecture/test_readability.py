@@ -94,10 +94,10 @@ def faults_of(text: Text) -> Iterator[str]:
 @cache
 def faults() -> dict[str, list[str]]:
     """Faults by room, and by document."""
-    found: dict[str, list[str]] = {}
+    faults_by_room: dict[str, list[str]] = {}
     for text in (*(text for source in SOURCES for text in texts_of_code(source)), *texts_of_documents()):
-        found.setdefault(text.room, []).extend(faults_of(text))
-    return found
+        faults_by_room.setdefault(text.room, []).extend(faults_of(text))
+    return faults_by_room
 
 
 def left() -> dict[str, int]:
@@ -109,8 +109,8 @@ def left() -> dict[str, int]:
 @pytest.mark.parametrize("room", sorted({room_of(name_of(source)) for source in SOURCES} | set(left())))
 def test_sentences_are_read_once(room: str) -> None:
     """A room that is rewritten has no fault; another has no more than it had."""
-    found = faults().get(room, [])
-    assert len(found) <= left().get(room, 0), "\n".join(found)
+    room_faults = faults().get(room, [])
+    assert len(room_faults) <= left().get(room, 0), "\n".join(room_faults)
 
 
 def test_documents_are_read_once() -> None:
@@ -131,7 +131,7 @@ def test_documents_are_read_once() -> None:
 )
 def test_riddles_are_recognised(text: str, fault: str) -> None:
     """Each kind of rule finds its example."""
-    assert any(fault in found for found in faults_of(Text("here", "room", text)))
+    assert any(fault in name for name in faults_of(Text("here", "room", text)))
 
 
 def test_plain_sentences_pass() -> None:
@@ -150,7 +150,7 @@ if __name__ == "__main__":
     for room in rooms:
         print(*faults().get(room, []), sep="\n")
     if "--write" in sys.argv:
-        numbers = {room: len(found) for room, found in sorted(faults().items()) if found}
+        numbers = {room: len(room_faults) for room, room_faults in sorted(faults().items()) if room_faults}
         before = left() or numbers
         lowered = {room: min(count, before.get(room, 0)) for room, count in numbers.items() if before.get(room, 0)}
         LEFT_FILE.write_text(json.dumps(lowered, indent=2) + "\n")

@@ -115,15 +115,15 @@ def sizes(tree: ast.AST, name: str) -> Iterator[Size]:
 @cache
 def too_large() -> dict[str, int]:
     """Return all functions, classes and modules above their limit, with their size."""
-    found: dict[str, int] = {}
+    large: dict[str, int] = {}
     for source in ALL_SOURCES:
         text = source.read_text()
         name = str(source.relative_to(ROOT))
         of_file = [Size(name, text.count("\n"), MOST_LINES)] if source in SOURCES else []
-        found.update(
+        large.update(
             (size.name, size.number) for size in (*of_file, *sizes(ast.parse(text), name)) if size.number > size.limit
         )
-    return found
+    return large
 
 
 def test_nothing_is_larger_than_its_limit() -> None:

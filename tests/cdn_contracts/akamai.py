@@ -57,9 +57,9 @@ class AkamaiContract:
             return _problem(415, "Unsupported media type", "application/json is expected")
         body = request.json()
         objects = body.get("objects") if isinstance(body, dict) else None
-        if not isinstance(objects, list) or not objects or not all(isinstance(one, str) for one in objects):
+        if not isinstance(objects, list) or not objects or not all(isinstance(target, str) for target in objects):
             return _problem(400, "Bad request", "objects must be a list of strings")
-        if kind == "tag" and any(not _TAG.fullmatch(one) for one in objects):
+        if kind == "tag" and any(not _TAG.fullmatch(target) for target in objects):
             return _problem(400, "Bad request", "invalid cache tag")
         return self._limited(parts[3], kind, objects)
 
@@ -96,20 +96,20 @@ class AkamaiContract:
         return Reply(reply.status, reply.body, reply.fields | fields)
 
     def _signature_fault(self, request: Received) -> str | None:
-        found = _AUTHORIZATION.fullmatch(request.fields.get("authorization", ""))
-        if found is None:
+        match = _AUTHORIZATION.fullmatch(request.fields.get("authorization", ""))
+        if match is None:
             return "Inactive client token"
-        if found["client"] != CLIENT_TOKEN or found["access"] != ACCESS_TOKEN:
+        if match["client"] != CLIENT_TOKEN or match["access"] != ACCESS_TOKEN:
             return "Inactive client token"
-        if found["nonce"] in self._nonces:
+        if match["nonce"] in self._nonces:
             return "The nonce was used before"
-        self._nonces.add(found["nonce"])
+        self._nonces.add(match["nonce"])
         content = _digest(hashlib.sha256(request.body).digest()) if request.method == "POST" and request.body else ""
         text = "\t".join(
-            (request.method, self.scheme, request.fields["host"], request.target, "", content, found["unsigned"])
+            (request.method, self.scheme, request.fields["host"], request.target, "", content, match["unsigned"])
         )
-        key = _digest(hmac.new(self.client_secret.encode(), found["timestamp"].encode(), hashlib.sha256).digest())
-        if _digest(hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()) != found["signature"]:
+        key = _digest(hmac.new(self.client_secret.encode(), match["timestamp"].encode(), hashlib.sha256).digest())
+        if _digest(hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()) != match["signature"]:
             return "The signature does not match"
         return None
 

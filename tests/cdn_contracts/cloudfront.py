@@ -68,10 +68,10 @@ class CloudFrontContract:
         if request.method == "POST" and request.path == base:
             return self._create(request)
         if request.method == "GET" and request.path.startswith(base + "/"):
-            found = self.invalidations.get(request.path.removeprefix(base + "/"))
-            if found is None:
+            invalidation = self.invalidations.get(request.path.removeprefix(base + "/"))
+            if invalidation is None:
                 return _error(404, "NoSuchInvalidation", "The specified invalidation does not exist.")
-            return _reply(200, request.path.removeprefix(base + "/"), found)
+            return _reply(200, request.path.removeprefix(base + "/"), invalidation)
         return _error(404, "NoSuchDistribution", "The specified distribution does not exist.")
 
     def _create(self, request: Received) -> Reply:
@@ -91,7 +91,12 @@ class CloudFrontContract:
                 if known.paths == paths:
                     return _reply(201, number, known)
                 return _error(400, "InvalidationBatchAlreadyExists", "CallerReference was used with other paths.")
-        in_progress = [path for one in self.invalidations.values() if not one.completed for path in one.paths]
+        in_progress = [
+            path
+            for invalidation in self.invalidations.values()
+            if not invalidation.completed
+            for path in invalidation.paths
+        ]
         wildcards = sum(path.endswith("*") for path in (*in_progress, *paths))
         if len(paths) > MAX_IN_PROGRESS:
             return _error(413, "BatchTooLarge", "Invalidation batch specified is too large.")
@@ -113,12 +118,12 @@ class CloudFrontContract:
 
 def signature_fault(request: Received, secret_key: str) -> tuple[str, str] | None:
     """What is wrong with a request's SigV4 signature, computed anew from its bytes."""
-    found = _AUTHORIZATION.fullmatch(request.fields.get("authorization", ""))
-    if found is None:
+    match = _AUTHORIZATION.fullmatch(request.fields.get("authorization", ""))
+    if match is None:
         return "MissingAuthenticationToken", "Request is missing Authentication Token"
-    if found["key"] != ACCESS_KEY:
+    if match["key"] != ACCESS_KEY:
         return "InvalidClientTokenId", "The security token included in the request is invalid."
-    names = found["fields"].split(";")
+    names = match["fields"].split(";")
     if "host" not in names or "x-amz-date" not in names:
         return "SignatureDoesNotMatch", "host and x-amz-date must be signed."
     if request.fields.get("x-amz-security-token", SESSION_TOKEN) != SESSION_TOKEN:
@@ -130,19 +135,19 @@ def signature_fault(request: Received, secret_key: str) -> tuple[str, str] | Non
             urlsplit(request.target).query,
             *(f"{name}:{' '.join(request.fields[name].split())}" for name in names),
             "",
-            found["fields"],
+            match["fields"],
             hashlib.sha256(request.body).hexdigest(),
         ]
     )
     moment = request.fields["x-amz-date"]
-    text = "\n".join(["AWS4-HMAC-SHA256", moment, found["scope"], hashlib.sha256(canonical.encode()).hexdigest()])
-    day, region, service, end = found["scope"].split("/")
+    text = "\n".join(["AWS4-HMAC-SHA256", moment, match["scope"], hashlib.sha256(canonical.encode()).hexdigest()])
+    day, region, service, end = match["scope"].split("/")
     if (service, end) != ("cloudfront", "aws4_request") or not moment.startswith(day):
         return "SignatureDoesNotMatch", "Credential should be scoped to correct service."
     key = f"AWS4{secret_key}".encode()
     for part in (day, region, service, end):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    if hmac.new(key, text.encode(), hashlib.sha256).hexdigest() != found["signature"]:
+    if hmac.new(key, text.encode(), hashlib.sha256).hexdigest() != match["signature"]:
         return "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided."
     return None
 

@@ -63,8 +63,8 @@ class GoogleContract:
             return _error(401, "Request had invalid authentication credentials.", "authError")
         base = f"/compute/v1/projects/{PROJECT}/global"
         if request.method == "GET" and request.path.startswith(f"{base}/operations/"):
-            found = self.operations.get(request.path.rpartition("/")[2])
-            return json_reply(200, found) if found else _error(404, "The operation was not found", "notFound")
+            operation = self.operations.get(request.path.rpartition("/")[2])
+            return json_reply(200, operation) if operation else _error(404, "The operation was not found", "notFound")
         if request.path != f"{base}/urlMaps/{URL_MAP}/invalidateCache":
             return _error(404, f"The resource '{request.path}' was not found", "notFound")
         if not self.bucket.take():

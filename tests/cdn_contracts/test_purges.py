@@ -51,7 +51,7 @@ async def test_a_purge_by_url_removes_that_url(world: World) -> None:
         pytest.skip("it purges no URLs")
     for path in ("/a", "/ab", "/b", "/a?x=1", "/", "/café%20d%27or?q=a%26b&r=%C3%A9"):
         world.contract.cache.store(SHOP + path, [])
-    assert all(isinstance(one, Delivered) for one in await purge(world, urls=[f"{SHOP}/a", f"{SHOP}/"]))
+    assert all(isinstance(answer, Delivered) for answer in await purge(world, urls=[f"{SHOP}/a", f"{SHOP}/"]))
     query_too = world.place.capabilities.url_ignores_query
     assert [SHOP + path in world.contract.cache for path in ("/a", "/ab", "/b", "/a?x=1", "/")] == [
         False, True, True, not query_too, False,
@@ -69,7 +69,7 @@ async def test_a_url_is_purged_as_clients_spell_it(world: World) -> None:
         f"{SHOP}/~(x)!$,@:",
     ):
         world.contract.cache.store(url, [])
-        assert all(isinstance(one, Delivered) for one in await purge(world, urls=[url]))
+        assert all(isinstance(answer, Delivered) for answer in await purge(world, urls=[url]))
         assert url not in world.contract.cache
 
 
@@ -78,7 +78,7 @@ async def test_purging_what_nobody_has_heard_of_and_purging_twice_is_harmless(wo
     kinds = world.place.capabilities.kinds
     for _ in range(2):
         if TAG in kinds:
-            assert all(isinstance(one, Delivered) for one in await purge(world, tags=["unknown"]))
+            assert all(isinstance(answer, Delivered) for answer in await purge(world, tags=["unknown"]))
             if hasattr(world.contract, "bucket"):
                 world.contract.bucket.tokens = world.contract.bucket.capacity
 
@@ -97,7 +97,7 @@ async def test_many_purges_go_in_requests_that_the_provider_takes(world: World) 
             await connection.send(batch)
             last = world.served.requests[-1]
             assert len(last.body) < 100_000 * 2
-    refused = [one for one in world.served.requests if one.path == "refused"]
+    refused = [request for request in world.served.requests if request.path == "refused"]
     assert refused == []
 
 
@@ -106,7 +106,7 @@ async def test_everything_is_purged_where_nothing_else_can_express_it(world: Wor
     if EVERYTHING not in world.place.capabilities.kinds or TAG in world.place.capabilities.kinds:
         pytest.skip("it has tags, or cannot purge everything")
     world.contract.cache.store(f"{SHOP}/a", [])
-    assert all(isinstance(one, Delivered) for one in await purge(world, tags=["t"]))
+    assert all(isinstance(answer, Delivered) for answer in await purge(world, tags=["t"]))
     assert f"{SHOP}/a" not in world.contract.cache
 
 

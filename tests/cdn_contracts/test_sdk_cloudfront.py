@@ -69,7 +69,7 @@ async def test_an_invalidation_and_its_completion(batch: str, served: Served) ->
         answer = await connection.send(targets)  # the same reference and paths: AWS answers with what it made before
         assert answer == Accepted(ticket=made["Id"], ask_after_s=5.0)
         assert await connection.completed(made["Id"]) == Delivered()
-    created, asked, ours, our_asking = served.requests
+    created, polled, ours, our_asking = served.requests
     assert seen(ours) == seen(created)
-    assert seen(our_asking) == seen(asked)
+    assert seen(our_asking) == seen(polled)
     assert seen(ours)["fault"] is None

@@ -45,8 +45,8 @@ def plain_texts(thing: object, seen: set[int]) -> Iterator[str]:
     elif isinstance(thing, Mapping):
         yield from plain_texts([*thing.keys(), *thing.values()], seen)
     elif isinstance(thing, Sequence | set | frozenset):
-        for one in thing:
-            yield from plain_texts(one, seen)
+        for member in thing:
+            yield from plain_texts(member, seen)
     elif type(thing).__module__.startswith(OURS):
         slots = (name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))
         values = [getattr(thing, name, None) for name in slots] + list(getattr(thing, "__dict__", {}).values())
@@ -85,12 +85,12 @@ async def shown(
     before = len(served.requests)
     await put("c")
     await eventually(lambda: len(served.requests) > before)
-    found = [str(await outbox.dead(sender.queue, count=10)), str(await outbox.waiting(sender.queue, count=10))]
-    found += [*plain_texts(sender, set()), repr(sender), repr(place), repr(vars(place)), repr(place.capabilities)]
+    texts = [str(await outbox.dead(sender.queue, count=10)), str(await outbox.waiting(sender.queue, count=10))]
+    texts += [*plain_texts(sender, set()), repr(sender), repr(place), repr(vars(place)), repr(place.capabilities)]
     await sender.aclose()
-    found += [record.getMessage() + str(vars(record)) for record in log.records]
-    found += [str(line) for line in said]
-    return [*found, telemetry.exposition().decode(), sender.queue, str(await outbox.queues())]
+    texts += [record.getMessage() + str(vars(record)) for record in log.records]
+    texts += [str(line) for line in said]
+    return [*texts, telemetry.exposition().decode(), sender.queue, str(await outbox.queues())]
 
 
 async def test_no_credential_of_a_hosted_provider_is_shown(world: World, caplog: pytest.LogCaptureFixture) -> None:

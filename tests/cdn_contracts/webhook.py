@@ -21,14 +21,14 @@ class WebhookContract:
 
     def answer(self, request: Received) -> Reply:
         try:
-            told = Verifier(self.key).verify(request.body, request.fields)
+            message = Verifier(self.key).verify(request.body, request.fields)
         except WebhookVerificationError as error:
             return json_reply(401, {"error": str(error)})
         self.seen.add(request.fields["webhook-id"])
-        if told["type"] != "cdn.purge":
+        if message["type"] != "cdn.purge":
             return json_reply(400, {"error": "unknown type"})
-        if told["by"] == "tag":
-            self.cache.purge_tags(told["values"])
+        if message["by"] == "tag":
+            self.cache.purge_tags(message["values"])
         else:
-            self.cache.purge_urls(told["values"])
+            self.cache.purge_urls(message["values"])
         return Reply(204)

@@ -68,9 +68,9 @@ class MemoryEdge:
             cdn.store(self.url(path), self.adapter.response_headers(tags))
 
     async def kept(self, path: str) -> bool:
-        found = {self.url(path) in cdn for cdn in self.cdns}
-        assert len(found) == 1, "a purge went to a part of them"
-        return found.pop()
+        presence = {self.url(path) in cdn for cdn in self.cdns}
+        assert len(presence) == 1, "a purge went to a part of them"
+        return presence.pop()
 
     def go_away(self) -> None:
         self.cdns[-1].outage = CdnError("away")

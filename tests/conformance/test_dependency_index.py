@@ -43,11 +43,11 @@ def index(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> 
 
 
 async def test_a_claim_yields_what_depends_and_a_second_one_nothing(index: DependencyIndex) -> None:
-    one, two, other = dependent("a", "o:1", "o:2"), dependent("b", "o:2"), dependent("c", "o:3")
-    for each in (one, two, other):
+    first, second, other = dependent("a", "o:1", "o:2"), dependent("b", "o:2"), dependent("c", "o:3")
+    for each in (first, second, other):
         await index.add(each)
     claimed = await index.claim(["o:2"], now_ms=NOW_MS)
-    assert sorted(claimed, key=lambda d: d.key) == [one, two]
+    assert sorted(claimed, key=lambda d: d.key) == [first, second]
     assert await index.claim(["o:1", "o:2"], now_ms=NOW_MS) == []
     assert await index.claim(["o:3"], now_ms=NOW_MS) == [other]
 

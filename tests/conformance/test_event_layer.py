@@ -99,19 +99,19 @@ def test_a_blocked_reader_is_woken_by_an_append(layer: EventLayer, prefix: str) 
     """The reader gets the entry although its own wait would have lasted two minutes: it was woken, not timed out."""
     quiet, busy = streams.writes(prefix, 0), streams.writes(prefix, 1)
     reading = threading.Event()
-    found: list[StreamEntry] = []
+    entries: list[StreamEntry] = []
 
     def reader() -> None:
         reading.set()
-        while not found:
-            found.extend(layer.read({quiet: "0", busy: "0"}, count=10, block_ms=120_000))
+        while not entries:
+            entries.extend(layer.read({quiet: "0", busy: "0"}, count=10, block_ms=120_000))
 
     with ThreadPoolExecutor() as pool:
         done = pool.submit(reader)
         assert reading.wait(10)
         layer.append(busy, [b"x"])
         done.result(timeout=20)
-    assert payloads(found) == [b"x"]
+    assert payloads(entries) == [b"x"]
 
 
 def test_a_wait_ends_empty_handed_when_nothing_comes(layer: EventLayer, name: str) -> None:
@@ -200,10 +200,10 @@ def test_concurrent_appends_keep_each_thread_s_order_and_lose_nothing(layer: Eve
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(appender, range(4)))
-    found = payloads(read(layer, name, count=1000))
-    assert len(found) == 400
+    read_back = payloads(read(layer, name, count=1000))
+    assert len(read_back) == 400
     for thread in range(4):
-        own = [int(payload.split(b":")[1]) for payload in found if payload.startswith(b"%d:" % thread)]
+        own = [int(payload.split(b":")[1]) for payload in read_back if payload.startswith(b"%d:" % thread)]
         assert own == list(range(100))
 
 

@@ -125,14 +125,14 @@ def test_an_estimate_depends_on_what_was_observed_alone_and_changes_nothing(
     kind: Kind, observations: list[tuple[object, ...]], queries: list[str], rate_hz: float, now_ms: int
 ) -> None:
     """No clock, no dice; asking in between makes no difference."""
-    asked, other = kind.make(), kind.make()
+    questioned, other = kind.make(), kind.make()
     for observation in observations:
-        asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
-        observe(asked, [observation])
+        questioned.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
+        observe(questioned, [observation])
         observe(other, [observation])
     expected = other.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
-    assert asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
-    assert asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
+    assert questioned.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
+    assert questioned.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
 
 
 @every_timeless_kind

@@ -134,7 +134,7 @@ async def test_dead_letters_are_listed_replayed_and_dropped(outbox: PurgeOutbox)
     await put(outbox, "0tag a", "0tag b")
     await outbox.bury(Q, await take(outbox), reason="no such tag", now_ms=NOW_MS)
     letters = await outbox.dead(Q, count=10)
-    assert sorted((one.member, one.reason, one.at_ms) for one in letters) == [
+    assert sorted((letter.member, letter.reason, letter.at_ms) for letter in letters) == [
         ("0tag a", "no such tag", NOW_MS), ("0tag b", "no such tag", NOW_MS)
     ]  # fmt: skip
     assert (await outbox.size(Q)).dead == 2
@@ -279,9 +279,9 @@ async def test_only_one_leads_until_it_resigns_or_falls_silent(client: SharedCli
 
 
 async def test_deployments_share_nothing_but_the_buckets(client: SharedClient, prefix: str) -> None:
-    one, other = RedisOutbox(client, deployment=prefix), RedisOutbox(client, deployment=f"{prefix}-2")
-    await put(one, "0tag a")
+    outbox_, other = RedisOutbox(client, deployment=prefix), RedisOutbox(client, deployment=f"{prefix}-2")
+    await put(outbox_, "0tag a")
     assert await take(other) == []
     bucket = Bucket(prefix, per_s=0.1, burst=1)
-    assert await spend(one, bucket) == 0
+    assert await spend(outbox_, bucket) == 0
     assert await spend(other, bucket) > 0

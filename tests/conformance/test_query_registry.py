@@ -227,11 +227,11 @@ async def test_a_response_has_one_registration_for_each_distinct_query(guarded: 
 
 
 async def test_equal_queries_of_two_responses_are_one_query_and_each_response_has_its_own_name(guarded: World) -> None:
-    one, other = await guarded.register(1), await guarded.register(1)
-    assert one.query_ids == other.query_ids
-    assert one.ids[0] != other.ids[0]
-    assert one.tags[0] != other.tags[0]
-    assert one.tags[-1] == other.tags[-1]
+    first, other = await guarded.register(1), await guarded.register(1)
+    assert first.query_ids == other.query_ids
+    assert first.ids[0] != other.ids[0]
+    assert first.tags[0] != other.tags[0]
+    assert first.tags[-1] == other.tags[-1]
 
 
 async def test_a_write_kills_what_it_changes_for_good_and_nothing_else(guarded: World) -> None:
@@ -267,7 +267,9 @@ async def test_many_responses_register_at_once_and_each_is_guarded(guarded: Worl
     registered = await asyncio.gather(*(guarded.register(n, n + 1) for n in range(20)))
     assert all(map(guarded.live, registered))
     guarded.write(7)
-    await eventually(lambda: [guarded.live(one) for one in registered] == [n not in (6, 7) for n in range(20)])
+    await eventually(
+        lambda: [guarded.live(registration) for registration in registered] == [n not in (6, 7) for n in range(20)]
+    )
 
 
 async def test_the_watermark_reaches_every_write(guarded: World) -> None:

@@ -83,11 +83,12 @@ def share(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> 
 
 
 async def test_what_depends_is_claimed_reported_and_evicted(share: Share) -> None:
-    one = await share.cache("one", "o:1", "o:2")
+    dependent = await share.cache("one", "o:1", "o:2")
     await share.cache("two", "o:2")
     await share.cache("other", "o:3")
     struck = {
-        each.dependent.key: each for each in await share.effects.claim_and_evict(["o:2"], [one], now_ms=NOW_MS + 1)
+        each.dependent.key: each
+        for each in await share.effects.claim_and_evict(["o:2"], [dependent], now_ms=NOW_MS + 1)
     }
     assert struck.keys() == {"one", "two"}
     assert struck["one"].evicted
@@ -106,8 +107,8 @@ async def test_an_entry_nobody_has_in_memory_is_not_said_to_be_evicted_before_it
 
 
 async def test_claims_are_durable_until_they_are_settled(share: Share) -> None:
-    one = await share.cache("one", "o:1")
-    [struck] = await share.effects.claim_and_evict(["o:1"], [one], now_ms=NOW_MS + 1)
+    dependent = await share.cache("one", "o:1")
+    [struck] = await share.effects.claim_and_evict(["o:1"], [dependent], now_ms=NOW_MS + 1)
     assert await share.effects.claim_and_evict(["o:1"], [], now_ms=NOW_MS + 2) == [], "it is somebody's already"
     taken = await share.index.reclaim(claimed_before_ms=NOW_MS + 3, now_ms=NOW_MS + 3)
     assert taken == [struck.dependent]
@@ -116,8 +117,8 @@ async def test_claims_are_durable_until_they_are_settled(share: Share) -> None:
 
 
 async def test_what_was_handed_out_to_nobody_needs_no_purge(share: Share) -> None:
-    one = await share.cache("one", "o:1", copy=False)
-    [struck] = await share.effects.claim_and_evict(["o:1"], [one], now_ms=NOW_MS + 1)
+    dependent = await share.cache("one", "o:1", copy=False)
+    [struck] = await share.effects.claim_and_evict(["o:1"], [dependent], now_ms=NOW_MS + 1)
     assert struck.outside_ms == 0
     assert not await share.reported("/one")
 
@@ -147,13 +148,13 @@ async def test_a_late_dependent_is_claimed_by_a_second_strike(share: Share) -> N
 async def test_on_one_server_all_of_it_is_one_round_trip(client: SharedClient, prefix: str) -> None:
     share = in_redis(client, prefix)
     await share.effects.claim_and_evict(["warm-up"], [], now_ms=NOW_MS)
-    one, two = await share.cache("one", "o:1"), await share.cache("two", "o:2")
+    first, second = await share.cache("one", "o:1"), await share.cache("two", "o:2")
 
     def from_clients(stats: dict[str, dict[str, int]]) -> int:
         return sum(int(s["calls"]) for name, s in stats.items() if name.startswith("cmdstat_eval"))
 
     before = from_clients(await client.info("commandstats"))
-    assert len(await share.effects.claim_and_evict(["o:1", "o:2"], [one, two], now_ms=NOW_MS + 1)) == 2
+    assert len(await share.effects.claim_and_evict(["o:1", "o:2"], [first, second], now_ms=NOW_MS + 1)) == 2
     assert from_clients(await client.info("commandstats")) == before + 1
     assert await share.store.get("one") is None
     assert await share.store.get("two") is None
@@ -161,10 +162,10 @@ async def test_on_one_server_all_of_it_is_one_round_trip(client: SharedClient, p
 
 async def test_a_sketch_that_was_lost_turns_dark_in_the_same_call(client: SharedClient, prefix: str) -> None:
     share = in_redis(client, prefix)
-    one = await share.cache("one", "o:1")
+    dependent = await share.cache("one", "o:1")
     names = [name async for name in client.scan_iter(match=f"*{prefix}:sketch*")]
     await client.delete(*names)
-    [struck] = await share.effects.claim_and_evict(["o:1"], [one], now_ms=NOW_MS + 1)
+    [struck] = await share.effects.claim_and_evict(["o:1"], [dependent], now_ms=NOW_MS + 1)
     assert struck.outside_ms > 0, "nobody knows what was handed out: purge"
     assert await share.reported("/anything")
 
@@ -176,13 +177,13 @@ async def test_a_server_above_its_memory_limit_still_lets_go_of_what_is_dead(tmp
     client = Redis.from_url(server.url, protocol=2, socket_timeout=PATIENCE_S)
     try:
         share = in_redis(client, prefix)
-        one = await share.cache("one", "o:1")
+        dependent = await share.cache("one", "o:1")
         await client.config_set("maxmemory", "1")
         with pytest.raises(DependencyError):
-            await share.store.put(replace(one, key="more"), ttl_ms=60_000)
+            await share.store.put(replace(dependent, key="more"), ttl_ms=60_000)
         with pytest.raises(DependencyError):
             await share.cache("more", "o:9")
-        [struck] = await share.effects.claim_and_evict(["o:1"], [one], now_ms=NOW_MS + 1)
+        [struck] = await share.effects.claim_and_evict(["o:1"], [dependent], now_ms=NOW_MS + 1)
         await share.index.settle([struck.dependent])
         assert await share.store.get("one") is None
         assert await share.reported("/one")

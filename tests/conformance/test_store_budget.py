@@ -58,7 +58,9 @@ def new_store(client: SharedClient, prefix: str, *, clock: Callable[[], int] | N
 async def put_all(store: RedisStore, entries: Iterable[CachedResponse], at_once: int = 25) -> None:
     waiting = list(entries)
     for start in range(0, len(waiting), at_once):
-        await asyncio.gather(*(store.put(one, ttl_ms=YEAR_MS) for one in waiting[start : start + at_once]))
+        await asyncio.gather(
+            *(store.put(waiting_entry, ttl_ms=YEAR_MS) for waiting_entry in waiting[start : start + at_once])
+        )
 
 
 async def there(store: RedisStore, keys: Iterable[str]) -> int:
@@ -99,26 +101,26 @@ async def test_explicit_entries_have_the_same_budget_and_lie_there_for_a_day_at_
     explicit = [replace(entry(f"explicit {number}"), registrations=()) for number in range(600)]
     await put_all(store, explicit)
     assert await store.budget.tell() <= BUDGET_BYTES
-    assert 0 < await there(store, (one.key for one in explicit)) < 600
+    assert 0 < await there(store, (write.key for write in explicit)) < 600
     assert 0 < await client.pttl(store.name("explicit 599")) <= 86_400_000
 
 
 async def test_what_is_new_has_time_to_be_asked_for(client: SharedClient, prefix: str) -> None:
     """While everything that is kept has hits, and a flood goes on. The hits may be told by any process."""
-    one, other = new_store(client, prefix), new_store(client, prefix)
+    first, other = new_store(client, prefix), new_store(client, prefix)
     old = [f"old {number}" for number in range(500)]
-    await put_all(one, map(entry, old))
+    await put_all(first, map(entry, old))
     for key in old:
-        one.used(key, 3)
-    await one.budget.tell()
-    await one.put(entry("new"), ttl_ms=YEAR_MS)
-    await put_all(one, (entry(f"flood {number}") for number in range(10)))
+        first.used(key, 3)
+    await first.budget.tell()
+    await first.put(entry("new"), ttl_ms=YEAR_MS)
+    await put_all(first, (entry(f"flood {number}") for number in range(10)))
     two_level = TwoLevelStore(MemoryStore(budget_bytes=10**6), other)
     assert await two_level.get("new") == entry("new")
     two_level.used("new", 50)
     await other.budget.tell()
-    await put_all(one, (entry(f"flood {number}") for number in range(10, 500)))
-    assert await one.get("new") == entry("new")
+    await put_all(first, (entry(f"flood {number}") for number in range(10, 500)))
+    assert await first.get("new") == entry("new")
 
 
 async def test_demand_ages(client: SharedClient, prefix: str) -> None:
@@ -165,14 +167,14 @@ async def test_what_is_evicted_is_no_longer_counted_but_its_successor_is(client:
     store = new_store(client, prefix)
     index, sketch = RedisIndex(client, deployment=prefix), RedisCacheSketch(client, deployment=prefix)
     effects = shared_invalidation(index=index, sketch=sketch, store=store)
-    one, two, later = entry("one"), entry("two"), entry("one", BODY, "o:later")
-    await put_all(store, [one, two])
+    first, second, later = entry("one"), entry("two"), entry("one", BODY, "o:later")
+    await put_all(store, [first, second])
     both = await store.budget.tell()
-    await effects.claim_and_evict(["o:one"], [one], now_ms=NOW_MS)
+    await effects.claim_and_evict(["o:one"], [first], now_ms=NOW_MS)
     assert await store.budget.tell() == both // 2
     await store.put(later, ttl_ms=YEAR_MS)
-    await effects.claim_and_evict(["o:one"], [one], now_ms=NOW_MS)
-    await store.evict([one, two])
+    await effects.claim_and_evict(["o:one"], [first], now_ms=NOW_MS)
+    await store.evict([first, second])
     assert await store.budget.tell() == both // 2
     assert await store.get("one") == later
     await store.evict([later])

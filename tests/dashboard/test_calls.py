@@ -33,10 +33,10 @@ async def test_the_page_is_for_everybody_and_what_it_shows_is_not() -> None:
         calls = ("data", "parameters", "apply", "canary", "promote", "rollback", "what-if")
         for path in (*calls, "nothing", "../admin/status", "assets.py"):
             for method in ("GET", "POST"):
-                told = await client.request(method, f"{HERE}/{path}", headers={"authorization": "Bearer x"})
+                answer = await client.request(method, f"{HERE}/{path}", headers={"authorization": "Bearer x"})
                 if path != "../admin/status":
-                    assert told.status_code in (401, 429), path
-                    assert told.headers["cache-control"] == "no-store"
+                    assert answer.status_code in (401, 429), path
+                    assert answer.headers["cache-control"] == "no-store"
         assert (await client.get(f"{HERE}/data", headers=OPERATOR)).status_code == 200
         assert (await client.get(f"{HERE}/nothing", headers=OPERATOR)).status_code == 404
         got = await client.get(f"{HERE}/apply", headers=OPERATOR)
@@ -85,7 +85,7 @@ async def test_below_a_prefix_that_the_server_knows_it_is_the_same() -> None:
 
 def test_the_page_is_small_and_its_library_is_the_one_that_is_locked() -> None:
     """60 kB packed at most, everything together; version and licence are there."""
-    assert sum(len(one.packed) for one in Assets()._files.values()) <= 60_000
+    assert sum(len(file.packed) for file in Assets()._files.values()) <= 60_000
     lock = json.loads((Path(__file__).parents[2] / "clients/dashboard/package-lock.json").read_text())
     version = lock["packages"]["node_modules/uplot"]["version"]
     vendored = FOLDER / "vendored"
@@ -132,8 +132,8 @@ async def test_what_is_told_is_what_has_happened(monkeypatch: pytest.MonkeyPatch
             await client.get("/a")
 
         async def counted() -> bool:
-            told = (await client.get(f"{HERE}/data", headers=VIEWER)).json()
-            return bool(told["sums"]["requests"] == {"hit": 4, "miss": 1})
+            answer = (await client.get(f"{HERE}/data", headers=VIEWER)).json()
+            return bool(answer["sums"]["requests"] == {"hit": 4, "miss": 1})
 
         await eventually(counted)
 
@@ -160,13 +160,13 @@ async def test_traffic_is_told_by_route_with_why_it_was_not_answered_from_cache(
         why = {"absent": 1, "credentials": 1, "no-reads": 1}
 
         async def seen() -> bool:
-            told = (await client.get(f"{HERE}/data", headers=VIEWER)).json()
-            routes = {one["route"]: (one["hits"], one["misses"], one["passed"], one["why"]) for one in told["routes"]}
-            windows = [told["windows"][span]["requests"] for span in ("60", "300", "3600")]
+            answer = (await client.get(f"{HERE}/data", headers=VIEWER)).json()
+            routes = {row["route"]: (row["hits"], row["misses"], row["passed"], row["why"]) for row in answer["routes"]}
+            windows = [answer["windows"][span]["requests"] for span in ("60", "300", "3600")]
             return bool(
                 routes == {"GET /a": (4, 1, 0, {"absent": 1}), "GET /b": (0, 1, 0, why)}
                 and windows == [{"hit": 4, "miss": 2}] * 3
-                and told["cdn"] is False
+                and answer["cdn"] is False
             )
 
         await eventually(seen)
@@ -185,7 +185,7 @@ async def test_parameters_are_applied_and_undone_and_all_of_it_is_told(monkeypat
         await eventually(lambda: cache.engine.parts.estimator.parameters.default.quantile == 0.3)
         undone = await client.post(f"{HERE}/apply", headers=OPERATOR, json={"by": "bob", "base": 1, "restore": 0})
         history = undone.json()["history"]
-        assert [(one["number"], one["by"], one["settings"]) for one in history] == [
+        assert [(publication["number"], publication["by"], publication["settings"]) for publication in history] == [
             (2, "bob", True), (1, "ann", False), (0, "", True),
         ]  # fmt: skip
         await eventually(lambda: cache.engine.parts.estimator.parameters.default.quantile == 0.4)
@@ -214,7 +214,7 @@ async def test_who_may_only_look_applies_nothing(who: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({"by": "ann", "base": 0, "parameters": {"default": {"quantile": 7}}}, "quantile must lie in"),
         ({"by": "ann", "base": 0, "parameters": {"default": {"ttl_min_ms": 5_000, "ttl_max_ms": 1_000}}}, "is below ttl_min_ms"),
@@ -234,11 +234,11 @@ async def test_who_may_only_look_applies_nothing(who: str) -> None:
         ({"by": "ann", "base": 0, "parameters": QUANTILE, "restore": 0}, "the body is"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_is_refused_in_one_sentence_and_changes_nothing(body: Any, told: str) -> None:
+async def test_what_cannot_be_is_refused_in_one_sentence_and_changes_nothing(body: Any, message: str) -> None:
     async with watched() as client:
         got = await client.post(f"{HERE}/apply", headers=OPERATOR, json=body)
         assert got.status_code == 400
-        assert told in got.json()["detail"]
+        assert message in got.json()["detail"]
         assert (await client.get(f"{HERE}/parameters", headers=OPERATOR)).json()["number"] == 0
 
 
@@ -263,9 +263,9 @@ async def test_an_estimator_of_the_applications_own_is_left_alone() -> None:
     cache = QuaestorMiddleware(plain, quaestor=quaestor, dashboard=Dashboard(token=AdminToken(TOKEN)))
     bearer = (b"authorization", OPERATOR["authorization"].encode())
     async with lifespan(cache):
-        told = json.loads((await exchanged(cache, scope_of(f"{HERE}/parameters", bearer), stays=True)).body)
-        assert told["may_apply"] is False
-        assert "parameters" not in told
+        answer = json.loads((await exchanged(cache, scope_of(f"{HERE}/parameters", bearer), stays=True)).body)
+        assert answer["may_apply"] is False
+        assert "parameters" not in answer
         assert (await exchanged(cache, scope_of(f"{HERE}/data", bearer), stays=True)).status == 200
 
 

@@ -52,8 +52,8 @@ async def traced(folder: Path, *, short: bool = False, **options: Any) -> AsyncI
 
 
 def estimator(client: httpx.AsyncClient) -> ChosenEstimators:
-    found = client._transport.app.engine.parts.estimator  # type: ignore[attr-defined]
-    inner = found.inner if isinstance(found, TraceRecorder) else found
+    held = client._transport.app.engine.parts.estimator  # type: ignore[attr-defined]
+    inner = held.inner if isinstance(held, TraceRecorder) else held
     assert isinstance(inner, ChosenEstimators)
     return inner
 
@@ -72,8 +72,8 @@ async def called(client: httpx.AsyncClient, path: str, body: Any, headers: Any =
 
 
 async def state(client: httpx.AsyncClient) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.get(f"{HERE}/parameters", headers=VIEWER)).json()
-    return found
+    answer: dict[str, Any] = (await client.get(f"{HERE}/parameters", headers=VIEWER)).json()
+    return answer
 
 
 async def shown(client: httpx.AsyncClient) -> Any:
@@ -88,12 +88,12 @@ async def test_every_process_shows_a_canary_and_any_of_them_promotes_it(
     settings = {"redis_url": shared_url, "deployment": prefix}
     alone = standalone.application(Settings(**settings), token=AdminToken(TOKEN), traces="", read_only=False)  # type: ignore[arg-type]
     async with (
-        traced(tmp_path, settings=settings) as one,
+        traced(tmp_path, settings=settings) as first,
         watched(settings=settings) as other,
         lifespan(alone),
         httpx.AsyncClient(transport=httpx.ASGITransport(alone), base_url="http://d.test") as third,  # type: ignore[arg-type]
     ):
-        begun = await called(one, "canary", BEGIN | {"after": 1_000, "hold_ms": 5_000})
+        begun = await called(first, "canary", BEGIN | {"after": 1_000, "hold_ms": 5_000})
         assert begun.status_code == 200, begun.text
         canary = begun.json()["canary"]
         assert [canary[name] for name in ("by", "share", "after", "hold_ms", "promote")] == [
@@ -108,22 +108,22 @@ async def test_every_process_shows_a_canary_and_any_of_them_promotes_it(
         assert begun.json()["parameters"] != canary["parameters"]  # the others go on as before
 
         async def waits() -> bool:
-            return [(await shown(each) or {}).get("number") for each in (one, other, third)] == [1, 1, 1]
+            return [(await shown(each) or {}).get("number") for each in (first, other, third)] == [1, 1, 1]
 
         await eventually(waits)
         early = await called(other, "promote", {"by": "bob", "base": 1})
         assert (early.status_code, "0 of 1000 requests were seen" in early.json()["detail"]) == (400, True)
-        await has_seen(one, GOOD, GOOD)
+        await has_seen(first, GOOD, GOOD)
         await has_seen(other, GOOD, GOOD)
 
         async def inside() -> bool:
-            told = [await shown(each) for each in (one, other, third)]
-            return all(each["judgement"]["verdict"] == "inside" and not each["hindrance"] for each in told)
+            answer = [await shown(each) for each in (first, other, third)]
+            return all(each["judgement"]["verdict"] == "inside" and not each["hindrance"] for each in answer)
 
         await eventually(inside)
-        told = await shown(third)
-        assert (told["judgement"]["requests"], told["rest"], told["cdn"]) == (4_000, 4_000, False)
-        figure = told["judgement"]["figures"][0]
+        answer = await shown(third)
+        assert (answer["judgement"]["requests"], answer["rest"], answer["cdn"]) == (4_000, 4_000, False)
+        figure = answer["judgement"]["figures"][0]
         assert (figure["name"], figure["canary"], figure["rest"], figure["observed"]) == ("hits", 0.9, 0.9, 4_000)
         assert figure["interval"][0] < 0.9 < figure["interval"][1]
         assert figure["band"][0] < figure["band"][1]
@@ -131,15 +131,15 @@ async def test_every_process_shows_a_canary_and_any_of_them_promotes_it(
         assert promoted.status_code == 200, promoted.text
         assert (promoted.json()["number"], promoted.json()["canary"]) == (2, None)
         assert promoted.json()["parameters"]["default"]["quantile"] == 0.55
-        for each in (one, other):
+        for each in (first, other):
             await eventually(lambda each=each: estimator(each).canary is None)  # type: ignore[misc]
             assert estimator(each).parameters.default.quantile == 0.55
 
         async def over() -> bool:
-            return [await shown(each) for each in (one, other, third)] == [None, None, None]
+            return [await shown(each) for each in (first, other, third)] == [None, None, None]
 
         await eventually(over)
-        history = (await state(one))["history"]
+        history = (await state(first))["history"]
         assert [(entry["by"], entry["canary"] and entry["canary"]["share"]) for entry in history] == [
             ("bob", None), ("ann", 10), ("", None),
         ]  # fmt: skip
@@ -247,7 +247,7 @@ async def test_who_may_only_look_sees_a_canary_and_cannot_act(tmp_path: Path, wh
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "message"),
     [
         ("canary", BEGIN | {"share": 51}, "share of a canary must be a whole number in 1..50, not 51"),
         ("canary", BEGIN | {"share": 0}, "share of a canary must be"),
@@ -275,11 +275,11 @@ async def test_who_may_only_look_sees_a_canary_and_cannot_act(tmp_path: Path, wh
         ("rollback", ["ann"], "the body is"),
     ],
 )  # fmt: skip
-async def test_a_canary_that_cannot_be_is_refused_in_one_sentence(path: str, body: Any, told: str) -> None:
+async def test_a_canary_that_cannot_be_is_refused_in_one_sentence(path: str, body: Any, message: str) -> None:
     """Before anything is predicted; a client names neither files nor predictions."""
     async with watched() as client:
         got = await called(client, path, body)
-        assert (got.status_code, told in got.json()["detail"]) == (400, True), got.text
+        assert (got.status_code, message in got.json()["detail"]) == (400, True), got.text
         assert (await state(client))["number"] == 0
 
 
@@ -319,8 +319,8 @@ async def test_what_cannot_be_read_of_a_canary_is_left_out(redis_url: str, prefi
         assert (await called(client, "canary", BEGIN)).status_code == 200
 
         async def goes_on() -> bool:
-            told = (await client.get(f"{HERE}/data", headers=OPERATOR)).json()
-            return (told["published"], told["canary"]) == (1, None)
+            answer = (await client.get(f"{HERE}/data", headers=OPERATOR)).json()
+            return (answer["published"], answer["canary"]) == (1, None)
 
         await eventually(goes_on)
         got = await called(client, "promote", {"by": "ann", "base": 1})
@@ -335,5 +335,5 @@ async def test_an_estimator_of_the_applications_own_has_no_canary() -> None:
     async with lifespan(cache):
         for path, body in (("canary", BEGIN), ("promote", {"by": "ann", "base": 0})):
             scope = scope_of(f"{HERE}/{path}", *fields, method="POST")
-            told = await exchanged(cache, scope, [json.dumps(body).encode()], stays=True)
-            assert (told.status, b"estimator of its own" in told.body) == (400, True)
+            answer = await exchanged(cache, scope, [json.dumps(body).encode()], stays=True)
+            assert (answer.status, b"estimator of its own" in answer.body) == (400, True)

@@ -52,9 +52,9 @@ def test_live_data_move_and_say_why(page: Page, shop: Site) -> None:
     page.focus("#results summary")
     page.press("Enter")
     becomes(lambda: "depends on find on dashboard_page.items by (group)" in page.text("results"))
-    told = page.text("results")
-    assert "lifetime now" in told
-    assert "learned factor" in told
+    results = page.text("results")
+    assert "lifetime now" in results
+    assert "learned factor" in results
     assert "dashboard_page.items" in page.run("return document.getElementById('kind').textContent")
     becomes(lambda: "is asked for" in page.text("kind-facts"))
 
@@ -63,8 +63,8 @@ def test_the_state_comes_first_and_figures_of_the_last_minutes_stand_beside_thos
     """Without a CDN nothing of CDNs is shown."""
     page.enter(TOKEN)
     becomes(lambda: page.run("return document.getElementById('verdict').className") in ("good", "warn"))
-    found = page.run("return [...document.querySelectorAll('#findings li')].map((item) => item.innerText)")
-    assert (page.text("verdict") == "All is well: nothing is beyond its threshold.") == (found == [])
+    findings = page.run("return [...document.querySelectorAll('#findings li')].map((item) => item.innerText)")
+    assert (page.text("verdict") == "All is well: nothing is beyond its threshold.") == (findings == [])
     assert page.run("return document.querySelector('#panels > section').id") == "health"
     heads = page.run("return [...document.querySelectorAll('#figures thead th')].map((head) => head.innerText)")
     assert heads == ["figure", "last minute", "5 minutes", "60 minutes", "since the start", "threshold"]
@@ -135,8 +135,8 @@ def test_parameters_are_tried_applied_and_undone_by_keyboard(page: Page, shop: S
     rows = page.run(
         "return [...document.getElementById('points').tBodies[0].rows].map((row) => row.cells[0].innerText)"
     )
-    assert [one.lstrip("★ ").split("\n")[0].split(" Take")[0] for one in rows[:3]] == ["now", "chosen", "quantile 0.1"]
-    assert any(one.startswith("★") for one in rows)
+    assert [row.lstrip("★ ").split("\n")[0].split(" Take")[0] for row in rows[:3]] == ["now", "chosen", "quantile 0.1"]
+    assert any(row.startswith("★") for row in rows)
     assert page.text("recommendation").startswith(("Keep what counts now", "Take ", "Nothing that was tried keeps"))
     page.focus("#by")
     page.keys("<b>ann</b>")
@@ -205,8 +205,8 @@ def test_live_clients_and_their_ends_are_shown_as_text(page: Page) -> None:
 def test_nothing_is_asked_of_others_and_the_token_does_not_outlive_the_tab(page: Page, shop: Site) -> None:
     page.enter(TOKEN)
     becomes(lambda: page.run("return performance.getEntriesByType('resource').length") >= 9)
-    asked = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
-    assert {url for url in asked if not url.startswith(f"{shop.url}/quaestor/dashboard/")} == set()
+    addresses = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert {url for url in addresses if not url.startswith(f"{shop.url}/quaestor/dashboard/")} == set()
     assert page.run("return Object.keys(localStorage).length") == 0
     page.click("#leave")
     assert page.run("return [sessionStorage.length, document.getElementById('panels').hidden]") == [0, True]

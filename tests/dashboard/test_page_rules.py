@@ -81,10 +81,10 @@ def called(module: str, function: str, *arguments: Any) -> Any:
 def test_what_is_beyond_its_threshold_is_said_before_any_numbers(
     change: dict[str, Any], level: str | None, said: str
 ) -> None:
-    found = called("status.js", "findings", WELL | change)
-    assert [one["level"] for one in found] == ([level] if level else [])
+    findings = called("status.js", "findings", WELL | change)
+    assert [finding["level"] for finding in findings] == ([level] if level else [])
     if level:
-        assert said in found[0]["text"]
+        assert said in findings[0]["text"]
 
 
 def point(name: str, hits: tuple[float, float], stale: tuple[float, float]) -> dict[str, Any]:
@@ -109,8 +109,10 @@ def point(name: str, hits: tuple[float, float], stale: tuple[float, float]) -> d
 )  # fmt: skip
 def test_one_recommendation_is_made_for_a_goal(points: list[Any], taken: str | None, said: str) -> None:
     """At most 1 % stale, the most hits; or that nothing is to be changed, and why."""
-    found = called("recommend.js", "recommendation", points, 0.01)
-    assert (found["point"] and found["point"]["name"], said in found["why"]) == (taken, True), found["why"]
+    recommended = called("recommend.js", "recommendation", points, 0.01)
+    assert (recommended["point"] and recommended["point"]["name"], said in recommended["why"]) == (taken, True), (
+        recommended["why"]
+    )
 
 
 def test_routes_are_searched_sorted_and_put_together_by_collection() -> None:
@@ -122,7 +124,7 @@ def test_routes_are_searched_sorted_and_put_together_by_collection() -> None:
 
     def found(by: str, search: str, sort: str) -> list[tuple[str, float]]:
         several = called("routes.js", "lines", routes, {"by": by, "search": search, "sort": sort})
-        return [(one["name"], round(one["rate"], 3)) for one in several]
+        return [(curve["name"], round(curve["rate"], 3)) for curve in several]
 
     assert found("route", "", "-requests") == [("GET items", 0.9), ("GET both", 0)]
     assert found("route", "", "rate") == [("GET both", 0), ("GET items", 0.9)]

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.anyio
 async def told(client: httpx.AsyncClient) -> dict[str, Any]:
     answer = await client.get(f"{HERE}/data", headers=OPERATOR)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    parameters_shown: dict[str, Any] = answer.json()
+    return parameters_shown
 
 
 async def test_every_process_shows_all_of_them(shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,14 +42,14 @@ async def test_every_process_shows_all_of_them(shared_url: str, prefix: str, mon
     monkeypatch.setattr(services, "_TUNED_EVERY_S", 0.05)
     settings = {"redis_url": shared_url, "deployment": prefix}
     alone = standalone.application(Settings(**settings), token=AdminToken(TOKEN), traces="", read_only=False)  # type: ignore[arg-type]
-    async with watched(settings=settings) as one, watched(settings=settings) as other, lifespan(alone):
+    async with watched(settings=settings) as first_process, watched(settings=settings) as other, lifespan(alone):
         transport = httpx.ASGITransport(alone)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://dashboard.test") as third:
             for i in range(6):
-                await (one if i % 2 else other).get(f"/{i}")
+                await (first_process if i % 2 else other).get(f"/{i}")
 
             async def all_are_there() -> bool:
-                seen = [await told(each) for each in (one, other, third)]
+                seen = [await told(each) for each in (first_process, other, third)]
                 return [(len(each["processes"]), each["sums"]["requests"].get("miss")) for each in seen] == [(2, 6)] * 3
 
             await eventually(all_are_there)
@@ -59,11 +59,11 @@ async def test_every_process_shows_all_of_them(shared_url: str, prefix: str, mon
             assert (await third.post(f"{HERE}/apply", headers=OPERATOR, json=wanted)).status_code == 200
 
             async def all_have_it() -> bool:
-                seen = [each._transport.app.engine.parts.estimator.parameters for each in (one, other)]  # type: ignore[attr-defined]
-                return [one.default.quantile for one in seen] == [0.25, 0.25]
+                seen = [each._transport.app.engine.parts.estimator.parameters for each in (first_process, other)]  # type: ignore[attr-defined]
+                return [parameters.default.quantile for parameters in seen] == [0.25, 0.25]
 
             await eventually(all_have_it)
-            assert (await one.get(f"{HERE}/parameters", headers=OPERATOR)).json()["history"][0]["by"] == "ann"
+            assert (await first_process.get(f"{HERE}/parameters", headers=OPERATOR)).json()["history"][0]["by"] == "ann"
 
 
 async def test_what_is_no_report_is_left_out(redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,16 +73,16 @@ def alive(pid: int) -> bool:
 
 
 async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
-    asked = WhatIf(str(trace), delta_s=10)
-    request = asked.asked(body, now=TtlParameters(default=Tuning(quantile=0.5)))
-    return [json.loads(line) async for line in asked.run(request)]
+    question = WhatIf(str(trace), delta_s=10)
+    request = question.asked(body, now=TtlParameters(default=Tuning(quantile=0.5)))
+    return [json.loads(line) async for line in question.run(request)]
 
 
 async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Path) -> None:
     """With the share of each layer, intervals, what is on the front, and progress until then."""
     answers = await told({"parameters": CHOSEN, "clients": 5, "delta_s": 2}, unfinished(tmp_path / "trace"))
     *progress, last = answers
-    assert [one["done"] for one in progress] == list(range(1, progress[-1]["of"] + 1))
+    assert [step["done"] for step in progress] == list(range(1, progress[-1]["of"] + 1))
     result = last["result"]
     assert result["trace"]["reads"] == 480
     assert result["trace"]["results"] == 1
@@ -158,32 +158,32 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], s
 
 async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one is told to wait; when the first one has gone there is room again."""
-    asked = WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10)
-    request = asked.asked({"parameters": CHOSEN}, now=TtlParameters())
-    first = asked.run(request)
+    question = WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10)
+    request = question.asked({"parameters": CHOSEN}, now=TtlParameters())
+    first = question.run(request)
     await anext(first)
     with pytest.raises(Refused, match="another what-if is running"):
-        await anext(asked.run(request))
+        await anext(question.run(request))
     await first.aclose()
     monkeypatch.setattr(what_if, "WITHIN_S", 0.0)
-    answers = [json.loads(line) async for line in asked.run(request)]
+    answers = [json.loads(line) async for line in question.run(request)]
     assert "took longer than" in answers[-1]["problem"]
 
 
 async def test_it_ends_with_its_client_before_its_first_line(tmp_path: Path) -> None:
     """A child that reads a long trace says nothing for a while, and is ended all the same."""
-    asked = WhatIf(str(tmp_path / "trace"), delta_s=10)
+    question = WhatIf(str(tmp_path / "trace"), delta_s=10)
     endless(tmp_path / "trace")
-    found: list[int] = []
+    numbers: list[int] = []
 
     async def receive() -> dict[str, Any]:
-        await asyncio.to_thread(becomes, lambda: found.extend(children(SIMULATING)) or found)
+        await asyncio.to_thread(becomes, lambda: numbers.extend(children(SIMULATING)) or numbers)
         return {"type": "http.disconnect"}
 
     request = {"trace": str(tmp_path / "trace")}
-    assert [line async for line in each_while_there(asked.run(request), receive)] == []
-    assert found
-    assert not any(map(alive, found))
+    assert [line async for line in each_while_there(question.run(request), receive)] == []
+    assert numbers
+    assert not any(map(alive, numbers))
 
 
 def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:

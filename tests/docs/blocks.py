@@ -11,8 +11,8 @@ DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    *(f"docs/{one.name}" for one in (ROOT / "docs").glob("*.md")),
-    *(f"docs/cdn/{one.name}" for one in (ROOT / "docs" / "cdn").glob("*.md")),
+    *(f"docs/{named.name}" for named in (ROOT / "docs").glob("*.md")),
+    *(f"docs/cdn/{named.name}" for named in (ROOT / "docs" / "cdn").glob("*.md")),
 )
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -37,11 +37,11 @@ class Block:
 
 def blocks() -> list[Block]:
     """Every block of every document."""
-    found: list[Block] = []
+    results: list[Block] = []
     for document in sorted(DOCUMENTS):
         numbers: dict[str, int] = {}
         for block in _BLOCK.finditer((ROOT / document).read_text()):
             language = block["language"]
             numbers[language] = numbers.get(language, 0) + 1
-            found.append(Block(document, language, numbers[language], block["text"]))
-    return found
+            results.append(Block(document, language, numbers[language], block["text"]))
+    return results

@@ -354,8 +354,8 @@ def test_shell(block: Block) -> None:
                 assert f"\n{target}: " in (ROOT / "Makefile").read_text()
             case ["pip", "install", *packages]:
                 for package in packages:
-                    if found := re.fullmatch(r"quaestor(\w+)", package):  # its brackets are gone
-                        assert f"\n{found[1]} = [" in (ROOT / "pyproject.toml").read_text()
+                    if match := re.fullmatch(r"quaestor(\w+)", package):  # its brackets are gone
+                        assert f"\n{match[1]} = [" in (ROOT / "pyproject.toml").read_text()
             case [] | ["export" | "curl" | "apt-get" | "uvicorn", *_]:
                 pass
             case _:
@@ -364,7 +364,7 @@ def test_shell(block: Block) -> None:
 
 def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> None:
     """Raises what the command line would say of these arguments."""
-    filled = [one if not one.endswith("...") else "1" for one in arguments]
+    filled = [argument if not argument.endswith("...") else "1" for argument in arguments]
     context = command.make_context(name, filled, parent=parent)
     if hasattr(command, "commands"):
         rest = [*getattr(context, "_protected_args", ()), *context.args]
@@ -384,9 +384,9 @@ def test_json(block: Block) -> None:
 @pytest.mark.parametrize("block", MONGOSH, ids=lambda block: block.name)
 def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
     """What is to be typed into mongosh is a command that mongod takes."""
-    found = re.fullmatch(r"db\.runCommand\((?P<command>{.*})\)\n", block.text)
-    assert found, "only commands are known"
-    command = json.loads(re.sub(r"(\w+):", r'"\1":', found["command"]))
+    match = re.fullmatch(r"db\.runCommand\((?P<command>{.*})\)\n", block.text)
+    assert match, "only commands are known"
+    command = json.loads(re.sub(r"(\w+):", r'"\1":', match["command"]))
     with pymongo.MongoClient[Any](mongo_url) as mongo:
         mongo[prefix].create_collection(next(iter(command.values())))
         mongo[prefix].command(command)

@@ -31,9 +31,9 @@ def test_each_decision_has_number_status_and_date(path: Path) -> None:
     title, empty, status, date, *_ = path.read_text().splitlines()
     assert title.startswith(f"# {int(path.name[:4])}. ")
     assert empty == ""
-    found = STATUS.fullmatch(status.removeprefix("- Status: "))
-    assert found is not None
-    assert found["successor"] is None or any(other.name.startswith(found["successor"]) for other in DECISIONS)
+    match = STATUS.fullmatch(status.removeprefix("- Status: "))
+    assert match is not None
+    assert match["successor"] is None or any(other.name.startswith(match["successor"]) for other in DECISIONS)
     assert datetime.date.fromisoformat(date.removeprefix("- Date: "))
 
 

@@ -27,18 +27,20 @@ class Told:
     findings: list[dict[str, Any]]
 
     def about(self, subject: str, containing: str = "") -> list[dict[str, Any]]:
-        return [one for one in self.findings if one["subject"] == subject and containing in one["sentence"]]
+        return [
+            finding for finding in self.findings if finding["subject"] == subject and containing in finding["sentence"]
+        ]
 
     def one(self, subject: str, containing: str = "") -> dict[str, Any]:
-        found = self.about(subject, containing)
-        assert len(found) == 1, self.findings
-        return found[0]
+        findings = self.about(subject, containing)
+        assert len(findings) == 1, self.findings
+        return findings[0]
 
     def level(self, subject: str, containing: str = "") -> str:
         return str(self.one(subject, containing)["level"])
 
     def to_mend(self) -> list[dict[str, Any]]:
-        return [one for one in self.findings if one["level"] == "mend"]
+        return [finding for finding in self.findings if finding["level"] == "mend"]
 
 
 def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,15 +54,15 @@ def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def doctor(*arguments: str, **environment: str) -> Told:
     done = ran(*arguments, "--json", **environment)
     assert done.returncode in (0, 1), done.stderr
-    told = json.loads(done.stdout)
-    assert told["healthy"] is (done.returncode == 0)
-    return Told(done.returncode, told["findings"])
+    report = json.loads(done.stdout)
+    assert report["healthy"] is (done.returncode == 0)
+    return Told(done.returncode, report["findings"])
 
 
 def carry_out(remedy: str, client: Client) -> None:
     """Run what a mongosh command line would run."""
     name, *_, flag, script = shlex.split(remedy)
     assert (name, flag) == ("mongosh", "--eval")
-    found = _EVALUATED.fullmatch(script)
-    assert found is not None, script
-    client[json.loads(found["database"])].command(json.loads(found["command"]))
+    match = _EVALUATED.fullmatch(script)
+    assert match is not None, script
+    client[json.loads(match["database"])].command(json.loads(match["command"]))

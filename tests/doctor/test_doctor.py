@@ -32,79 +32,79 @@ def collections(mongo_url: str, prefix: str) -> Iterator[Any]:
 async def test_a_standalone_mongod_is_told_what_to_do_and_that_suffices(standalone: servers.Server) -> None:
     """Whether the URL names the replica set that is not there yet, or none: restart, initiate, and nothing is left to mend."""
     for url in (standalone.url, f"{standalone.url}?replicaSet=rs0"):
-        told = doctor("--mongo-url", url)
-        assert told.status == 1
-        assert [one["subject"] for one in told.to_mend()] == ["mongod"]
-        assert "standalone" in told.one("mongod")["sentence"]
-    restart, initiate, name = told.one("mongod")["remedy"]
+        report = doctor("--mongo-url", url)
+        assert report.status == 1
+        assert [finding["subject"] for finding in report.to_mend()] == ["mongod"]
+        assert "standalone" in report.one("mongod")["sentence"]
+    restart, initiate, name = report.one("mongod")["remedy"]
     standalone.stop()
     standalone.arguments = shlex.split(restart)
     standalone.launch()
     with pymongo.MongoClient[dict[str, Any]](standalone.url, directConnection=True) as client:
         client.admin.command("ping")
-        told = doctor("--mongo-url", standalone.url)
-        assert "never initiated" in told.one("mongod")["sentence"]
+        report = doctor("--mongo-url", standalone.url)
+        assert "never initiated" in report.one("mongod")["sentence"]
         carry_out(initiate, client)
         await eventually(lambda: client.admin.command("hello")["isWritablePrimary"])
-    told = doctor("--mongo-url", name.partition("=")[2].strip("'"))
-    assert told.to_mend() == []
-    assert told.status == 0
+    report = doctor("--mongo-url", name.partition("=")[2].strip("'"))
+    assert report.to_mend() == []
+    assert report.status == 0
 
 
 def test_the_settings_without_their_default_are_named_with_their_source(mongo_url: str) -> None:
     """A password is hidden; an unknown variable has to be mended, and the rest is examined all the same."""
-    told = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BYTES="5", QUAESTOR_DEPLOYMENT="shop")
-    assert told.level("settings") == "ok"
-    assert "memory_bytes=5 (environment)" in told.one("settings")["sentence"]
-    assert "deployment='shop' (environment)" in told.one("settings")["sentence"]
-    told = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BITES="5")
-    assert "did you mean QUAESTOR_MEMORY_BYTES?" in told.to_mend()[0]["sentence"]
-    assert told.about("redis")
-    told = doctor("--mongo-url", mongo_url, QUAESTOR_HEARTBEAT_MS="5000")
-    assert "at most half of staleness_bound_ms" in told.one("settings")["sentence"]
+    report = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BYTES="5", QUAESTOR_DEPLOYMENT="shop")
+    assert report.level("settings") == "ok"
+    assert "memory_bytes=5 (environment)" in report.one("settings")["sentence"]
+    assert "deployment='shop' (environment)" in report.one("settings")["sentence"]
+    report = doctor("--mongo-url", mongo_url, QUAESTOR_MEMORY_BITES="5")
+    assert "did you mean QUAESTOR_MEMORY_BYTES?" in report.to_mend()[0]["sentence"]
+    assert report.about("redis")
+    report = doctor("--mongo-url", mongo_url, QUAESTOR_HEARTBEAT_MS="5000")
+    assert "at most half of staleness_bound_ms" in report.one("settings")["sentence"]
 
 
 def test_several_workers_need_no_redis(mongo_url: str) -> None:
     """And the limits are said: read-your-writes holds within a process, and within its bound."""
-    told = doctor("--mongo-url", mongo_url)
-    assert told.level("redis") == "ok"
-    sentence = told.one("redis")["sentence"]
+    report = doctor("--mongo-url", mongo_url)
+    assert report.level("redis") == "ok"
+    sentence = report.one("redis")["sentence"]
     assert "also with several workers" in sentence
     assert "waits until its process serves nothing older, for 50 ms at most (read_your_writes_ms)" in sentence
     assert "another process may serve the older answer for some milliseconds" in sentence
 
 
 def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
-    told = doctor("--mongo-url", mongo_url.replace("rs0", "rs9"))
-    (finding,) = told.to_mend()
+    report = doctor("--mongo-url", mongo_url.replace("rs0", "rs9"))
+    (finding,) = report.to_mend()
     assert "belongs to the replica set rs0, the URL says rs9" in finding["sentence"]
     assert finding["remedy"] == [f"export MONGO_URL='{mongo_url}'"]
 
 
 def test_what_does_not_answer_or_is_not_named_is_said() -> None:
-    told = doctor("--mongo-url", f"mongodb://127.0.0.1:{servers.free_port()}/?replicaSet=rs0")
-    assert "does not answer" in told.to_mend()[0]["sentence"]
-    told = doctor()
-    assert "no MongoDB is named" in told.to_mend()[0]["sentence"]
+    report = doctor("--mongo-url", f"mongodb://127.0.0.1:{servers.free_port()}/?replicaSet=rs0")
+    assert "does not answer" in report.to_mend()[0]["sentence"]
+    report = doctor()
+    assert "no MongoDB is named" in report.to_mend()[0]["sentence"]
 
 
 def test_images_are_told_by_collection_and_turned_on_by_the_command(
     mongo_url: str, prefix: str, collections: Any
 ) -> None:
     """Also of a collection whose name holds what a shell or a terminal would obey."""
-    told = doctor("--mongo-url", mongo_url)
-    assert told.status == 0, "it costs, but nothing is wrong"
-    assert told.level("images", f"{prefix}.with ") == "ok"
-    without = told.about("images", f"{prefix}.without ") + told.about("images", f"{prefix}.it's; ")
-    assert [one["level"] for one in without] == ["warn", "warn"]
-    assert told.level("mongod") == told.level("clock of mongod") == told.level("write concern") == "ok"
+    report = doctor("--mongo-url", mongo_url)
+    assert report.status == 0, "it costs, but nothing is wrong"
+    assert report.level("images", f"{prefix}.with ") == "ok"
+    without = report.about("images", f"{prefix}.without ") + report.about("images", f"{prefix}.it's; ")
+    assert [finding["level"] for finding in without] == ["warn", "warn"]
+    assert report.level("mongod") == report.level("clock of mongod") == report.level("write concern") == "ok"
     shown = ran("--mongo-url", mongo_url).stdout
     assert "\x1b" not in shown
     assert f"{prefix}.it's; ?[31m records no" in shown
-    for one in without:
-        carry_out(one["remedy"][0], collections.client)
-    told = doctor("--mongo-url", mongo_url)
-    assert {one["level"] for one in told.about("images", f"{prefix}.")} == {"ok"}
+    for finding in without:
+        carry_out(finding["remedy"][0], collections.client)
+    report = doctor("--mongo-url", mongo_url)
+    assert {finding["level"] for finding in report.about("images", f"{prefix}.")} == {"ok"}
 
 
 def test_tools_that_write_without_change_events_are_named_by_their_traces(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_tools_that_write_without_change_events_are_named_by_their_traces(tmp_pa
                 client.shop.items.update_one({"_id": 1}, {"$set": {"n": 1}}, session=session)
             assert doctor("--mongo-url", server.url).about("applyOps") == []
             client.admin.command({"applyOps": [{"op": "i", "ns": "shop.items", "o": {"_id": 2}}]})
-            told = doctor("--mongo-url", server.url)
-            assert told.level("applyOps", "was used here at") == "warn"
-            assert "quaestor invalidate --collection" in told.one("applyOps")["remedy"][0]
+            report = doctor("--mongo-url", server.url)
+            assert report.level("applyOps", "was used here at") == "warn"
+            assert "quaestor invalidate --collection" in report.one("applyOps")["remedy"][0]
             client.mongosync_reserved_for_internal_use.resumeData.insert_one({"_id": 1})
             assert doctor("--mongo-url", server.url).level("applyOps", "mongosync has worked here") == "warn"
     finally:
@@ -129,105 +129,111 @@ def test_tools_that_write_without_change_events_are_named_by_their_traces(tmp_pa
 
 def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: servers.Server, root: Client) -> None:
     """Each command is carried out, until nothing is left to mend."""
-    told = doctor("--mongo-url", guarded.url)
-    assert "names nobody" in told.one("mongod rights")["sentence"]
-    carry_out(told.one("mongod rights")["remedy"][0], root)
+    report = doctor("--mongo-url", guarded.url)
+    assert "names nobody" in report.one("mongod rights")["sentence"]
+    carry_out(report.one("mongod rights")["remedy"][0], root)
     named = guarded.url.replace("mongodb://", "mongodb://quaestor:PASSWORD@")
     assert doctor("--mongo-url", named).to_mend() == []
 
     root.shop.items.insert_one({})
     root.admin.command("createUser", "app", pwd="secret", roles=[{"role": "read", "db": "shop"}])
     as_app = guarded.url.replace("mongodb://", "mongodb://app:secret@")
-    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
-    assert told.status == 1
-    assert told.level("journal", "may not remove from quaestor.control") == "warn"
-    assert [one["subject"] for one in told.to_mend()] == ["mongod rights", "images"]
-    assert told.level("mongod rights", "quaestor.control") == "warn"
-    assert told.level("write concern") == "warn"
-    assert "secret" not in str(told.findings)
-    for one in told.findings:
-        if one["subject"] in ("mongod rights", "images", "write concern"):
-            carry_out(one["remedy"][0], root)
-    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
-    assert told.to_mend() == []
-    assert told.level("journal") == "ok"
-    assert {one["level"] for one in told.findings if one["subject"] in ("mongod rights", "write concern")} == {"ok"}
+    report = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
+    assert report.status == 1
+    assert report.level("journal", "may not remove from quaestor.control") == "warn"
+    assert [finding["subject"] for finding in report.to_mend()] == ["mongod rights", "images"]
+    assert report.level("mongod rights", "quaestor.control") == "warn"
+    assert report.level("write concern") == "warn"
+    assert "secret" not in str(report.findings)
+    for finding in report.findings:
+        if finding["subject"] in ("mongod rights", "images", "write concern"):
+            carry_out(finding["remedy"][0], root)
+    report = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
+    assert report.to_mend() == []
+    assert report.level("journal") == "ok"
+    assert {
+        finding["level"] for finding in report.findings if finding["subject"] in ("mongod rights", "write concern")
+    } == {"ok"}
 
 
 def test_a_default_write_concern_of_one_is_told_where_that_can_be_rolled_back(mongo_url: str) -> None:
     """A set of one member has nobody who could disagree; w=0 is wrong everywhere."""
-    told = doctor("--mongo-url", f"{mongo_url}&w=1")
-    assert [one["level"] for one in told.about("write concern")] == ["ok"]
-    told = doctor("--mongo-url", f"{mongo_url}&w=0")
-    assert [one["level"] for one in told.about("write concern")] == ["mend", "ok"]
+    report = doctor("--mongo-url", f"{mongo_url}&w=1")
+    assert [finding["level"] for finding in report.about("write concern")] == ["ok"]
+    report = doctor("--mongo-url", f"{mongo_url}&w=0")
+    assert [finding["level"] for finding in report.about("write concern")] == ["mend", "ok"]
 
 
 def test_a_redis_that_evicts_anything_is_mended_by_the_commands(mongo_url: str, valkey: servers.Server) -> None:
     with redis.Redis.from_url(valkey.url) as client:
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", "allkeys-lru")
-        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
-        assert [one["subject"] for one in told.to_mend()] == ["redis", "grid"]
-        assert "allkeys-lru" in told.to_mend()[0]["sentence"]
-        assert told.level("redis", "pipeline_max_bytes") == told.level("redis", "no append-only file") == "warn"
-        assert told.level("clock of redis") == "ok"
-        for one in told.about("redis"):
-            for command in one["remedy"]:
+        report = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert [finding["subject"] for finding in report.to_mend()] == ["redis", "grid"]
+        assert "allkeys-lru" in report.to_mend()[0]["sentence"]
+        assert report.level("redis", "pipeline_max_bytes") == report.level("redis", "no append-only file") == "warn"
+        assert report.level("clock of redis") == "ok"
+        for finding in report.about("redis"):
+            for command in finding["remedy"]:
                 words = shlex.split(command)
                 if "SET" in words:  # not REWRITE: this server has no file of its own
                     assert words[:5] == ["redis-cli", "-h", servers.HOST, "-p", str(valkey.port)]
                     client.execute_command(*words[5:])
-        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
-        assert told.to_mend() == []
-        assert "is elected" in told.one("grid")["sentence"]
-        assert told.level("redis", "appended to a file") == "ok"
+        report = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert report.to_mend() == []
+        assert "is elected" in report.one("grid")["sentence"]
+        assert report.level("redis", "appended to a file") == "ok"
         client.config_set("maxmemory", "0")
-        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
-        assert told.level("redis", "without a bound") == "warn"
+        report = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert report.level("redis", "without a bound") == "warn"
 
 
 def test_a_cluster_is_looked_at_server_by_server(mongo_url: str, redis_cluster_url: str) -> None:
-    told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url)
-    assert len(told.about("redis", "maxmemory-policy noeviction")) == 3
-    told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url.partition(",")[0].replace("+cluster", ""))
-    assert "REDIS_URL must name the cluster" in told.to_mend()[0]["sentence"]
+    report = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url)
+    assert len(report.about("redis", "maxmemory-policy noeviction")) == 3
+    report = doctor(
+        "--mongo-url", mongo_url, "--redis-url", redis_cluster_url.partition(",")[0].replace("+cluster", "")
+    )
+    assert "REDIS_URL must name the cluster" in report.to_mend()[0]["sentence"]
 
 
 def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: str) -> None:
-    told = doctor(
+    report = doctor(
         "--app", "tests.inputs.audited_app:app", "--mongo-url", mongo_url, AUDITED_DATABASE=prefix, AUDITED_COUNTER="1"
     )
-    assert told.status == 1
-    levels = {one["subject"]: one["level"] for one in told.findings if one["subject"].startswith("GET ")}
+    assert report.status == 1
+    levels = {
+        finding["subject"]: finding["level"] for finding in report.findings if finding["subject"].startswith("GET ")
+    }
     assert levels == {
         "GET /items": "ok", "GET /kept": "ok", "GET /now": "warn", "GET /file": "ok", "GET /constant": "warn",
         "GET /broken": "mend", "GET /counted": "mend", "GET /items/{item}": "warn",
     }  # fmt: skip
-    assert told.one("GET /items")["sentence"].startswith("cached: find on")
-    assert "clock" in told.one("GET /now")["sentence"]
-    assert told.one("GET /items/{item}")["remedy"] == ["quaestor doctor --path /items/{item}"]
+    assert report.one("GET /items")["sentence"].startswith("cached: find on")
+    assert "clock" in report.one("GET /now")["sentence"]
+    assert report.one("GET /items/{item}")["remedy"] == ["quaestor doctor --path /items/{item}"]
 
 
 def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> None:
     """Those around it are not: they run for every request. A variable that the app does not read is named too."""
-    told = doctor(
+    report = doctor(
         "--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix,
         QUAESTOR_TTL_MAX_MS="100000",
     )  # fmt: skip
-    unread = told.one("settings", "QUAESTOR_TTL_MAX_MS: set, and not read")
+    unread = report.one("settings", "QUAESTOR_TTL_MAX_MS: set, and not read")
     assert (unread["level"], unread["remedy"]) == ("warn", ["quaestor = Quaestor.from_env()"])
-    found = {one["sentence"].partition(" ")[0]: one["level"] for one in told.about("middlewares")}
-    assert found == {"AuthenticationMiddleware": "warn", "GZipMiddleware": "ok", "named": "ok"}
-    inside = told.one("middlewares", "AuthenticationMiddleware")
+    levels = {finding["sentence"].partition(" ")[0]: finding["level"] for finding in report.about("middlewares")}
+    assert levels == {"AuthenticationMiddleware": "warn", "GZipMiddleware": "ok", "named": "ok"}
+    inside = report.one("middlewares", "AuthenticationMiddleware")
     assert inside["remedy"][1] == "app.add_middleware(AuthenticationMiddleware, ...)"
 
 
 def test_an_app_that_does_not_start_or_has_no_cache_is_told_beside_the_rest(mongo_url: str, prefix: str) -> None:
     for app, why in (("bare", "has no QuaestorMiddleware"), ("broken", "out of order")):
-        told = doctor("--app", f"tests.doctor.ordered_app:{app}", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
-        assert why in told.one("app")["sentence"]
-        assert told.level("mongod") == "ok"
-        assert told.status == 1
+        report = doctor("--app", f"tests.doctor.ordered_app:{app}", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
+        assert why in report.one("app")["sentence"]
+        assert report.level("mongod") == "ok"
+        assert report.status == 1
 
 
 @pytest.mark.parametrize(

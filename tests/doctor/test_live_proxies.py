@@ -25,32 +25,32 @@ async def diagnosed(
         await origin.get("/items")
         start = partial(nginx_server, app_port=origin.base_url.port, directives=directives)
         with running(start, "nginx") as proxy:
-            told = await asyncio.to_thread(
+            report = await asyncio.to_thread(
                 doctor, "--url", proxy.url + path, QUAESTOR_LIVE_HEARTBEAT_MS=str(heartbeat_ms)
             )
-    assert len(told.findings) == 1
-    return told.one("live")
+    assert len(report.findings) == 1
+    return report.one("live")
 
 
 async def test_a_proxy_that_holds_nothing_back_is_right() -> None:
-    found = await diagnosed(LiveSite(live_heartbeat_ms=300), "")
-    assert (found["level"], found["remedy"]) == ("ok", [])
-    assert "events pass at once" in found["sentence"]
+    finding = await diagnosed(LiveSite(live_heartbeat_ms=300), "")
+    assert (finding["level"], finding["remedy"]) == ("ok", [])
+    assert "events pass at once" in finding["sentence"]
 
 
 async def test_a_proxy_that_buffers_is_to_mend_and_the_remedy_mends_it() -> None:
     site = LiveSite(live_heartbeat_ms=300)
-    found = await diagnosed(site, BUFFERS)
-    assert (found["level"], "holds" in found["sentence"]) == ("mend", True)
-    remedy = found["remedy"][0]
+    finding = await diagnosed(site, BUFFERS)
+    assert (finding["level"], "holds" in finding["sentence"]) == ("mend", True)
+    remedy = finding["remedy"][0]
     assert remedy.startswith("proxy_buffering off;")
     assert (await diagnosed(site, f"{BUFFERS} {remedy.partition('#')[0]}"))["level"] == "ok"
 
 
 async def test_an_idle_time_out_before_the_sign_of_life_is_to_mend_and_each_remedy_mends_it() -> None:
-    found = await diagnosed(LiveSite(live_heartbeat_ms=3_000), CUTS, heartbeat_ms=3_000)
-    assert (found["level"], "cut an idle stream" in found["sentence"]) == ("mend", True)
-    longer, more = found["remedy"]
+    finding = await diagnosed(LiveSite(live_heartbeat_ms=3_000), CUTS, heartbeat_ms=3_000)
+    assert (finding["level"], "cut an idle stream" in finding["sentence"]) == ("mend", True)
+    longer, more = finding["remedy"]
     heartbeat_ms = int(more.partition("=")[2].partition(" ")[0])
     assert heartbeat_ms < 1_000
     assert (await diagnosed(LiveSite(live_heartbeat_ms=heartbeat_ms), CUTS, heartbeat_ms=heartbeat_ms))["level"] == "ok"
@@ -59,13 +59,13 @@ async def test_an_idle_time_out_before_the_sign_of_life_is_to_mend_and_each_reme
 
 
 async def test_a_cache_that_answers_a_stream_with_a_copy_is_to_mend() -> None:
-    found = await diagnosed(LiveSite(), KEEPS)
-    assert (found["level"], "a cache answered with a copy" in found["sentence"]) == ("mend", True)
+    finding = await diagnosed(LiveSite(), KEEPS)
+    assert (finding["level"], "a cache answered with a copy" in finding["sentence"]) == ("mend", True)
 
 
 async def test_a_route_that_is_not_live_and_a_server_that_is_away_are_told_apart() -> None:
-    found = await diagnosed(LiveSite(), "", path="/plain/items")
-    assert (found["level"], found["remedy"]) == ("warn", ["@cached(live=True)  # on its handler"])
+    finding = await diagnosed(LiveSite(), "", path="/plain/items")
+    assert (finding["level"], finding["remedy"]) == ("warn", ["@cached(live=True)  # on its handler"])
     assert "no answer" in doctor("--url", "http://127.0.0.1:9/items").one("live")["sentence"]
 
 
@@ -94,6 +94,6 @@ def test_sockets_need_the_upgrade_and_time(site: Site, directives: str, level: s
     """The remedy is printed: the fields, or a longer time-out."""
     port = int(site.http.rpartition(":")[2])
     with running(partial(nginx_server, app_port=port, directives=directives), "nginx") as proxy:
-        found = doctor("--url", proxy.url.replace("http", "ws", 1) + "/live").one("live")
-    assert (found["level"], said in found["sentence"]) == (level, True), found
-    assert any("Upgrade" in line or "proxy_read_timeout" in line for line in found["remedy"]) == (level == "mend")
+        finding = doctor("--url", proxy.url.replace("http", "ws", 1) + "/live").one("live")
+    assert (finding["level"], said in finding["sentence"]) == (level, True), finding
+    assert any("Upgrade" in line or "proxy_read_timeout" in line for line in finding["remedy"]) == (level == "mend")

@@ -60,9 +60,9 @@ async def hit(http: httpx.AsyncClient, path: str) -> bool:
 
 def images(database: Any) -> dict[str, bool]:
     return {
-        one["name"]: one["options"].get("changeStreamPreAndPostImages", {}).get("enabled", False)
-        for one in database.list_collections(filter={"type": "collection"})
-        if not one["name"].startswith("system.")
+        collection["name"]: collection["options"].get("changeStreamPreAndPostImages", {}).get("enabled", False)
+        for collection in database.list_collections(filter={"type": "collection"})
+        if not collection["name"].startswith("system.")
     }
 
 
@@ -97,15 +97,15 @@ async def test_a_refusal_is_logged_once_named_in_the_status_and_fails_no_request
             await eventually(lambda path=path: hit(http, path))  # type: ignore[misc]
 
         async def both_named() -> bool:
-            told = await http.get("/quaestor/admin/status", headers={"authorization": f"Bearer {TOKEN}"})
-            status.update(told.json())
+            answer = await http.get("/quaestor/admin/status", headers={"authorization": f"Bearer {TOKEN}"})
+            status.update(answer.json())
             return len(status["images_refused"]) == 2
 
         status: dict[str, Any] = {}
         await eventually(both_named)
         assert "not authorized" in status["images_refused"][f"{prefix}.first"]
         assert f"no pre-images       {prefix}.first: " in text(status)
-        assert [one.name for one in failures] == ["pre_images.refused"]
+        assert [failure.name for failure in failures] == ["pre_images.refused"]
         assert await hit(http, "/lists/first")
     assert not any(images(root[prefix]).values())
 

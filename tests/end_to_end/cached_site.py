@@ -118,20 +118,20 @@ class CachedSite:
         async def noted(message: Message) -> None:
             await send(message)
             if message["type"] == "http.response.start":
-                told = dict(message["headers"]).get(b"cdn-cache-control", b"max-age=0")
-                self.left[scope["path"]] = not told.startswith(b"max-age=0")
+                value = dict(message["headers"]).get(b"cdn-cache-control", b"max-age=0")
+                self.left[scope["path"]] = not value.startswith(b"max-age=0")
 
         await self._app(scope, receive, noted)
 
     async def _page(self, request: Request) -> JSONResponse:
-        found = await self.numbers.find_one({"_id": request.path_params["name"]})
+        record = await self.numbers.find_one({"_id": request.path_params["name"]})
         await self.read()
         headers = {}
         if self._bare:
-            told = self.delivery.lifetime_headers(lives_s=LIVES_S, until_s=int(time.time()) + LIVES_S)
-            headers = {name.decode(): value.decode() for name, value in told}
+            fields = self.delivery.lifetime_headers(lives_s=LIVES_S, until_s=int(time.time()) + LIVES_S)
+            headers = {name.decode(): value.decode() for name, value in fields}
             headers["cdn-cache-control"] = f"max-age={LIVES_S}"
-        return JSONResponse({"n": (found or {}).get("n"), "padding": "x" * self.padding}, headers=headers)
+        return JSONResponse({"n": (record or {}).get("n"), "padding": "x" * self.padding}, headers=headers)
 
     def let(self, name: str) -> bool | None:
         """Whether the cache may keep the last answer for this page; None: none has left the application."""
@@ -175,8 +175,8 @@ class CachedSite:
 
     def started_over(self, times: int) -> bool:
         """Whether everything that an earlier process may have handed out was purged, so often, as far as the cache can."""
-        asked, acknowledged = self._place.asked, self._place.acknowledged
-        return bool(asked) and all(acknowledged[target.value] >= times for target in asked[0])
+        requested, acknowledged = self._place.asked, self._place.acknowledged
+        return bool(requested) and all(acknowledged[target.value] >= times for target in requested[0])
 
     async def open_purges(self) -> int:
         """How many purges wait or are under way, those that are repeated later among them."""

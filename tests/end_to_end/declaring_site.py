@@ -21,8 +21,8 @@ from tests.support import PATIENT, eventually
 
 def user_of(scope: Mapping[str, Any]) -> str | None:
     """The user of a session; in this site, `Authorization: Bearer <name>`."""
-    found = [value for name, value in scope["headers"] if name == b"authorization"]
-    return found[0].decode().removeprefix("Bearer ") if found else None
+    credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+    return credentials[0].decode().removeprefix("Bearer ") if credentials else None
 
 
 def role_of(scope: Mapping[str, Any]) -> str | None:
@@ -175,14 +175,14 @@ class Site:
 
     async def warm(self, path: str, **said: Any) -> Asked:
         """Ask until it is a hit."""
-        asked: list[Asked] = []
+        requests: list[Asked] = []
 
         async def hit() -> bool:
-            asked.append(await self.ask(path, **said))
-            return asked[-1].hit
+            requests.append(await self.ask(path, **said))
+            return requests[-1].hit
 
         await eventually(hit)
-        return asked[-1]
+        return requests[-1]
 
 
 class Asked:

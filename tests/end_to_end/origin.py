@@ -42,7 +42,7 @@ class Origin:
 
     def count(self, target: str) -> int:
         """How often this target was fetched."""
-        return sum(asked.target == target and asked.method == "GET" for asked in self.asked)
+        return sum(request.target == target and request.method == "GET" for request in self.asked)
 
     @contextmanager
     def held(self, path: str) -> Iterator[threading.Event]:
@@ -58,11 +58,11 @@ class Origin:
             del self._held[path]
             go.set()
 
-    def answer(self, asked: Asked) -> tuple[Answer, str]:
-        path = asked.target.partition("?")[0]
-        self.asked.append(asked)
+    def answer(self, request: Asked) -> tuple[Answer, str]:
+        path = request.target.partition("?")[0]
+        self.asked.append(request)
         answer = self.answers.get(path, self.default)
-        body = f"{asked.target} #{self.count(asked.target)}" if answer.body is None else answer.body
+        body = f"{request.target} #{self.count(request.target)}" if answer.body is None else answer.body
         if path in self._held:
             came, go = self._held[path]
             came.set()

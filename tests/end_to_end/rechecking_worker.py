@@ -16,9 +16,9 @@ STARTED_WITHIN_S = 90.0
 
 
 async def main(mongo_url: str, redis_url: str, deployment: str) -> None:
-    async with worker(mongo_url, deployment, redis_url=redis_url, deployment=deployment, recheck_ms=60_000) as one:
-        await eventually(one.hit, within_s=STARTED_WITHIN_S)
-        gate = Gate(one)
+    async with worker(mongo_url, deployment, redis_url=redis_url, deployment=deployment, recheck_ms=60_000) as process:
+        await eventually(process.hit, within_s=STARTED_WITHIN_S)
+        gate = Gate(process)
         print("stored", flush=True)
         await eventually(lambda: gate.asked == 1, within_s=STARTED_WITHIN_S)
         print("rechecking", flush=True)

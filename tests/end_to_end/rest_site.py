@@ -102,9 +102,9 @@ class RestSite:
     def etag(self, key: Any, collection: str = "items") -> str:
         """Of a record as the database has it at this moment."""
         options: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-        found = self.other.get_collection(collection, codec_options=options).find_one({"_id": key})
-        assert found is not None
-        return record_etag(found.raw)
+        record = self.other.get_collection(collection, codec_options=options).find_one({"_id": key})
+        assert record is not None
+        return record_etag(record.raw)
 
     async def find(self, collection: str = "items", **parameters: Any) -> httpx.Response:
         """parameters: of the list; anything but text is sent as JSON."""
@@ -113,17 +113,17 @@ class RestSite:
 
     async def warm(self, path: str) -> Any:
         """Ask until it is a hit; the JSON of that."""
-        found: Any = None
+        answer: Any = None
 
         async def hit() -> bool:
-            nonlocal found
+            nonlocal answer
             response = await self.http.get("/db" + path)
             assert response.status_code in (200, 404), response.text
-            found = response.json()
+            answer = response.json()
             return is_hit(response)
 
         await eventually(hit)
-        return found
+        return answer
 
 
 def is_hit(response: httpx.Response) -> bool:

@@ -74,15 +74,15 @@ async def read_request(reader: asyncio.StreamReader) -> Asked | None:
     while (text := await reader.readline()).strip():
         name, _, value = text.rstrip(b"\r\n").partition(b":")
         headers.append((name, value.strip()))
-    asked = Asked(line.rstrip(b"\r\n"), headers)
-    if length := asked.of(b"content-length"):
-        asked.body = await reader.readexactly(int(length[0]))
-    elif asked.of(b"transfer-encoding"):
+    request = Asked(line.rstrip(b"\r\n"), headers)
+    if length := request.of(b"content-length"):
+        request.body = await reader.readexactly(int(length[0]))
+    elif request.of(b"transfer-encoding"):
         while size := int(await reader.readline(), 16):
-            asked.body += await reader.readexactly(size)
+            request.body += await reader.readexactly(size)
             await reader.readline()
         await reader.readline()
-    return asked
+    return request
 
 
 @asynccontextmanager

@@ -57,9 +57,9 @@ async def main(url: str, deployment: str, requests: int) -> None:
     app = QuaestorMiddleware(Starlette(routes=[Route("/a", page)]), quaestor=engine)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://shop.test", timeout=30) as client:
-        asked = [asyncio.create_task(client.get("/a")) for _ in range(requests)]
+        gets = [asyncio.create_task(client.get("/a")) for _ in range(requests)]
         await redis.incr(f"{deployment}:asking")
-        for answer in await asyncio.gather(*asked):
+        for answer in await asyncio.gather(*gets):
             print(answer.text)
     await engine.read_path.coalescing.settle()
     await redis.aclose()

@@ -94,9 +94,9 @@ async def test_status_tells_how_it_is_doing() -> None:
     async with admin() as (client, _):
         await client.get("/a")
         await client.get("/a")
-        told = (await client.get(f"{API}/status", headers=BEARER)).json()
-        assert (told["serving"], told["lagging"], told["mode"], told["grid"]) == (True, [], "none", None)
-        assert told["counts"]["requests"]["hit"] == 1
+        shown = (await client.get(f"{API}/status", headers=BEARER)).json()
+        assert (shown["serving"], shown["lagging"], shown["mode"], shown["grid"]) == (True, [], "none", None)
+        assert shown["counts"]["requests"]["hit"] == 1
 
 
 async def test_status_tells_what_a_registration_and_an_entry_cost(mongo_url: str, prefix: str) -> None:
@@ -116,14 +116,14 @@ async def test_status_tells_what_a_registration_and_an_entry_cost(mongo_url: str
         try:
             await eventually(lambda: cached(client, "/items"))
 
-            async def told() -> Any:
+            async def shown() -> Any:
                 return (await client.get(f"{API}/status", headers=BEARER)).json()
 
             async def known() -> bool:
-                return bool((await told())["registration_bytes"])
+                return bool((await shown())["registration_bytes"])
 
             await eventually(known)
-            status = await told()
+            status = await shown()
             assert status["registration_bytes"] > 20 * 100, "a member is about 120 bytes"
             lines = {line.split("  ")[0]: line.split()[-1] for line in text(status).splitlines()}
             assert int(lines["bytes per registration"].replace(",", "")) == status["registration_bytes"]
@@ -140,9 +140,9 @@ async def test_entries_tells_whether_a_url_is_cached_and_until_when() -> None:
         absent = (await client.get(f"{API}/entries", headers=BEARER, params=ask)).json()
         assert absent["cached"] is False
         await client.get("/a?x=1")
-        told = (await client.get(f"{API}/entries", headers=BEARER, params=ask)).json()
-        assert (told["cached"], told["status"], told["body_bytes"]) == (True, 200, 1)
-        assert 590 <= told["ttl_s"] <= 600
+        shown = (await client.get(f"{API}/entries", headers=BEARER, params=ask)).json()
+        assert (shown["cached"], shown["status"], shown["body_bytes"]) == (True, 200, 1)
+        assert 590 <= shown["ttl_s"] <= 600
 
 
 @pytest.mark.parametrize("by", ["url", "path", "group", "all"])
@@ -168,8 +168,8 @@ async def test_what_only_its_lifetime_guards_goes_by_url_group_or_all(by: str) -
 async def test_explain_says_how_a_query_is_treated() -> None:
     async with admin() as (client, _):
         ask = {"filter": '{"a": 1}', "collection": "d.c", "sort": "b,-_id", "limit": "3"}
-        told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
-        assert (told["match"], told["cacheable"]) == ("exact", True)
+        shown = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+        assert (shown["match"], shown["cacheable"]) == ("exact", True)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by the setting", "of the captured client"])
@@ -187,14 +187,14 @@ async def test_explain_looks_the_collection_up_in_the_application_s_database(
     app = AdminApi(FastAPI(), quaestor=quaestor, token=AdminToken(TOKEN))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
 
-        async def told(collection: str, **ask: str) -> Any:
+        async def shown(collection: str, **ask: str) -> Any:
             ask = {"filter": '{"kind": "a"}', "collection": f"{prefix}.{collection}"} | ask
             return (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
 
-        ordered = await told("c", projection='{"name": 1}')
+        ordered = await shown("c", projection='{"name": 1}')
         assert (ordered["looked_up"], ordered["fields"], ordered["remark"]) == (True, "kind, name, rank", None)
-        assert "collation 'de'" in (await told("german"))["reason"]
-        assert (await told("shown"))["namespace"] == f"{prefix}.c"
+        assert "collation 'de'" in (await shown("german"))["reason"]
+        assert (await shown("shown"))["namespace"] == f"{prefix}.c"
         nameless = (await client.get(f"{API}/explain", headers=BEARER, params={"filter": "{}"})).json()
         assert nameless["looked_up"] is False
         assert "no collection is named" in nameless["remark"]
@@ -206,15 +206,15 @@ async def test_explain_says_so_when_nobody_could_look() -> None:
     """A proxy without a database, and one whose database is away: explained as a plain collection, and that is in the answer."""
     async with admin() as (client, _):
         ask = {"filter": '{"a": 1}', "collection": "d.c"}
-        told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
-        assert told["looked_up"] is False
-        assert "nobody could look: no MongoDB to watch" in told["remark"]
+        shown = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+        assert shown["looked_up"] is False
+        assert "nobody could look: no MongoDB to watch" in shown["remark"]
     away = Quaestor(mongo_url="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200", grid=False, explicit=True)
     app = AdminApi(FastAPI(), quaestor=away, token=AdminToken(TOKEN))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
-        told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
-        assert (told["looked_up"], told["match"]) == (False, "exact")
-        assert "cannot list the collections of d" in told["remark"]
+        shown = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+        assert (shown["looked_up"], shown["match"]) == (False, "exact")
+        assert "cannot list the collections of d" in shown["remark"]
 
 
 async def test_registrations_are_kept_told_and_removed() -> None:
@@ -222,8 +222,8 @@ async def test_registrations_are_kept_told_and_removed() -> None:
         queries = [{"collection": "d.items", "filter": {"at": {"$date": "2020-01-01T00:00:00Z"}}}]
         put = await client.post(f"{API}/registrations", headers=BEARER, json={"url": "/a?c=1&b=2", "queries": queries})
         assert put.json() == {"url": "/a?b=2&c=1", "queries": 1, "tags": [], "not_cached": []}
-        told = (await client.get(f"{API}/registrations", headers=BEARER, params={"url": "/a?b=2&c=1"})).json()
-        assert told["queries"] == queries
+        shown = (await client.get(f"{API}/registrations", headers=BEARER, params={"url": "/a?b=2&c=1"})).json()
+        assert shown["queries"] == queries
         gone = await client.delete(f"{API}/registrations", headers=BEARER, params={"url": "/a?c=1&b=2"})
         assert gone.json()["removed"] is True
         assert (await client.get(f"{API}/status", headers=BEARER)).json()["registered_urls"] == 0
@@ -365,9 +365,9 @@ async def test_the_commands_speak_to_it(tmp_path: Path, capsys: pytest.CaptureFi
             (["status", "--admin", "http://127.0.0.1:1", "--token-file", str(token)], "does not answer"),
         ):
             assert await run(*arguments) == 2
-            told = capsys.readouterr().err.splitlines()
-            assert len(told) == 1
-            assert sentence in told[0]
+            output = capsys.readouterr().err.splitlines()
+            assert len(output) == 1
+            assert sentence in output[0]
         token.write_text("x" + TOKEN)
         assert await run("status", *where) == 2
         assert "does not accept this token" in capsys.readouterr().err

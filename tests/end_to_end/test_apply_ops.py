@@ -57,11 +57,11 @@ async def test_embedded(mongo_url: str, prefix: str, shape: Callable[[dict[str, 
 
 async def test_on_a_grid_in_every_process(mongo_url: str, redis_url: str, prefix: str) -> None:
     with pages(mongo_url, prefix), grid(mongo_url, redis_url, prefix):
-        async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=20_000) as (one, two):
-            for worker in (one, two):
+        async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=20_000) as (first, second):
+            for worker in (first, second):
                 await eventually(lambda worker=worker: worker.is_hit(1), within_s=60)
-            await one.client.admin.command({"applyOps": [_setting(f"{prefix}.pages", 1)]})
-            for worker in (one, two):
+            await first.client.admin.command({"applyOps": [_setting(f"{prefix}.pages", 1)]})
+            for worker in (first, second):
                 await eventually(lambda worker=worker: worker.shows(1, 1), within_s=30)
 
 

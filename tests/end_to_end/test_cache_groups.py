@@ -105,18 +105,18 @@ async def test_every_process_hears_of_it_and_kills_what_it_registered() -> None:
 
     def heard() -> list[Invalidated]:
         entries = layer.read({streams.notifications("d"): "0"}, count=10, block_ms=0)
-        found = [codec.decode_notification(entry.payload) for entry in entries]
-        return [one for one in found if isinstance(one, Invalidated)]
+        notifications = [codec.decode_notification(entry.payload) for entry in entries]
+        return [message for message in notifications if isinstance(message, Invalidated)]
 
-    [told] = heard()
-    assert told.registration_ids == (label, *registrations)
+    [notification] = heard()
+    assert notification.registration_ids == (label, *registrations)
     # Another process, which has an entry of that group in memory.
     other = Grouped()
     there = Broadcast(layer, deployment="d", clock=system_clock)
     other.engine.read_path.explicit.announce = there.announce
     await other.get('/1?groups="a"')
-    LocalEviction(other.engine.read_path, forget).evict(told.registration_ids)
-    assert forgotten == list(told.registration_ids)
+    LocalEviction(other.engine.read_path, forget).evict(notification.registration_ids)
+    assert forgotten == list(notification.registration_ids)
     other.engine.clock.now_ms += 1
     assert not await other.hit('/1?groups="a"')
     await eventually(lambda: len(heard()) == 2)

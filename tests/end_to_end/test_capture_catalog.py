@@ -188,8 +188,8 @@ async def test_time_series_collections_are_not_cached_even_behind_a_view(
     client[prefix].create_collection("v", viewOn="ts", pipeline=[])
     catalog.definition(f"{prefix}.v")
     for name in ("ts", "v"):
-        found = await examined(catalog, lambda name=name: client[prefix][name].find_one())  # type: ignore[misc]
-        assert reasons(found) == {Uncacheable.TIME_SERIES}
+        outcome = await examined(catalog, lambda name=name: client[prefix][name].find_one())  # type: ignore[misc]
+        assert reasons(outcome) == {Uncacheable.TIME_SERIES}
 
 
 async def test_a_default_collation_applies_unless_the_command_says_otherwise(

@@ -129,8 +129,8 @@ def test_no_read_is_a_reason(client: Client) -> None:
 def test_now_in_a_filter_is_not_cached(client: Client, prefix: str) -> None:
     now = datetime.datetime.now(datetime.UTC)
     for moment in (now, now - datetime.timedelta(days=1), now.replace(microsecond=0), time.time(), now_ms()):
-        found = reasons(outcome_of(lambda moment=moment: client[prefix].c.find_one({"at": {"$gt": moment}})))  # type: ignore[misc]
-        assert found == {Uncacheable.CLOCK}, moment
+        refusals = reasons(outcome_of(lambda moment=moment: client[prefix].c.find_one({"at": {"$gt": moment}})))  # type: ignore[misc]
+        assert refusals == {Uncacheable.CLOCK}, moment
     only_read(outcome_of(lambda: client[prefix].c.find_one({"at": {"$gt": datetime.datetime(2013, 1, 1)}})))
 
 

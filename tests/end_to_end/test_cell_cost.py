@@ -29,21 +29,21 @@ def test_each_write_is_read_by_one_column_and_tries_the_queries_of_each_row_once
     experiments = count(1)
     with drained(redis_url, prefix, work.shape) as grid:
         filled = grid.hold(cell_cost.ranges(0, 120))
-        assert sum(one.entries for one in filled) == 2 * 120
+        assert sum(cell.entries for cell in filled) == 2 * 120
         unindexed = grid.hold(cell_cost.unindexed(120, 40))
-        assert sum(one.entries for one in unindexed) == 2 * 40
-        before = {one.cell: one.held for one in unindexed}
-        tried = {one.cell: one.entries for one in unindexed}
+        assert sum(cell.entries for cell in unindexed) == 2 * 40
+        before = {cell.cell: cell.held for cell in unindexed}
+        tried = {cell.cell: cell.entries for cell in unindexed}
         cells = cell_cost.rounds_of(grid, work, experiments, with_unindexed=True)
         assert sum(grid.published) == 2 * 200
     for row in range(2):
-        assert sum(one.entries for one in cells if one.cell.query_partition == row) == pytest.approx(200, abs=1)
-    for one in cells:
-        assert one.cpu_s > 0
+        assert sum(cell.entries for cell in cells if cell.cell.query_partition == row) == pytest.approx(200, abs=1)
+    for cell in cells:
+        assert cell.cpu_s > 0
         # A measured query that is matched, or lies in the way of the index, is tried too: one in a hundred writes.
-        assert one.tried / one.entries == pytest.approx(tried[one.cell], abs=0.5)
+        assert cell.tried / cell.entries == pytest.approx(tried[cell.cell], abs=0.5)
         # Of the measured queries each fired in one cell, and is still held by the other of its row.
-        assert before[one.cell] <= one.held <= before[one.cell] + 2 * 2
+        assert before[cell.cell] <= cell.held <= before[cell.cell] + 2 * 2
 
 
 def test_a_write_that_comes_alone_is_counted_alone(redis_url: str) -> None:

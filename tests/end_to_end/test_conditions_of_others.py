@@ -119,8 +119,8 @@ def both(tmp_path: Path) -> Both:
 
 
 @pytest.mark.parametrize("path", ["/static/small.txt", "/static/large.bin", "/static/none.txt", "/file", "/never"])
-@pytest.mark.parametrize("asked", ["nothing", "its tag", "another tag", "its date", "an old date", "anything"])
-async def test_files_are_sent_as_the_bare_app_sends_them(both: Both, path: str, asked: str) -> None:
+@pytest.mark.parametrize("requested", ["nothing", "its tag", "another tag", "its date", "an old date", "anything"])
+async def test_files_are_sent_as_the_bare_app_sends_them(both: Both, path: str, requested: str) -> None:
     """The first time and later, every field and the body. What is added says that a cache was asked."""
     plain = await both.get(path, bare=True)
     changed = plain.of(b"last-modified") or [b"Wed, 21 Oct 2015 07:28:00 GMT"]
@@ -131,13 +131,13 @@ async def test_files_are_sent_as_the_bare_app_sends_them(both: Both, path: str, 
         "its date": ((b"if-modified-since", changed[0]),),
         "an old date": ((b"if-modified-since", b"Wed, 21 Oct 2015 07:28:00 GMT"),),
         "anything": ((b"if-none-match", b"*"),),
-    }[asked]
+    }[requested]
     expected = await both.get(path, *fields, bare=True)
     for _ in range(3):
         answer = await both.get(path, *fields)
         assert answer.of(b"cache-status")[0].startswith(b"Quaestor; fwd=")
         assert answer.without(b"cache-status") == expected
-    if asked == "its tag" and path.startswith("/static/") and "none" not in path:
+    if requested == "its tag" and path.startswith("/static/") and "none" not in path:
         assert expected.status == 304, "otherwise this shows nothing"
 
 

@@ -38,9 +38,9 @@ async def test_posts_are_answered_from_cache_by_their_body(site: Site) -> None:
 async def test_a_mutation_is_not_cached(site: Site) -> None:
     body = b'{"query": "mutation {a}"}'
     for run in (1, 2, 3):
-        asked = await site.ask("/graphql", method="POST", content=body, content_type="application/json")
-        assert not asked.hit
-        assert asked.said["run"] == run
+        answer = await site.ask("/graphql", method="POST", content=body, content_type="application/json")
+        assert not answer.hit
+        assert answer.said["run"] == run
     assert await site.items.count_documents({"kind": "b"}) == 3
 
 

@@ -31,12 +31,12 @@ UNHURRIED = {"QUAESTOR_ACTIVATION_DEADLINE_MS": "20000", "QUAESTOR_STALENESS_BOU
 
 def marked(run: str) -> list[psutil.Process]:
     """Every living process that inherited this run's mark, whoever its parent is now."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(MARK) == run and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, f
                 first = next(line for line in stream.iter_lines() if line)
             assert json.loads(first.removeprefix("data: "))["events"]
         if VARNISH:
-            next(one for one in marked(run) if one.name() == "varnishd").kill()
+            next(process for process in marked(run) if process.name() == "varnishd").kill()
             assert process.stderr is not None
             assert any("varnish has ended by itself" in line for line in process.stderr)
         process.send_signal(how)

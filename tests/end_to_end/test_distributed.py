@@ -187,34 +187,34 @@ def touch(collection: pymongo.collection.Collection[dict[str, Any]], key: int, n
 async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str, shared_url: str, prefix: str) -> None:
     with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
         # A bound that a busy machine does not exceed: every miss here has to be somebody's write.
-        async with workers(mongo_url, shared_url, prefix, staleness_bound_ms=20_000) as (one, two):
+        async with workers(mongo_url, shared_url, prefix, staleness_bound_ms=20_000) as (first, second):
             for key in range(10):
-                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
-            await eventually(lambda: two.is_hit(0))  # it has started
-            clock = two.quaestor.read_path.clock
-            await eventually(lambda: two.quaestor.registry.caught_up(now_ms=clock()))  # and knows the whole grid
-            runs = two.runs
+                await eventually(lambda key=key: first.is_hit(key))  # type: ignore[misc]
+            await eventually(lambda: second.is_hit(0))  # it has started
+            clock = second.quaestor.read_path.clock
+            await eventually(lambda: second.quaestor.registry.caught_up(now_ms=clock()))  # and knows the whole grid
+            runs = second.runs
             for key in range(10):
-                assert await two.is_hit(key)
-            assert two.runs == runs, "the second process answers from what the first has stored"
+                assert await second.is_hit(key)
+            assert second.runs == runs, "the second process answers from what the first has stored"
             touch(collection, 3, 1)
-            await eventually(lambda: one.shows(3, 1))
-            await eventually(lambda: two.shows(3, 1))
+            await eventually(lambda: first.shows(3, 1))
+            await eventually(lambda: second.shows(3, 1))
             for key in set(range(10)) - {3}:
-                assert await one.is_hit(key)
-                assert await two.is_hit(key)
+                assert await first.is_hit(key)
+                assert await second.is_hit(key)
 
 
 async def test_the_sketch_holds_a_changed_resource_while_copies_may_live(
     mongo_url: str, shared_url: str, prefix: str
 ) -> None:
     with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
-        async with workers(mongo_url, shared_url, prefix, 1) as (one,):
-            await eventually(lambda: one.is_hit(4))
-            await eventually(lambda: one.is_hit(5))
+        async with workers(mongo_url, shared_url, prefix, 1) as (process,):
+            await eventually(lambda: process.is_hit(4))
+            await eventually(lambda: process.is_hit(5))
 
             async def contains(resource: str) -> bool:
-                body = await one.quaestor.sketch.snapshot(now_ms=one.quaestor.read_path.clock())
+                body = await process.quaestor.sketch.snapshot(now_ms=process.quaestor.read_path.clock())
                 return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
 
             assert not await contains("/pages/4")
@@ -228,28 +228,28 @@ async def test_nothing_that_a_dead_part_guards_is_served_and_its_successor_misse
     mongo_url: str, redis_url: str, prefix: str, part: str
 ) -> None:
     with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix) as running:
-        async with workers(mongo_url, redis_url, prefix) as (one, two):
+        async with workers(mongo_url, redis_url, prefix) as (first, second):
             for key in range(10):
-                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
-                await eventually(lambda key=key: two.is_hit(key))  # type: ignore[misc]
+                await eventually(lambda key=key: first.is_hit(key))  # type: ignore[misc]
+                await eventually(lambda key=key: second.is_hit(key))  # type: ignore[misc]
             running.stop(part)
             for key in range(10):
                 touch(collection, key, 1)
             # Within the staleness bound nothing old is served any more, although nobody matches.
             for key in range(10):
-                await eventually(lambda key=key: one.shows(key, 1))  # type: ignore[misc]
-                await eventually(lambda key=key: two.shows(key, 1))  # type: ignore[misc]
+                await eventually(lambda key=key: first.shows(key, 1))  # type: ignore[misc]
+                await eventually(lambda key=key: second.shows(key, 1))  # type: ignore[misc]
             for key in range(10):
                 touch(collection, key, 2)
             # What is guarded by the living may be shown a moment longer; what was, by the dead, is not shown any more.
             for key in range(10):
-                await eventually(lambda key=key: one.shows(key, 2))  # type: ignore[misc]
-                await eventually(lambda key=key: two.shows(key, 2))  # type: ignore[misc]
+                await eventually(lambda key=key: first.shows(key, 2))  # type: ignore[misc]
+                await eventually(lambda key=key: second.shows(key, 2))  # type: ignore[misc]
             running.start(part)
             for key in range(10):
-                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
-                assert await one.shows(key, 2)
-                assert await two.shows(key, 2)
+                await eventually(lambda key=key: first.is_hit(key))  # type: ignore[misc]
+                assert await first.shows(key, 2)
+                assert await second.shows(key, 2)
 
 
 @pytest.mark.parametrize("persistent", [True, False], ids=["with its data", "without its data"])
@@ -258,25 +258,25 @@ async def test_redis_dies_and_comes_back(mongo_url: str, tmp_path: Path, prefix:
     redis.start()
     try:
         with pages(mongo_url, prefix) as collection, grid(mongo_url, redis.url, prefix):
-            async with workers(mongo_url, redis.url, prefix) as (one, two):
+            async with workers(mongo_url, redis.url, prefix) as (first, second):
                 for key in range(3):
-                    await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
-                    await eventually(lambda key=key: two.is_hit(key))  # type: ignore[misc]
+                    await eventually(lambda key=key: first.is_hit(key))  # type: ignore[misc]
+                    await eventually(lambda key=key: second.is_hit(key))  # type: ignore[misc]
                 redis.kill()
                 touch(collection, 0, 1)
-                await eventually(lambda: one.shows(0, 1))
-                await eventually(lambda: not one.quaestor.registry.serving(now_ms=one.quaestor.read_path.clock()))
-                served, how = await one.get(1)
+                await eventually(lambda: first.shows(0, 1))
+                await eventually(lambda: not first.quaestor.registry.serving(now_ms=first.quaestor.read_path.clock()))
+                served, how = await first.get(1)
                 assert (served["n"], how != "hit") == (0, True), "answered by the handler"
                 redis.start()
                 for key in range(3):
-                    await eventually(lambda key=key: one.is_hit(key), within_s=40)  # type: ignore[misc]
-                    await eventually(lambda key=key: two.is_hit(key), within_s=40)  # type: ignore[misc]
-                assert await one.shows(0, 1)
-                assert await two.shows(0, 1)
+                    await eventually(lambda key=key: first.is_hit(key), within_s=40)  # type: ignore[misc]
+                    await eventually(lambda key=key: second.is_hit(key), within_s=40)  # type: ignore[misc]
+                assert await first.shows(0, 1)
+                assert await second.shows(0, 1)
                 touch(collection, 2, 5)
-                await eventually(lambda: one.shows(2, 5))
-                await eventually(lambda: two.shows(2, 5))
+                await eventually(lambda: first.shows(2, 5))
+                await eventually(lambda: second.shows(2, 5))
     finally:
         redis.stop()
 
@@ -286,15 +286,15 @@ async def test_mongod_restarts(redis_url: str, tmp_path: Path, prefix: str) -> N
     mongod.start()
     try:
         with pages(mongod.url, prefix) as collection, grid(mongod.url, redis_url, prefix):
-            async with workers(mongod.url, redis_url, prefix, 1) as (one,):
-                await eventually(lambda: one.is_hit(0))
+            async with workers(mongod.url, redis_url, prefix, 1) as (process,):
+                await eventually(lambda: process.is_hit(0))
                 mongod.kill()
                 mongod.start()
                 touch(collection, 0, 1)
-                await eventually(lambda: one.shows(0, 1), within_s=40)
-                await eventually(lambda: one.is_hit(0), within_s=40)
+                await eventually(lambda: process.shows(0, 1), within_s=40)
+                await eventually(lambda: process.is_hit(0), within_s=40)
                 touch(collection, 0, 2)
-                await eventually(lambda: one.shows(0, 2))
+                await eventually(lambda: process.shows(0, 2))
     finally:
         mongod.stop()
 
@@ -303,15 +303,15 @@ async def test_without_a_grid_everything_is_answered_and_nothing_cached(
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
     with pages(mongo_url, prefix) as collection:
-        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+        async with workers(mongo_url, redis_url, prefix, 1) as (process,):
             for n in range(3):
                 touch(collection, 0, n)
-                served, how = await one.get(0)
+                served, how = await process.get(0)
                 assert served["n"] == n
                 assert "not-serving" in how
         with grid(mongo_url, redis_url, prefix):
-            async with workers(mongo_url, redis_url, prefix, 1) as (one,):
-                await eventually(lambda: one.is_hit(0))
+            async with workers(mongo_url, redis_url, prefix, 1) as (process,):
+                await eventually(lambda: process.is_hit(0))
 
 
 @pytest.mark.parametrize("trimmed", [False, True], ids=["still retained", "trimmed meanwhile"])
@@ -321,21 +321,21 @@ async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
     """Entries outlive the processes in Redis; the grid invalidates them while nobody is there to evict them."""
     layer = event_layer(shared_url, prefix)
     with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
-        async with workers(mongo_url, shared_url, prefix, 1) as (one,):
-            await eventually(lambda: one.is_hit(0))
+        async with workers(mongo_url, shared_url, prefix, 1) as (process,):
+            await eventually(lambda: process.is_hit(0))
             await eventually(lambda: layer.get(streams.attended(prefix)) is not None)
         touch(collection, 0, 1)
         if trimmed:
             await eventually(lambda: _invalidated(layer, prefix))
             layer.trim(streams.notifications(prefix), before_ms=system_clock())
-        async with workers(mongo_url, shared_url, prefix, 1) as (two,):
-            await two.get(1)  # starts it
-            await eventually(lambda: two.quaestor.registry.serving(now_ms=two.quaestor.read_path.clock()))
+        async with workers(mongo_url, shared_url, prefix, 1) as (second,):
+            await second.get(1)  # starts it
+            await eventually(lambda: second.quaestor.registry.serving(now_ms=second.quaestor.read_path.clock()))
             # The write may be on its way; what it does not end lives for minutes.
-            await eventually(lambda: two.shows(0, 1))
-            await eventually(lambda: two.is_hit(0))
-            assert await two.shows(0, 1)
-            assert await dark(two) == trimmed, "what nobody acted on is taken back from every client"
+            await eventually(lambda: second.shows(0, 1))
+            await eventually(lambda: second.is_hit(0))
+            assert await second.shows(0, 1)
+            assert await dark(second) == trimmed, "what nobody acted on is taken back from every client"
     layer.close()
 
 

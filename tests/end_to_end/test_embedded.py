@@ -77,15 +77,15 @@ class Site:
 
     async def warm(self, path: str) -> Any:
         """Ask until it is a hit."""
-        found: Any = None
+        answer: Any = None
 
         async def hit() -> bool:
-            nonlocal found
-            found, how = await self.get(path)
+            nonlocal answer
+            answer, how = await self.get(path)
             return how == "hit"
 
         await eventually(hit)
-        return found
+        return answer
 
 
 @asynccontextmanager

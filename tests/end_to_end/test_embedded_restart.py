@@ -63,10 +63,10 @@ class Application:
     async def relies_on(self, path: str) -> bool:
         """Whether an answer comes from the client's memory because of a sketch that was made after it left the server."""
         await self.transport.refresh()
-        found = await self.client.get(path)
-        life = lifetime(found.headers)
+        response = await self.client.get(path)
+        life = lifetime(response.headers)
         made_ms = 0 if life is None else self.transport._exchanges.sketches.made_ms(life.sketch)
-        return life is not None and made_ms > life.at_ms and found.extensions.get("quaestor") == "memory"
+        return life is not None and made_ms > life.at_ms and response.extensions.get("quaestor") == "memory"
 
     async def until_relied_on(self, *paths: str) -> None:
         for path in paths:

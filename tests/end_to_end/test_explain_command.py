@@ -28,10 +28,10 @@ def database(mongo_url: str, prefix: str) -> Iterator[pymongo.database.Database[
 @pytest.fixture
 def explain(mongo_url: str, prefix: str) -> Explain:
     def run(text: str, collection: str = "c", **options: Any) -> dict[str, Any]:
-        told = explain_text(
+        output = explain_text(
             TextQuery(text=text, collection=f"{prefix}.{collection}", **options), mongo_url=mongo_url, as_json=True
         )
-        result: dict[str, Any] = json.loads(told)
+        result: dict[str, Any] = json.loads(output)
         return result
 
     return run
@@ -40,8 +40,8 @@ def explain(mongo_url: str, prefix: str) -> Explain:
 def test_a_search_is_exact_where_there_is_a_text_index(database: Any, explain: Explain) -> None:
     assert explain(SEARCH)["match"] == "widened"
     database.c.create_index([("title", "text")])
-    found = explain(SEARCH)
-    assert (found["match"], found["reason"], found["cacheable"]) == ("exact", None, True)
+    explanation = explain(SEARCH)
+    assert (explanation["match"], explanation["reason"], explanation["cacheable"]) == ("exact", None, True)
 
 
 def test_a_definition_can_be_given_instead() -> None:
@@ -56,8 +56,12 @@ def test_a_definition_can_be_given_instead() -> None:
 
 def test_a_view_is_explained_as_its_collection(database: Any, explain: Explain) -> None:
     database.create_collection("v", viewOn="c", pipeline=[{"$match": {"open": True}}])
-    found = explain('{"a": {"$gt": 1}}', "v")
-    assert (found["namespace"], found["index"], found["cacheable"]) == (f"{database.name}.c", "interval on a", True)
+    explanation = explain('{"a": {"$gt": 1}}', "v")
+    assert (explanation["namespace"], explanation["index"], explanation["cacheable"]) == (
+        f"{database.name}.c",
+        "interval on a",
+        True,
+    )
 
 
 def test_a_default_collation_widens(database: Any, explain: Explain) -> None:

@@ -142,7 +142,7 @@ async def test_clients_conditions_are_answered_from_what_was_validated() -> None
 
 
 @pytest.mark.parametrize(
-    ("asked", "reaches"),
+    ("requested", "reaches"),
     [
         ({"cache_control": "no-cache"}, True),
         ({"pragma": "no-cache"}, True),
@@ -155,11 +155,11 @@ async def test_clients_conditions_are_answered_from_what_was_validated() -> None
         ({"cache_control": "max-age=x"}, True),
     ],
 )
-async def test_request_directives_are_honoured(asked: dict[str, str], reaches: bool) -> None:
+async def test_request_directives_are_honoured(requested: dict[str, str], reaches: bool) -> None:
     shop = Shop(saying("cache-control: max-age=60"))
     await shop.get()
     shop.pass_ms(10_000)
-    await shop.get(**asked)
+    await shop.get(**requested)
     assert shop.runs == (2 if reaches else 1)
 
 

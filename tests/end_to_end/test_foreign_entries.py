@@ -20,10 +20,10 @@ async def stored(world: World) -> CachedResponse:
     """An entry that the first worker has put there; it dies in everybody's memory, and is taken out of Redis."""
     world.gate.set()
     assert await world.workers[0].get() == "run 1"
-    found = await world.workers[0].shared.get(KEY)
-    assert found is not None
-    await world.workers[0].engine.store.evict([found])
-    return found
+    entry = await world.workers[0].shared.get(KEY)
+    assert entry is not None
+    await world.workers[0].engine.store.evict([entry])
+    return entry
 
 
 async def test_what_nothing_guards_is_not_served_by_a_process_that_promises_invalidation(world: World) -> None:

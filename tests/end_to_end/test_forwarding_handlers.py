@@ -107,8 +107,8 @@ async def test_clients_of_every_kind_are_given_one_answer_of_the_origin(site: Fo
 
 async def test_the_vary_of_the_origin_names_the_fields_that_decide(site: Forwarding) -> None:
     says(site, cache_control="max-age=60", vary="Accept-Language")
-    asked = [("en", "one"), ("de", "one"), ("en", "two"), ("de", "two")]
-    texts = [await site.get(accept_language=language, user_agent=agent) for language, agent in asked]
+    requests = [("en", "one"), ("de", "one"), ("en", "two"), ("de", "two")]
+    texts = [await site.get(accept_language=language, user_agent=agent) for language, agent in requests]
     assert texts == ["/a?b=1 #1", "/a?b=1 #2", "/a?b=1 #1", "/a?b=1 #2"]
 
 
@@ -143,9 +143,9 @@ async def test_a_field_that_the_handler_reads_by_its_name_decides_all_the_same(s
     site.of_copy = of_copy
     says(site, cache_control="max-age=60")
     site.branch = "accept-language"
-    asked = ["en", "de", "en", "de"]
-    texts = [await site.get(accept_language=language) for language in asked]
-    assert [text[-2:] for text in texts] == asked
+    languages = ["en", "de", "en", "de"]
+    texts = [await site.get(accept_language=language) for language in languages]
+    assert [text[-2:] for text in texts] == languages
     assert site.behind.count("/a?b=1") == 2
 
 

@@ -56,8 +56,8 @@ def fastapi_app(items: Items) -> App:
 
 def starlette_app(items: Items) -> App:
     async def read(request: Request) -> Response:
-        found = items.find({"group": int(request.path_params["group"])}).sort("_id", 1)
-        return JSONResponse(await found.to_list())
+        cursor = items.find({"group": int(request.path_params["group"])}).sort("_id", 1)
+        return JSONResponse(await cursor.to_list())
 
     async def write(request: Request) -> Response:
         key = int(request.path_params["key"])
@@ -81,8 +81,8 @@ def starlette_app(items: Items) -> App:
 def litestar_app(items: Items) -> App:
     @litestar.get("/items/{group:int}")
     async def read(group: FromPath[int]) -> Answer:
-        found: Answer = await items.find({"group": group}).sort("_id", 1).to_list()
-        return found
+        records: Answer = await items.find({"group": group}).sort("_id", 1).to_list()
+        return records
 
     @litestar.post("/items/{key:int}", status_code=200)
     async def write(key: FromPath[int], request: litestar.Request[Any, Any, Any]) -> dict[str, int]:
@@ -91,8 +91,8 @@ def litestar_app(items: Items) -> App:
 
     @litestar.get("/cookies")
     async def cookies() -> litestar.Response[Answer]:
-        found: Answer = await items.find({}).to_list()
-        response = litestar.Response(found)
+        records: Answer = await items.find({}).to_list()
+        response = litestar.Response(records)
         response.set_cookie("a", "1")
         response.set_cookie("b", "2")
         return response
@@ -106,8 +106,8 @@ def quart_app(items: Items) -> App:
 
     @app.get("/items/<int:group>")
     async def read(group: int) -> Answer:
-        found: Answer = await items.find({"group": group}).sort("_id", 1).to_list()
-        return found
+        records: Answer = await items.find({"group": group}).sort("_id", 1).to_list()
+        return records
 
     @app.post("/items/<int:key>")
     async def write(key: int) -> dict[str, int]:
@@ -116,8 +116,8 @@ def quart_app(items: Items) -> App:
 
     @app.get("/cookies")
     async def cookies() -> quart.Response:
-        found = await items.find({}).to_list()
-        response = quart.jsonify(found)
+        records = await items.find({}).to_list()
+        response = quart.jsonify(records)
         response.set_cookie("a", "1")
         response.set_cookie("b", "2")
         return response
@@ -207,10 +207,10 @@ async def test_a_path_without_a_handler_and_a_method_that_is_not_allowed(
 
 
 async def test_background_tasks_run_after_the_answer_and_websockets_pass(mongo_url: str, prefix: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     async def read(request: Request) -> Response:
-        return JSONResponse({}, background=BackgroundTask(told.append, "ran"))
+        return JSONResponse({}, background=BackgroundTask(messages.append, "ran"))
 
     async def echo(websocket: WebSocket) -> None:
         await websocket.accept()
@@ -220,7 +220,7 @@ async def test_background_tasks_run_after_the_answer_and_websockets_pass(mongo_u
     app = Starlette(routes=[Route("/", read), WebSocketRoute("/echo", echo)])
     async with served(lambda _: app, mongo_url, prefix) as (http, _):
         assert (await http.get("/")).json() == {}
-        assert told == ["ran"]
+        assert messages == ["ran"]
 
     quaestor = Quaestor()
     sent: list[Message] = []
@@ -239,13 +239,13 @@ async def test_background_tasks_run_after_the_answer_and_websockets_pass(mongo_u
 
 
 async def test_the_apps_own_lifespan_runs_inside_ours(mongo_url: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        told.append("up")
+        messages.append("up")
         yield
-        told.append("down")
+        messages.append("down")
 
     app = QuaestorMiddleware(Starlette(lifespan=lifespan), quaestor=Quaestor(mongo_url=mongo_url))
     to_app, from_app = anyio.create_memory_object_stream[Message](4), anyio.create_memory_object_stream[Message](4)
@@ -254,9 +254,9 @@ async def test_the_apps_own_lifespan_runs_inside_ours(mongo_url: str) -> None:
         group.start_soon(app, {"type": "lifespan", "state": {}}, to_app[1].receive, from_app[0].send)
         await to_app[0].send({"type": "lifespan.startup"})
         assert (await from_app[1].receive())["type"] == "lifespan.startup.complete"
-        assert told == ["up"]
+        assert messages == ["up"]
         await to_app[0].send({"type": "lifespan.shutdown"})
         assert (await from_app[1].receive())["type"] == "lifespan.shutdown.complete"
-    assert told == ["up", "down"]
+    assert messages == ["up", "down"]
     for stream in (*to_app, *from_app):
         stream.close()

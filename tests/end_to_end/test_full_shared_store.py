@@ -61,25 +61,25 @@ class App:
 async def test_query_strings_that_nobody_asks_for_twice_do_not_fill_redis(redis_url: str, prefix: str) -> None:
     """What is asked for at one process is still there for a new one, and what all entries take stays within the budget."""
     async with AsyncExitStack() as stack:
-        one, other = [await stack.enter_async_context(App(redis_url, prefix)) for _ in range(2)]
+        first, other = [await stack.enter_async_context(App(redis_url, prefix)) for _ in range(2)]
         redis = shared_client(redis_url, timeout_s=20)
         stack.push_async_callback(redis.aclose)
 
         async def hot() -> bool:
             """Asked for, and told by the services that run beside the requests."""
-            await one.get("hot")
-            return one.used_bytes() > 0
+            await first.get("hot")
+            return first.used_bytes() > 0
 
         await eventually(hot)
         for _ in range(20):
-            await one.get("hot")
-        one.quaestor.parts.read_path.lookup.take_served()
-        assert one.quaestor.parts.storage.budget is not None
-        await one.quaestor.parts.storage.budget.tell()
+            await first.get("hot")
+        first.quaestor.parts.read_path.lookup.take_served()
+        assert first.quaestor.parts.storage.budget is not None
+        await first.quaestor.parts.storage.budget.tell()
         for number in range(400):
             await other.get(f"utm={number}")
         assert other.runs == 400
-        assert 0 < await one.quaestor.parts.storage.budget.tell() <= BUDGET_BYTES
+        assert 0 < await first.quaestor.parts.storage.budget.tell() <= BUDGET_BYTES
         names = [name async for name in redis.scan_iter(match=f"quaestor:{prefix}:entry:*", count=1_000)]
         assert 20 < len(names) < 100
         new = await stack.enter_async_context(App(redis_url, prefix))

@@ -23,8 +23,8 @@ def site_of_short_estimates(**settings: object) -> Site:
 
 def left_s(answer: httpx.Response, name: str) -> int:
     """How long a copy of this answer may still be used."""
-    told = answer.headers[name].partition("max-age=")[2].partition(",")[0]
-    return max(0, int(told) - int(answer.headers["age"]))
+    seconds = answer.headers[name].partition("max-age=")[2].partition(",")[0]
+    return max(0, int(seconds) - int(answer.headers["age"]))
 
 
 async def test_a_guarded_entry_outlives_what_is_estimated() -> None:
@@ -98,10 +98,10 @@ async def test_an_entry_that_died_while_a_lifetime_was_given_is_not_sent() -> No
     site = site_of_short_estimates(client_ttl="estimated")
     await site.get()
     site.engine.clock.now_ms += ESTIMATE_MS
-    told = site.engine.sketch.report_read
+    report_read = site.engine.sketch.report_read
 
     async def slow(resource: str, *, expires_at_ms: int, now_ms: int) -> None:
-        await told(resource, expires_at_ms=expires_at_ms, now_ms=now_ms)
+        await report_read(resource, expires_at_ms=expires_at_ms, now_ms=now_ms)
         site.version = 2
         site.engine.registry.dead.add("test:1")
 

@@ -56,8 +56,8 @@ class Answered:
 
     @property
     def status(self) -> str:
-        found: bytes = dict(self.messages[0]["headers"])[b"cache-status"]
-        return found.decode()
+        value: bytes = dict(self.messages[0]["headers"])[b"cache-status"]
+        return value.decode()
 
 
 async def echo(request: Request) -> Response:

@@ -112,7 +112,7 @@ def test_a_share_lies_between_nothing_and_the_whole(fraction: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "other", "alike"),
+    ("name", "first_value", "other", "alike"),
     [
         ("accept-language", "en, de", "EN,dE", True),
         ("accept-language", "en;q=0.5, de", "en;q=0.5  ,\tde", True),
@@ -123,9 +123,11 @@ def test_a_share_lies_between_nothing_and_the_whole(fraction: float) -> None:
         ("x-kind", "a b", "ab", False),
     ],
 )
-async def test_an_origin_s_vary_takes_alike_what_means_the_same(name: str, one: str, other: str, alike: bool) -> None:
+async def test_an_origin_s_vary_takes_alike_what_means_the_same(
+    name: str, first_value: str, other: str, alike: bool
+) -> None:
     site = Site(saying(cache_control="max-age=60", vary=name), explicit=True)
-    for value in (one, one):
+    for value in (first_value, first_value):
         await site.client.get("/items", headers={name: value})
     again = await site.client.get("/items", headers={name: other})
     assert ("hit" in status_of(again)) is alike
@@ -147,20 +149,20 @@ async def test_what_a_handler_was_seen_to_ask_for_is_keyed_as_it_was_sent() -> N
 async def test_a_proxy_passes_methods_on_that_nobody_has_heard_of(method: bytes) -> None:
     """RFC 9110, section 9.1: methods are an open set. Their bodies and the next request on the connection are not mistaken."""
 
-    def script(asked: Asked) -> bytes:
-        return answer("200 OK", body=asked.line + b"|" + asked.body)
+    def script(request: Asked) -> bytes:
+        return answer("200 OK", body=request.line + b"|" + request.body)
 
     options_of = Settings(explicit=True, grid=False, early_refresh=0.0)
     async with scripted_origin(script) as origin, proxy(ProxyOptions(origin=origin.url), options_of) as url:
-        told = await raw(
+        lines_read = await raw(
             url,
             method + b" /pot?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
             b"GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         )
-    assert told.count(b"HTTP/1.1 200") == 2
-    assert method + b" /pot?x=1 HTTP/1.1|abc" in told
-    assert b"GET /next HTTP/1.1|" in told
-    assert b"Quaestor; fwd=method" in told
+    assert lines_read.count(b"HTTP/1.1 200") == 2
+    assert method + b" /pot?x=1 HTTP/1.1|abc" in lines_read
+    assert b"GET /next HTTP/1.1|" in lines_read
+    assert b"Quaestor; fwd=method" in lines_read
 
 
 @pytest.mark.parametrize(
@@ -168,9 +170,9 @@ async def test_a_proxy_passes_methods_on_that_nobody_has_heard_of(method: bytes)
 )
 async def test_what_is_no_request_is_refused_as_before(head: bytes) -> None:
     async with (
-        scripted_origin(lambda asked: answer(body=b"reached")) as origin,
+        scripted_origin(lambda request: answer(body=b"reached")) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,
     ):
-        told = await raw(url, head + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert b"reached" not in told
+        lines_read = await raw(url, head + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert b"reached" not in lines_read
     assert not origin.asked

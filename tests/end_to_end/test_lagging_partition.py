@@ -48,7 +48,7 @@ def by_column(worker: Worker) -> tuple[list[int], list[int]]:
     """The keys whose pages column 0 of two guards, and those of column 1."""
     columns: tuple[list[int], list[int]] = ([], [])
     for key in KEYS:
-        (column,) = {partition_of(one, 2) for one in registrations(worker, key)}
+        (column,) = {partition_of(registration, 2) for registration in registrations(worker, key)}
         assert column is not None
         columns[column].append(key)
     assert all(columns)
@@ -98,10 +98,10 @@ async def test_a_stopped_cell_stops_the_queries_of_its_column_alone(
 ) -> None:
     with twenty_pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix) as running:
         async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=BOUND_MS) as made:
-            one = made[0]
+            first = made[0]
             await are_hits(made, KEYS)
-            kept, stopped = by_column(one)
-            await eventually(lambda: sketch_is(one, 200))
+            kept, stopped = by_column(first)
+            await eventually(lambda: sketch_is(first, 200))
             running.stop(VICTIM)
             await lags(made)
             for n in range(1, ROUNDS):
@@ -111,15 +111,15 @@ async def test_a_stopped_cell_stops_the_queries_of_its_column_alone(
                 await show(made, kept, n)
                 await are_hits(made, kept)
                 await show(made, kept, n)
-            assert await sketch_is(one, 503), "it holds nothing of what the stopped cell would have said"
-            await eventually(lambda: metric(one, "column_lag_ms", column=str(LAGGING)) > BOUND_MS)
-            assert metric(one, "uncacheable_total", reason="lagging") > 0
-            assert metric(one, "misses_total", reason="lagging") > 0
-            await eventually(lambda: metric(one, "serving") == 1)
+            assert await sketch_is(first, 503), "it holds nothing of what the stopped cell would have said"
+            await eventually(lambda: metric(first, "column_lag_ms", column=str(LAGGING)) > BOUND_MS)
+            assert metric(first, "uncacheable_total", reason="lagging") > 0
+            assert metric(first, "misses_total", reason="lagging") > 0
+            await eventually(lambda: metric(first, "serving") == 1)
             running.start(VICTIM)
             await are_hits(made, KEYS)
             await show(made, KEYS, ROUNDS - 1)
-            await eventually(lambda: sketch_is(one, 200))
+            await eventually(lambda: sketch_is(first, 200))
             for key in KEYS:
                 touch(collection, key, ROUNDS)
             await show(made, KEYS, ROUNDS)

@@ -51,8 +51,8 @@ async def test_one_that_dies_while_it_is_being_sent_is_purged_again(hit: bool) -
         await sent(large)
         await sent(large)
     messages = await sent(large, dies_after=3)
-    assert b"".join(one.get("body", b"") for one in messages) == b"x" * WATCHED_FROM
-    assert [one["more_body"] for one in messages[1:]] == [True] * (len(messages) - 2) + [False]
+    assert b"".join(message.get("body", b"") for message in messages) == b"x" * WATCHED_FROM
+    assert [message["more_body"] for message in messages[1:]] == [True] * (len(messages) - 2) + [False]
     (purged,) = large.engine.purged_again
     assert purged.urls == ("http://shop.test/s",)
     assert purged.tags

@@ -43,25 +43,25 @@ async def test_a_tag_is_invalidated_in_every_process_and_told_to_the_sketch(
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
     with pages(mongo_url, prefix), grid(mongo_url, redis_url, prefix):
-        async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=20_000) as (one, two):
-            runs = [add_tagged(worker) for worker in (one, two)]
-            await eventually(lambda: hit(one, "/tagged"))
-            await eventually(lambda: hit(one, "/mine", authorization="Bearer ann"))
-            await eventually(lambda: hit(two, "/tagged"))
-            await eventually(lambda: hit(two, "/mine", authorization="Bearer ann"))
+        async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=20_000) as (first, second):
+            runs = [add_tagged(worker) for worker in (first, second)]
+            await eventually(lambda: hit(first, "/tagged"))
+            await eventually(lambda: hit(first, "/mine", authorization="Bearer ann"))
+            await eventually(lambda: hit(second, "/tagged"))
+            await eventually(lambda: hit(second, "/mine", authorization="Bearer ann"))
             before = [dict(count) for count in runs]
 
             async def run_again() -> bool:
-                await hit(one, "/tagged")
-                await hit(two, "/mine", authorization="Bearer ann")
+                await hit(first, "/tagged")
+                await hit(second, "/mine", authorization="Bearer ann")
                 return runs[0]["n"] > before[0]["n"] and runs[1]["n"] > before[1]["n"]
 
-            await two.quaestor.invalidate(tags=["news"])
+            await second.quaestor.invalidate(tags=["news"])
             await eventually(run_again)
 
             async def told() -> bool:
-                body = await one.quaestor.sketch.snapshot(now_ms=one.quaestor.read_path.clock())
-                found = pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
-                return "/tagged" in found and "/mine" not in found
+                body = await first.quaestor.sketch.snapshot(now_ms=first.quaestor.read_path.clock())
+                sketch = pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
+                return "/tagged" in sketch and "/mine" not in sketch
 
             await eventually(told)

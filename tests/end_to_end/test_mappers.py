@@ -52,17 +52,17 @@ class Site:
         self.database = database
 
     async def warm(self, path: str) -> Any:
-        found: Any = None
+        answer: Any = None
 
         async def hit() -> bool:
-            nonlocal found
+            nonlocal answer
             response = await self.http.get(path)
             assert response.status_code == 200, response.text
-            found = response.json()
+            answer = response.json()
             return "; hit" in response.headers["cache-status"]
 
         await eventually(hit)
-        return found
+        return answer
 
     async def is_hit(self, path: str) -> bool:
         return "; hit" in (await self.http.get(path)).headers["cache-status"]
@@ -102,10 +102,10 @@ async def test_beanie_documents_lists_links_counts_and_aggregates_are_exact(mong
 
     @app.get("/plane/{tail}")
     async def plane(tail: str) -> str:
-        found = await Plane.find_one(Plane.tail == tail, fetch_links=True)
-        assert found is not None
-        assert isinstance(found.maker, Maker)
-        return f"{found.tail} by {found.maker.name}"
+        record = await Plane.find_one(Plane.tail == tail, fetch_links=True)
+        assert record is not None
+        assert isinstance(record.maker, Maker)
+        return f"{record.tail} by {record.maker.name}"
 
     @app.get("/count")
     async def count() -> int:
@@ -129,9 +129,9 @@ async def test_beanie_documents_lists_links_counts_and_aggregates_are_exact(mong
         site.database.makers.update_one({"name": "Boeing"}, {"$set": {"name": "Boeing Co."}})
         await site.answers("/plane/N1", "N1 by Boeing Co.")
 
-        found = await Plane.find_one(Plane.tail == "N1")
-        assert found is not None
-        await found.set({Plane.seats: 400})
+        record = await Plane.find_one(Plane.tail == "N1")
+        assert record is not None
+        await record.set({Plane.seats: 400})
         await site.answers("/large", ["N1", "N3", "N4", "N2"])
         await site.answers("/count", 1)
     await client.close()

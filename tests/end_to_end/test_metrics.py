@@ -52,8 +52,8 @@ class Page:
         layers = sum(count("hits", layer=layer) for layer in ("memory", "redis", "stale"))
         assert layers == count("requests", outcome="hit")
         registry = self.engine.telemetry.families.registry
-        told = [s for m in registry.collect() for s in m.samples if s.name == "quaestor_misses_total"]
-        assert sum(sample.value for sample in told) == count("requests", outcome="miss")
+        samples = [s for m in registry.collect() for s in m.samples if s.name == "quaestor_misses_total"]
+        assert sum(sample.value for sample in samples) == count("requests", outcome="miss")
         assert registry.get_sample_value("quaestor_miss_seconds_count") == count("requests", outcome="miss")
 
 

@@ -43,17 +43,17 @@ async def test_a_server_dies_and_its_replica_takes_over(
         pages(mongo_url, prefix) as collection,
         grid(mongo_url, cluster.url, prefix),
     ):
-        async with workers(mongo_url, cluster.url, prefix) as (one, two):
-            await _all_cached(one, two)
+        async with workers(mongo_url, cluster.url, prefix) as (first, second):
+            await _all_cached(first, second)
             cluster.primaries[_shard(cluster, prefix, which)].kill()
             for key in PAGES:
                 touch(collection, key, 1)
-            await _all_show(1, one, two)
-            await _all_cached(one, two)
-            await _all_show(1, one, two)
+            await _all_show(1, first, second)
+            await _all_cached(first, second)
+            await _all_show(1, first, second)
             for key in PAGES:
                 touch(collection, key, 2)
-            await _all_show(2, one, two)
+            await _all_show(2, first, second)
 
 
 @pytest.mark.parametrize("which", ["shared", "next", "last"])
@@ -63,16 +63,16 @@ async def test_a_server_comes_back_without_its_data(mongo_url: str, tmp_path: Pa
         pages(mongo_url, prefix) as collection,
         grid(mongo_url, cluster.url, prefix),
     ):
-        async with workers(mongo_url, cluster.url, prefix) as (one, two):
-            await _all_cached(one, two)
+        async with workers(mongo_url, cluster.url, prefix) as (first, second):
+            await _all_cached(first, second)
             lost: servers.Server = cluster.primaries[_shard(cluster, prefix, which)]
             lost.kill()
             for key in PAGES:
                 touch(collection, key, 1)
-            await _all_show(1, one, two)
+            await _all_show(1, first, second)
             lost.start()
-            await _all_cached(one, two)
-            await _all_show(1, one, two)
+            await _all_cached(first, second)
+            await _all_show(1, first, second)
             for key in PAGES:
                 touch(collection, key, 2)
-            await _all_show(2, one, two)
+            await _all_show(2, first, second)

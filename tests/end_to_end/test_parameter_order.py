@@ -86,15 +86,15 @@ async def test_a_route_goes_before_the_setting() -> None:
 
 
 async def test_the_origin_behind_a_proxy_is_shown_the_same_order() -> None:
-    def script(asked: Asked) -> bytes:
-        return answer("200 OK", "Cache-Control: max-age=60", body=asked.line)
+    def script(request: Asked) -> bytes:
+        return answer("200 OK", "Cache-Control: max-age=60", body=request.line)
 
     settings = Settings(explicit=True, grid=False, early_refresh=0.0, sort_query=True)
     for given, expected in ((settings, b"/a?a=1&b=2"), (PLAIN, b"/a?b=2&a=1")):
         async with scripted_origin(script) as origin, proxy(ProxyOptions(origin=origin.url), given) as url:
             async with httpx.AsyncClient() as client:
-                found = await client.get(f"{url}/a?b=2&a=1")
-            assert found.content.split(b" ")[1] == expected
+                response = await client.get(f"{url}/a?b=2&a=1")
+            assert response.content.split(b" ")[1] == expected
 
 
 def test_what_is_no_truth_value_is_refused() -> None:

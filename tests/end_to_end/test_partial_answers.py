@@ -63,8 +63,8 @@ async def test_a_part_is_stored_and_smaller_ones_are_served_from_it(tmp_path: Pa
     first = await film.get(range="bytes=100-199")
     assert part_of(first) == (206, "bytes 100-199/2048", CONTENT[100:200])
     assert "stored" in status_of(first)
-    for asked, low, high in [("100-199", 100, 199), ("120-130", 120, 130), ("199-199", 199, 199)]:
-        again = await film.get(range=f"bytes={asked}")
+    for request, low, high in [("100-199", 100, 199), ("120-130", 120, 130), ("199-199", 199, 199)]:
+        again = await film.get(range=f"bytes={request}")
         assert part_of(again) == (206, f"bytes {low}-{high}/2048", CONTENT[low : high + 1])
         assert ("hit" in status_of(again), again.headers["content-length"]) == (True, str(high + 1 - low))
         assert again.headers["etag"] == first.headers["etag"]
@@ -74,8 +74,8 @@ async def test_a_part_is_stored_and_smaller_ones_are_served_from_it(tmp_path: Pa
 async def test_the_end_of_a_whole_can_be_asked_for_from_its_end(tmp_path: Path) -> None:
     film = Film(tmp_path)
     await film.get(range="bytes=-100")
-    for asked in ("bytes=-10", "bytes=2038-", "bytes=2038-999999"):
-        assert part_of(await film.get(range=asked)) == (206, "bytes 2038-2047/2048", CONTENT[-10:])
+    for request in ("bytes=-10", "bytes=2038-", "bytes=2038-999999"):
+        assert part_of(await film.get(range=request)) == (206, "bytes 2038-2047/2048", CONTENT[-10:])
     assert film.runs == 1
 
 
@@ -97,8 +97,8 @@ async def test_who_asks_for_the_whole_is_never_sent_a_part(tmp_path: Path) -> No
 @pytest.mark.parametrize("read", [False, True])
 async def test_parts_of_one_representation_are_combined(tmp_path: Path, read: bool) -> None:
     film = Film(tmp_path, read=read)
-    for asked in ("0-99", "200-299", "90-210"):
-        await film.get(range=f"bytes={asked}")
+    for request in ("0-99", "200-299", "90-210"):
+        await film.get(range=f"bytes={request}")
     assert film.parts() == [(0, 299)]
     assert part_of(await film.get(range="bytes=50-250")) == (206, "bytes 50-250/2048", CONTENT[50:251])
     await film.get(range="bytes=300-")
@@ -114,7 +114,7 @@ async def test_a_combined_answer_dies_with_the_reads_of_each_of_its_parts(tmp_pa
     await film.get(range="bytes=0-99")
     first = list(film.engine.registry.leases)
     await film.get(range="bytes=100-199")
-    second = [one for one in film.engine.registry.leases if one not in first]
+    second = [lease for lease in film.engine.registry.leases if lease not in first]
     assert "hit" in status_of(await film.get(range="bytes=50-150"))
     film.engine.registry.kill(*(first, second)[dies])
     assert "hit" not in status_of(await film.get(range="bytes=50-150"))
@@ -222,18 +222,18 @@ async def test_a_part_that_is_not_just_what_it_says_is_passed_on_and_not_stored(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         "bytes=0-9,20-29", "bytes=9-0", "bytes=-", "items=0-9", "bytes=0-9x", "bytes=" + "0-0," * 3000, "bytes=a-b",
         "bytes=99999999999999999999999-", "bytes", "",
     ],
 )  # fmt: skip
-async def test_other_ranges_go_to_the_app_and_leave_nothing(tmp_path: Path, asked: str) -> None:
+async def test_other_ranges_go_to_the_app_and_leave_nothing(tmp_path: Path, requested: str) -> None:
     """Several at once, inverted, of another unit, thousands of tiny ones: what it says goes out as it is."""
     film, bare = Film(tmp_path), Film(tmp_path, partial_answers=False)
-    bound, unbound = await film.get(range=asked), await bare.get(range=asked)
+    bound, unbound = await film.get(range=requested), await bare.get(range=requested)
     assert (bound.status_code, len(bound.content)) == (unbound.status_code, len(unbound.content))
-    assert (film.parts(), film.asked) == ([], [asked])
+    assert (film.parts(), film.asked) == ([], [requested])
 
 
 async def test_parts_are_bounded_in_number_and_in_bytes(tmp_path: Path) -> None:
@@ -335,14 +335,14 @@ async def test_another_version_is_sent_whole_instead(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["etag", "place", "416", "size"])
 async def test_what_does_not_fit_is_asked_for_as_a_whole(wrong: str) -> None:
     """An app that does not understand If-Range, or answers another range: the client is sent one whole, not two halves."""
-    asked: list[str | None] = []
+    requests: list[str | None] = []
 
     async def handler(request: Request) -> Response:
-        asked.append(request.headers.get("range"))
+        requests.append(request.headers.get("range"))
         fields = {"etag": '"v1"', "cache-control": "max-age=60"}
-        if asked[-1] is None:
+        if requests[-1] is None:
             return PlainTextResponse("w" * 20, headers=fields)
-        if len(asked) == 1:
+        if len(requests) == 1:
             return PlainTextResponse("a" * 10, 206, headers={**fields, "content-range": "bytes 0-9/20"})
         if wrong == "416":
             return PlainTextResponse("", 416, headers={"content-range": "bytes */5"})
@@ -353,7 +353,7 @@ async def test_what_does_not_fit_is_asked_for_as_a_whole(wrong: str) -> None:
     site = Site(handler, explicit=True, partial_answers=True)
     await site.get(range="bytes=0-9")
     assert (await site.get()).content == b"w" * 20
-    assert asked == ["bytes=0-9", "bytes=10-", None]
+    assert requests == ["bytes=0-9", "bytes=10-", None]
 
 
 async def test_an_error_instead_of_the_rest_is_an_error(tmp_path: Path) -> None:
@@ -374,9 +374,9 @@ async def test_behind_the_proxy_only_what_is_missing_is_fetched() -> None:
     """Through real connections: what a download had when it was broken off is not fetched again."""
     body = bytes(range(200)) * 10
 
-    def script(asked: Asked) -> bytes:
+    def script(request: Asked) -> bytes:
         fields = ['ETag: "v1"', "Cache-Control: max-age=60"]
-        ranged = asked.of(b"range")
+        ranged = request.of(b"range")
         if not ranged:
             return answer("200 OK", *fields, body=body)
         first, _, last = ranged[0].decode().removeprefix("bytes=").partition("-")
@@ -394,5 +394,5 @@ async def test_behind_the_proxy_only_what_is_missing_is_fetched() -> None:
         whole = await client.get("/film")
         again = await client.get("/film", headers={"range": "bytes=700-1700"})
     assert (begun.content, whole.content, again.content) == (body[:1500], body, body[700:1701])
-    assert [asked.of(b"range") for asked in origin.asked] == [[b"bytes=0-1499"], [b"bytes=1500-"]]
+    assert [request.of(b"range") for request in origin.asked] == [[b"bytes=0-1499"], [b"bytes=1500-"]]
     assert origin.asked[1].of(b"if-range") == [b'"v1"']

@@ -123,7 +123,10 @@ async def test_under_many_urls_one_entry_is_purged_by_all_of_them() -> None:
     assert "max-age=0" in response.headers["cache-control"]
     assert "max-age=60" in response.headers["cdn-cache-control"]
     dependents = await site.engine.index.claim(list(site.engine.registry.leases), now_ms=site.engine.clock())
-    assert {url for one in dependents for url in one.urls} == {"http://shop.test/a?v=1", "http://shop.test/a?v=2"}
+    assert {url for dependent in dependents for url in dependent.urls} == {
+        "http://shop.test/a?v=1",
+        "http://shop.test/a?v=2",
+    }
 
 
 # What the policy was not read for
@@ -215,24 +218,24 @@ class Unsettled:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "connection",
     [
         {"user": Somebody(True)}, {"user": Unsettled()}, {"user": "ann"},
         {"extensions": {"tls": {"client_cert_name": "CN=ann"}}}, {"extensions": {"tls": {"client_cert_chain": ["..."]}}},
     ],
 )  # fmt: skip
-async def test_who_is_known_by_other_means_is_not_answered_for_everybody(found: dict[str, Any]) -> None:
+async def test_who_is_known_by_other_means_is_not_answered_for_everybody(connection: dict[str, Any]) -> None:
     """A middleware around ours knows the user, and no field that we know of says so."""
     site = Site(routes={"/shared": cached(scope=public())})
     for run in (b"1  ", b"2  "):
-        assert await site.raw(**found) == run
+        assert await site.raw(**connection) == run
     assert await site.raw() == b"3  "
     assert await site.raw(user=Somebody(False), extensions={"tls": {}}) == b"3  "
-    if "user" in found:
-        assert await site.raw(**found) == b"4  "
+    if "user" in connection:
+        assert await site.raw(**connection) == b"4  "
         site.asked.pop()
     for _ in range(2):
-        assert await site.raw(path="/shared", raw_path=b"/shared", **found) == b"4  "
+        assert await site.raw(path="/shared", raw_path=b"/shared", **connection) == b"4  "
 
 
 # Bodies
@@ -342,11 +345,11 @@ async def test_a_database_that_cannot_be_written_to_is_reported(monkeypatch: pyt
 async def test_a_collection_is_invalidated_at_once_and_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what was on its way when it was told first."""
     monkeypatch.setattr("quaestor.invalidation.effects.manual.AGAIN_AFTER_S", 0.0)
-    told: list[frozenset[str]] = []
+    tags_seen: list[frozenset[str]] = []
     with pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False) as client:
         by_hand = ManualInvalidation(
-            client, Settings(), collection_changed=told.append, supervisor=Supervisor(Telemetry())
+            client, Settings(), collection_changed=tags_seen.append, supervisor=Supervisor(Telemetry())
         )
         await by_hand.invalidate(collections=["shop.items", client.shop.stock])
-        await eventually(lambda: len(told) == 2)
-    assert told == [frozenset({"shop.items", "shop.stock"})] * 2
+        await eventually(lambda: len(tags_seen) == 2)
+    assert tags_seen == [frozenset({"shop.items", "shop.stock"})] * 2

@@ -21,9 +21,9 @@ async def site(mongo_url: str, prefix: str) -> AsyncIterator[Site]:
 async def test_an_undeclared_route_is_shared_among_strangers_only(site: Site) -> None:
     assert (await site.warm("/undeclared")).said["who"] is None
     for name in ("authorization", "cookie", "x-api-key"):
-        asked = await site.ask("/undeclared", **{name: "session=ann"})
-        assert not asked.hit
-        assert asked.headers["cache-control"] == "private, no-cache"
+        answer = await site.ask("/undeclared", **{name: "session=ann"})
+        assert not answer.hit
+        assert answer.headers["cache-control"] == "private, no-cache"
 
 
 async def test_a_public_route_is_shared_with_everybody(site: Site) -> None:
@@ -36,19 +36,19 @@ async def test_users_are_given_their_own_answers_only(site: Site) -> None:
     bob = await site.warm("/me", authorization="Bearer bob")
     assert (ann.said["who"], bob.said["who"]) == ("ann", "bob")
     assert (await site.ask("/me", authorization="Bearer ann")).said == ann.said
-    asked = await site.ask("/me")
-    assert not asked.hit
-    assert asked.said["who"] is None
-    assert asked.headers["cache-control"] == "private"
+    answer = await site.ask("/me")
+    assert not answer.hit
+    assert answer.said["who"] is None
+    assert answer.headers["cache-control"] == "private"
 
 
 async def test_an_answer_for_one_user_is_private_outside_and_no_cdn_hears_of_it(site: Site) -> None:
-    asked = await site.warm("/me", authorization="Bearer ann")
-    assert asked.headers["cache-control"] == "private, max-age=0, must-revalidate"
-    assert asked.headers["vary"] == "*"  # its route does not say what `by` reads, so no client may keep it
-    assert "cdn-cache-control" not in asked.headers
-    assert "xkey" not in asked.headers
-    assert "ann" not in str(asked.headers)
+    answer = await site.warm("/me", authorization="Bearer ann")
+    assert answer.headers["cache-control"] == "private, max-age=0, must-revalidate"
+    assert answer.headers["vary"] == "*"  # its route does not say what `by` reads, so no client may keep it
+    assert "cdn-cache-control" not in answer.headers
+    assert "xkey" not in answer.headers
+    assert "ann" not in str(answer.headers)
 
 
 async def test_a_write_invalidates_what_every_user_was_given(site: Site) -> None:
@@ -79,9 +79,9 @@ async def test_a_declared_scope_overrules_a_security_scheme(site: Site) -> None:
 async def test_a_security_scheme_makes_a_route_private(site: Site) -> None:
     for headers in ({}, {"authorization": "Bearer ann"}):
         for _ in range(3):
-            asked = await site.ask("/secured", **headers)
-            assert not asked.hit
-            assert asked.headers["cache-control"] == "private, no-cache"
+            answer = await site.ask("/secured", **headers)
+            assert not answer.hit
+            assert answer.headers["cache-control"] == "private, no-cache"
     assert site.runs["secured"] == 6
     for key in ("ann", "bob", "ann"):
         assert (await site.ask(f"/keyed?key={key}")).said["who"] == key
@@ -90,9 +90,9 @@ async def test_a_security_scheme_makes_a_route_private(site: Site) -> None:
 
 async def test_an_answer_that_sets_a_cookie_is_never_stored(site: Site) -> None:
     for run in (1, 2):
-        asked = await site.ask("/login")
-        assert asked.said["run"] == run
-        assert asked.headers["set-cookie"].startswith("session=secret")
+        answer = await site.ask("/login")
+        assert answer.said["run"] == run
+        assert answer.headers["set-cookie"].startswith("session=secret")
 
 
 # Web cache deception: what a path looks like does not decide who may see the answer.
@@ -105,11 +105,11 @@ async def test_an_answer_that_sets_a_cookie_is_never_stored(site: Site) -> None:
 )  # fmt: skip
 async def test_a_private_page_stays_private_whatever_its_path_looks_like(site: Site, path: str) -> None:
     for user in ("ann", "bob"):
-        asked = await site.ask(path, authorization=f"Bearer {user}")
-        assert not asked.hit
-        assert asked.said["who"] == user
-        assert "cdn-cache-control" not in asked.headers
-        assert "xkey" not in asked.headers
+        answer = await site.ask(path, authorization=f"Bearer {user}")
+        assert not answer.hit
+        assert answer.said["who"] == user
+        assert "cdn-cache-control" not in answer.headers
+        assert "xkey" not in answer.headers
     assert site.runs["account"] == 2
 
 

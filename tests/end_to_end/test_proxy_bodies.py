@@ -28,7 +28,7 @@ async def test_bodies_are_passed_on_as_the_bytes_they_are() -> None:
         b"/early": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + answer(body=b"then"),
     }  # fmt: skip
     async with (
-        scripted_origin(lambda asked: scripts[asked.line.split(b" ")[1]]) as origin,
+        scripted_origin(lambda request: scripts[request.line.split(b" ")[1]]) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
@@ -44,8 +44,8 @@ async def test_bodies_are_passed_on_as_the_bytes_they_are() -> None:
 
 
 async def test_head_204_and_304_have_no_body_and_the_connection_stays_in_step() -> None:
-    def script(asked: Asked) -> bytes:
-        method, target, _ = asked.line.split(b" ")
+    def script(request: Asked) -> bytes:
+        method, target, _ = request.line.split(b" ")
         if method == b"HEAD":
             return b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n"
         return {

@@ -35,14 +35,14 @@ class Shop:
         self.reads = 0
         self.extra: list[str] = []
 
-    def __call__(self, asked: Asked) -> bytes:
+    def __call__(self, request: Asked) -> bytes:
         self.reads += 1
-        found = [item["_id"] for item in self.items.find({"kind": "a"}).sort("_id", 1)]
+        ids = [item["_id"] for item in self.items.find({"kind": "a"}).sort("_id", 1)]
         fields = list(self.extra)
         if self.declares:
             declared = [{"collection": "items", "filter": {"kind": "a"}, "sort": {"_id": 1}}]
             fields.append(f"Quaestor-Depends: {json.dumps(declared)}")
-        return answer("200 OK", *fields, body=json.dumps(found).encode())
+        return answer("200 OK", *fields, body=json.dumps(ids).encode())
 
 
 @asynccontextmanager
@@ -122,9 +122,9 @@ async def test_a_write_between_the_read_and_its_declaration_is_not_missed(
     """The answer is older than what the registration was made for; since is from before the origin was asked."""
     late = 0
 
-    def script(asked: Asked) -> bytes:
+    def script(request: Asked) -> bytes:
         nonlocal late
-        given = shop(asked)
+        given = shop(request)
         if late < 3:
             late += 1
             shop.items.insert_one({"_id": late, "kind": "a"})
@@ -163,8 +163,8 @@ async def test_clients_cannot_declare_anything(mongo_url: str, prefix: str) -> N
     """The field is the origin's: of a request it is dropped, so that no origin can be made to echo it."""
     seen: list[bytes] = []
 
-    def script(asked: Asked) -> bytes:
-        seen.extend(asked.of(b"quaestor-depends"))
+    def script(request: Asked) -> bytes:
+        seen.extend(request.of(b"quaestor-depends"))
         return answer(body=b"x")
 
     async with shop_proxy(mongo_url, prefix, script) as client:
@@ -179,12 +179,12 @@ async def test_a_url_that_is_registered_is_guarded_although_its_origin_says_noth
     shop.extra = ["Cache-Control: max-age=600"]
     async with shop_proxy(mongo_url, prefix, shop) as client:
         await eventually(lambda: cached(client, "/items"))
-        told = await client.post(
+        shown = await client.post(
             "/quaestor/admin/registrations",
             headers=BEARER,
             json={"url": "/items", "queries": [{"collection": "items", "filter": {"kind": "a"}, "sort": {"_id": 1}}]},
         )
-        assert (told.status_code, told.json()["queries"]) == (200, 1)
+        assert (shown.status_code, shown.json()["queries"]) == (200, 1)
         assert not await cached(client, "/items"), "what was stored before was not guarded"
         await eventually(lambda: cached(client, "/items"))
         shop.items.insert_one({"_id": 1, "kind": "a"})

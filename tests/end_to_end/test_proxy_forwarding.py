@@ -18,7 +18,7 @@ async def test_a_target_reaches_the_origin_exactly_as_it_was_received() -> None:
     async with scripted_origin(lambda _: answer(body=b"x")) as origin, proxy(ProxyOptions(origin=origin.url)) as url:
         for target in targets:
             await raw(url, b"GET " + target + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        assert [asked.line for asked in origin.asked] == [b"GET " + target + b" HTTP/1.1" for target in targets]
+        assert [request.line for request in origin.asked] == [b"GET " + target + b" HTTP/1.1" for target in targets]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ async def test_fields_keep_their_order_and_their_duplicates() -> None:
 async def test_blanks_around_values_are_not_part_of_them() -> None:
     async with scripted_origin(lambda _: answer()) as origin, proxy(ProxyOptions(origin=origin.url)) as url:
         await raw(url, b"GET / HTTP/1.1\r\nHost: a \t\r\nX-A:\t 1, 2 \r\nX-B: \r\nConnection: close\r\n\r\n")
-        asked = origin.asked[0]
-        assert (asked.of(b"host"), asked.of(b"x-a"), asked.of(b"x-b")) == ([b"a"], [b"1, 2"], [b""])
+        request = origin.asked[0]
+        assert (request.of(b"host"), request.of(b"x-a"), request.of(b"x-b")) == ([b"a"], [b"1, 2"], [b""])
 
 
 async def test_the_origin_learns_who_asked_and_nobody_can_pretend() -> None:
@@ -89,13 +89,13 @@ async def test_the_origin_learns_who_asked_and_nobody_can_pretend() -> None:
             b"GET / HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX_Forwarded_For: 6"
             b"\r\nX-Real-IP: 6.6.6.6\r\nVia: 1.1 edge\r\nConnection: close\r\n\r\n",
         )
-        asked = origin.asked[0]
-        assert asked.of(b"forwarded") == [b'for=127.0.0.1;host="shop.example";proto=http']
-        assert asked.of(b"x-forwarded-for") == [b"127.0.0.1"]
-        assert asked.of(b"x-forwarded-host") == [b"shop.example"]
-        assert asked.of(b"x-forwarded-proto") == [b"http"]
-        assert asked.of(b"x-real-ip") + asked.of(b"x_forwarded_for") == []
-        assert asked.of(b"via") == [b"1.1 edge, 1.1 quaestor"]
+        request = origin.asked[0]
+        assert request.of(b"forwarded") == [b'for=127.0.0.1;host="shop.example";proto=http']
+        assert request.of(b"x-forwarded-for") == [b"127.0.0.1"]
+        assert request.of(b"x-forwarded-host") == [b"shop.example"]
+        assert request.of(b"x-forwarded-proto") == [b"http"]
+        assert request.of(b"x-real-ip") + request.of(b"x_forwarded_for") == []
+        assert request.of(b"via") == [b"1.1 edge, 1.1 quaestor"]
 
 
 async def test_an_answer_that_varies_by_who_asked_is_not_shared() -> None:
@@ -120,10 +120,10 @@ async def test_behind_a_trusted_proxy_its_word_is_kept_and_added_to() -> None:
             b"GET / HTTP/1.1\r\nHost: inner\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: shop\r\nX-Forwarded-Proto: https\r\n"
             b"Connection: close\r\n\r\n",
         )
-        asked = origin.asked[0]
-        assert asked.of(b"x-forwarded-for") == [b"9.9.9.9, 127.0.0.1"]
-        assert asked.of(b"x-forwarded-host") == [b"shop"]
-        assert asked.of(b"x-forwarded-proto") == [b"https"]
+        request = origin.asked[0]
+        assert request.of(b"x-forwarded-for") == [b"9.9.9.9, 127.0.0.1"]
+        assert request.of(b"x-forwarded-host") == [b"shop"]
+        assert request.of(b"x-forwarded-proto") == [b"https"]
 
 
 async def test_the_host_field_follows_the_policy() -> None:
@@ -142,7 +142,7 @@ async def test_the_host_field_follows_the_policy() -> None:
 async def test_date_is_added_where_the_origin_sent_none_and_kept_where_it_did() -> None:
     scripts = {b"/none": answer(), b"/some": answer("200 OK", "Date: Tue, 15 Nov 1994 08:12:31 GMT")}
     async with (
-        scripted_origin(lambda asked: scripts[asked.line.split(b" ")[1]]) as origin,
+        scripted_origin(lambda request: scripts[request.line.split(b" ")[1]]) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):

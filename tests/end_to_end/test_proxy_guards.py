@@ -126,7 +126,7 @@ async def test_options_goes_no_further_than_it_may() -> None:
 
 async def test_requests_on_one_connection_are_answered_in_order() -> None:
     async with (
-        scripted_origin(lambda asked: answer(body=asked.line.split(b" ")[1])) as origin,
+        scripted_origin(lambda request: answer(body=request.line.split(b" ")[1])) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,
     ):
         got = await raw(
@@ -201,8 +201,8 @@ def test_addresses_to_listen_on() -> None:
 async def test_what_the_origin_says_of_an_empty_query_is_not_said_of_the_page(method: bytes) -> None:
     """`/a?` goes on as it is, so an origin may answer it differently; the cache must not take its answer for that of `/a`."""
 
-    def reflecting(asked: Asked) -> bytes:
-        return answer("200 OK", "Cache-Control: max-age=60", f"X-Asked: {asked.line.decode()}", body=b"x")
+    def reflecting(request: Asked) -> bytes:
+        return answer("200 OK", "Cache-Control: max-age=60", f"X-Asked: {request.line.decode()}", body=b"x")
 
     async with scripted_origin(reflecting) as origin, proxy(ProxyOptions(origin=origin.url)) as url:
         for _ in range(2):

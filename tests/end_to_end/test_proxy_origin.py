@@ -153,7 +153,7 @@ async def test_an_origin_that_hangs_within_its_answer_is_cut_off() -> None:
 async def test_the_time_a_client_takes_to_send_is_not_the_origins() -> None:
     """read_timeout counts the origin's silence, and it has nothing to say before it has the request."""
     async with (
-        scripted_origin(lambda asked: answer(body=asked.body)) as origin,
+        scripted_origin(lambda request: answer(body=request.body)) as origin,
         proxy(ProxyOptions(origin=origin.url, read_timeout_s=3)) as url,
     ):
         reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))

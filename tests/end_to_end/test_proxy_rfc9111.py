@@ -35,8 +35,8 @@ class World:
     def date(self, delta_s: float) -> str:
         return formatdate(self.now_ms() / 1000 + delta_s, usegmt=True)
 
-    def script(self, asked: Asked) -> bytes:
-        self.asked.append(asked)
+    def script(self, request: Asked) -> bytes:
+        self.asked.append(request)
         given = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         line, end, rest = given.partition(b"\r\n")
         dated = b"\r\nDate:" in given or not given
@@ -184,7 +184,7 @@ async def test_variants_are_kept_apart() -> None:
         for language in ("de", "en", "de", "en"):
             await w.get(accept_language=language)
         await w.get()
-        assert [asked.of(b"accept-language") for asked in w.asked] == [[b"de"], [b"en"], []]
+        assert [request.of(b"accept-language") for request in w.asked] == [[b"de"], [b"en"], []]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
@@ -197,10 +197,10 @@ async def test_an_unsafe_request_outdates_what_it_names_unless_it_failed(method:
             await w.get(path)
         w.answers = [changed, fresh]
         await w.client.request(method, "/a")
-        asked = len(w.asked)
+        asked_before = len(w.asked)
         for path in ("/a", "/location", "/content", "/other"):
             await w.get(path)
-        assert len(w.asked) - asked == (3 if status[0] in "23" else 0)
+        assert len(w.asked) - asked_before == (3 if status[0] in "23" else 0)
 
 
 async def test_an_answer_to_a_request_with_credentials_is_shared_only_if_the_origin_says_so() -> None:
@@ -225,7 +225,7 @@ async def test_an_unlisted_field_is_a_credential_until_the_origin_says_otherwise
 
 
 @pytest.mark.parametrize(
-    ("lines", "asked"),
+    ("lines", "requested"),
     [
         (["Cache-Control: max-age=100, public"], 1),
         (["Cache-Control: s-maxage=100"], 1),
@@ -233,14 +233,14 @@ async def test_an_unlisted_field_is_a_credential_until_the_origin_says_otherwise
         (["Cache-Control: max-age=100", "Vary: X-Other"], 5),
     ],
 )
-async def test_the_origin_says_that_an_unlisted_field_is_no_credential(lines: list[str], asked: int) -> None:
+async def test_the_origin_says_that_an_unlisted_field_is_no_credential(lines: list[str], requested: int) -> None:
     """`public` and `s-maxage` share one answer; a `Vary` that names the field shares it among equal values."""
     async with world(ok(*lines)) as w:
         for badge in ({"x-badge": "ann"}, {"x-badge": "bob"}, {}):
             await w.get(**badge)
         for badge in ({"x-badge": "ann"}, {"x-badge": "bob"}):
             await w.get(**badge)
-        assert len(w.asked) == asked
+        assert len(w.asked) == requested
 
 
 @pytest.mark.parametrize("name", ["x-request-id", "x-requested-with", "x-amzn-trace-id", "x-forwarded-for"])
@@ -305,7 +305,7 @@ async def test_requests_for_one_answer_wait_for_one_run() -> None:
 
     async with world(ok("Cache-Control: max-age=100")) as w:
         got = await asyncio.gather(*(w.get() for _ in range(10)))
-        assert {one.text for one in got} == {"x"}
+        assert {answer.text for answer in got} == {"x"}
         assert len(w.asked) == 1
 
 

@@ -42,22 +42,22 @@ async def test_what_one_proxy_outdates_is_outdated_at_the_other(redis_url: str, 
             app = application(ProxyOptions(origin=origin.url), settings, token=AdminToken(TOKEN))
             url = await stack.enter_async_context(serving(configuration(app)))
             clients.append(await stack.enter_async_context(httpx.AsyncClient(base_url=url, headers=SHOP)))
-        one, other = clients
-        await one.get("/a")
+        first, other = clients
+        await first.get("/a")
         await other.get("/a")
         assert len(origin.asked) == 1, "the second proxy finds what the first has stored"
         assert "hit" in (await other.get("/a")).headers["cache-status"], "and has it in memory now"
         if how == "unsafe":
-            await one.post("/a", content=b"y")
+            await first.post("/a", content=b"y")
         else:
             what = {"all": True} if how == "purge-all" else {"urls": ["http://shop.example/a"]}
-            done = await one.post("/quaestor/admin/purge", json=what, headers={"authorization": f"Bearer {TOKEN}"})
+            done = await first.post("/quaestor/admin/purge", json=what, headers={"authorization": f"Bearer {TOKEN}"})
             assert done.status_code == 200, done.text
-        asked = len(origin.asked)
+        asked_before = len(origin.asked)
 
         async def fetched_anew() -> bool:
             await other.get("/a")
-            return len(origin.asked) > asked
+            return len(origin.asked) > asked_before
 
         await eventually(fetched_anew)
 
@@ -71,8 +71,8 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 async def last_words(process: subprocess.Popen[str]) -> str:
     """What it has said when it has ended."""
-    _, told = await anyio.to_thread.run_sync(partial(process.communicate, timeout=ENDED_WITHIN_S))
-    return told
+    _, output = await anyio.to_thread.run_sync(partial(process.communicate, timeout=ENDED_WITHIN_S))
+    return output
 
 
 async def test_the_command_serves_until_it_is_told_to_stop() -> None:
@@ -88,8 +88,8 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
                 assert "hit" in (await client.get("/")).headers["cache-status"]
         finally:
             process.send_signal(signal.SIGTERM)
-            told = await last_words(process)
-        assert "Traceback" not in told
+            output = await last_words(process)
+        assert "Traceback" not in output
         assert process.returncode in (0, -signal.SIGTERM)
 
 
@@ -108,10 +108,10 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
 )
 async def test_a_bad_option_is_one_sentence_and_status_2(arguments: list[str], sentence: str) -> None:
     process = start(*arguments)
-    told = await last_words(process)
+    output = await last_words(process)
     assert process.returncode == 2
-    assert sentence in told
-    assert len(told.splitlines()) == 1
+    assert sentence in output
+    assert len(output.splitlines()) == 1
 
 
 async def test_a_port_that_is_taken_and_a_short_token_are_refused(tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ async def test_a_port_that_is_taken_and_a_short_token_are_refused(tmp_path: Path
         taken.bind((HOST, 0))
         taken.listen()
         process = start("--origin", "http://a", "--listen", f"{HOST}:{taken.getsockname()[1]}")
-        told = await last_words(process)
-        assert (process.returncode, "cannot listen" in told) == (2, True)
+        output = await last_words(process)
+        assert (process.returncode, "cannot listen" in output) == (2, True)
     token = tmp_path / "token"
     token.write_text("short")
     process = start("--origin", "http://a", "--admin-token-file", str(token))
-    told = await last_words(process)
-    assert (process.returncode, "at least 24" in told) == (2, True)
+    output = await last_words(process)
+    assert (process.returncode, "at least 24" in output) == (2, True)

@@ -40,7 +40,7 @@ async def status(reader: asyncio.StreamReader) -> int:
 async def test_however_many_send_slowly_the_others_are_served() -> None:
     """Ten bodies of which a byte has come, before an origin with two connections: it has not even heard of them."""
     async with (
-        scripted_origin(lambda asked: answer(body=asked.line)) as origin,
+        scripted_origin(lambda request: answer(body=request.line)) as origin,
         proxy(ProxyOptions(origin=origin.url, max_connections=2, pool_timeout_s=0.5)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
@@ -48,7 +48,7 @@ async def test_however_many_send_slowly_the_others_are_served() -> None:
         for number in range(3):
             assert (await client.get(f"/{number}")).status_code == 200
             assert (await client.post(f"/{number}", content=b"whole")).status_code == 200
-        assert not any(asked.line.startswith(b"POST /slow") for asked in origin.asked)
+        assert not any(request.line.startswith(b"POST /slow") for request in origin.asked)
         reader, writer = slow[0][1]
         writer.write(b"x" * 99)
         assert await status(reader) == 200
@@ -82,14 +82,14 @@ async def test_those_who_sent_enough_to_be_let_through_take_half_of_the_connecti
     ):
         slow = [await aenter(sender(url, 100_000, b"x" * 2000)) for _ in range(6)]
         refused = [asyncio.create_task(status(reader)) for _, (reader, _) in slow]
-        await eventually(lambda: sum(one.done() for one in refused) == 4)
-        assert {one.result() for one in refused if one.done()} == {503}
+        await eventually(lambda: sum(task.done() for task in refused) == 4)
+        assert {task.result() for task in refused if task.done()} == {503}
         assert connected == [b"POST /slow HTTP/1.1"] * 2
         for _ in range(3):
             assert (await client.get("/others")).text == "here"
-        assert sum(one.done() for one in refused) == 4
-        for one in refused:
-            one.cancel()
+        assert sum(task.done() for task in refused) == 4
+        for task in refused:
+            task.cancel()
         await asyncio.gather(*refused, return_exceptions=True)
         for entered, _ in slow:
             await entered.__aexit__(None, None, None)

@@ -128,8 +128,8 @@ async def test_a_cdn_whose_purges_have_no_effect_gets_short_lifetimes_until_they
 ) -> None:
     telemetry = Telemetry()
 
-    def purge_of(one: CdnAdapter) -> object:
-        return lambda tags, urls: one.purge(tags=tags, urls=urls)
+    def purge_of(cdn: CdnAdapter) -> object:
+        return lambda tags, urls: cdn.purge(tags=tags, urls=urls)
 
     canaries = PurgeProbes(
         [adapter], addresses={"varnish": varnish.url}, tag=prefix, purge_of=purge_of,  # type: ignore[arg-type]
@@ -152,29 +152,29 @@ async def test_one_process_of_a_deployment_looks_and_the_others_act_on_what_it_f
     behind.answers[PATH] = Answer(CACHED, body="somebody else")
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     adapters = [VarnishAdapter("http://127.0.0.1:9") for _ in range(3)]
-    asked: list[CdnAdapter] = []
+    requests: list[CdnAdapter] = []
 
-    def purge_of(one: CdnAdapter) -> Purge:
-        asked.append(one)
-        return one.purge  # type: ignore[return-value]
+    def purge_of(cdn: CdnAdapter) -> Purge:
+        requests.append(cdn)
+        return cdn.purge  # type: ignore[return-value]
 
     running = []
-    for one in adapters:
+    for cdn in adapters:
         canaries = PurgeProbes(
-            [one], addresses={"varnish": f"http://{HOST}:{behind.port}"}, tag=prefix, purge_of=purge_of,
+            [cdn], addresses={"varnish": f"http://{HOST}:{behind.port}"}, tag=prefix, purge_of=purge_of,
             outbox=RedisOutbox(client, deployment=prefix), telemetry=Telemetry(), within_s=WITHIN_S,
         )  # fmt: skip
         running.append(asyncio.create_task(canaries.run(3_600)))
     try:
-        await eventually(lambda: all(one.copies_live_ms() == 5_000 for one in adapters), within_s=60)
-        assert len(asked) == 1
-        leader = adapters.index(asked[0])  # type: ignore[arg-type]
+        await eventually(lambda: all(adapter.copies_live_ms() == 5_000 for adapter in adapters), within_s=60)
+        assert len(requests) == 1
+        leader = adapters.index(requests[0])  # type: ignore[arg-type]
         await ended([running[leader]])
-        await eventually(lambda: len(asked) == 2, within_s=60)
+        await eventually(lambda: len(requests) == 2, within_s=60)
     finally:
         await ended(running)
-        for one in adapters:
-            await one.aclose()
+        for cdn in adapters:
+            await cdn.aclose()
         await client.aclose()
 
 
@@ -232,9 +232,9 @@ async def test_the_check_of_an_application_names_what_is_worst_first(
     taken = await outbox.take(queue, token="t", count=1, lease_ms=60_000, now_ms=now_ms)
     await outbox.bury(queue, taken, reason="no such tag", now_ms=now_ms)
     await client.aclose()
-    found = await check_cdn("checked_shop:app", "varnish", address=varnish.url)
-    assert [one.level for one in found] == [Level.WARN, Level.OK, Level.OK]
-    letters, seen, clock = (one.sentence for one in found)
+    findings = await check_cdn("checked_shop:app", "varnish", address=varnish.url)
+    assert [finding.level for finding in findings] == [Level.WARN, Level.OK, Level.OK]
+    letters, seen, clock = (finding.sentence for finding in findings)
     assert "refused for good" in letters
     assert "gone within" in seen
     assert "clock of redis" in clock

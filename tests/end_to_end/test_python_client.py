@@ -55,8 +55,8 @@ class Shop:
         @self.app.get("/mine")
         @cached(scope=per_user(by=header("authorization")))
         async def mine(authorization: str = Header("")) -> dict[str, Any]:
-            found = await client[database].items.find_one({"_id": 1})
-            return {"who": authorization, "item": found}
+            record = await client[database].items.find_one({"_id": 1})
+            return {"who": authorization, "item": record}
 
 
 @pytest.fixture(params=["embedded", "shared"])
@@ -81,16 +81,16 @@ def source(response: httpx.Response) -> object:
 
 async def kept(client: httpx.AsyncClient, path: str, **headers: str) -> httpx.Response:
     """Ask until it comes from memory."""
-    found: httpx.Response | None = None
+    response: httpx.Response | None = None
 
     async def from_memory() -> bool:
-        nonlocal found
-        found = (await client.get(path, headers=headers)).raise_for_status()
-        return source(found) == "memory"
+        nonlocal response
+        response = (await client.get(path, headers=headers)).raise_for_status()
+        return source(response) == "memory"
 
     await eventually(from_memory)
-    assert found is not None
-    return found
+    assert response is not None
+    return response
 
 
 async def test_a_write_of_another_program_is_seen_with_the_next_sketch(shop: tuple[str, Shop, Database]) -> None:
@@ -100,9 +100,9 @@ async def test_a_write_of_another_program_is_seen_with_the_next_sketch(shop: tup
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
         assert (await kept(client, "/pages/4")).json()["n"] == 0
         assert len((await kept(client, LIST)).json()) == 10
-        asked = made.asked
+        asked_before = made.asked
         assert source(await client.get("/pages/4")) == "memory"
-        assert made.asked == asked
+        assert made.asked == asked_before
         other.items.update_one({"_id": 4}, {"$set": {"n": 1}})
 
         async def seen() -> bool:

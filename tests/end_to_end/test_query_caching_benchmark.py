@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the distance; only the most popular things are warm; a machine that stands still does not bypass the cache."""
     monkeypatch.setattr(setups, "ORIGIN_MS", 30.0)
     monkeypatch.setattr(setups, "CDN_MS", 4.0)
-    popular = [one for one in everything() if one.key < 5]
+    popular = [write for write in everything() if write.key < 5]
     monkeypatch.setattr(load, "everything", lambda: popular)
     for name, value in PATIENT.items():
         monkeypatch.setenv(f"QUAESTOR_{name.upper()}", str(value))
@@ -33,12 +33,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def accounted(rows: list[dict[str, Any]]) -> None:
     """Every answer is in one bucket and of one layer, none failed, and each phase has a prediction."""
-    for one in rows:
-        assert one["failed"] == 0
-        assert sum(one["histogram_ms"].values()) == one["count"]
-        assert sum(one["layers"].values()) == pytest.approx(1.0, abs=0.001)
-        assert sum(one["simulator"]["layers"].values()) == pytest.approx(1.0, abs=0.001)
-        assert set(one["cores_used"]) >= {"clients", "app", "proxies", "mongod"}
+    for row in rows:
+        assert row["failed"] == 0
+        assert sum(row["histogram_ms"].values()) == row["count"]
+        assert sum(row["layers"].values()) == pytest.approx(1.0, abs=0.001)
+        assert sum(row["simulator"]["layers"].values()) == pytest.approx(1.0, abs=0.001)
+        assert set(row["cores_used"]) >= {"clients", "app", "proxies", "mongod"}
 
 
 @needs_varnish
@@ -49,14 +49,14 @@ def test_set_ups_answer_from_where_they_should_and_are_predicted() -> None:
         cdn_times, cdn = quaestor_fig58.one_setup(mongod, "CDN", STEPS, grid=False, delta_s=10)
     accounted([*uncached, *cdn])
     assert times.database_ms[0] >= setups.ORIGIN_MS
-    assert [one["layers"]["database"] for one in uncached] == [1.0, 1.0]
-    assert [one["stale"] for one in uncached] == [0.0, 0.0]
+    assert [row["layers"]["database"] for row in uncached] == [1.0, 1.0]
+    assert [row["stale"] for row in uncached] == [0.0, 0.0]
     assert cdn_times.cdn_ms is not None
     assert cdn_times.app_ms is not None
     assert cdn_times.cdn_ms[0] >= setups.CDN_MS
     assert cdn_times.app_ms[0] >= setups.ORIGIN_MS
     assert cdn[1]["layers"]["cdn"] > 0
-    assert [one["layers"]["browser"] for one in cdn] == [0.0, 0.0]
+    assert [row["layers"]["browser"] for row in cdn] == [0.0, 0.0]
 
 
 def test_what_fails_leaves_no_connection_open(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ def keepable(kind: RealCache, *, lives_s: int = LIVES_S, spent_s: int = 0, **hea
     spent_s: of its lifetime, in the application's own cache.
     """
     until_s = int(time.time()) + lives_s - spent_s
-    told = kind.delivery("http://unused").lifetime_headers(lives_s=lives_s, until_s=until_s)
-    fields = {name.decode(): value.decode() for name, value in told} | {"age": str(spent_s)}
+    delivered = kind.delivery("http://unused").lifetime_headers(lives_s=lives_s, until_s=until_s)
+    fields = {name.decode(): value.decode() for name, value in delivered} | {"age": str(spent_s)}
     fields |= {"cdn-cache-control": f"max-age={lives_s}", "cache-control": "public, max-age=0, must-revalidate"}
     return Answer(fields | headers)
 
@@ -172,19 +172,19 @@ async def test_a_purge_by_url_removes_that_url_and_nothing_else(
         answer = await web.send(web.build_request("GET", "/", **raw))
         return int(answer.text.rpartition("#")[2])
 
-    before = {one: await number(one) for one in spelled}
+    before = {spelling: await number(spelling) for spelling in spelled}
     elsewhere = await number("", "b.example")
-    assert {one: await number(one) for one in spelled} == before
-    for one in spelled:
+    assert {spelling: await number(spelling) for spelling in spelled} == before
+    for purged in spelled:
         for _ in range(2):
-            await delivery.purge(tags=["ignored"], urls=[f"{cache.url}{path}{one}"])
+            await delivery.purge(tags=["ignored"], urls=[f"{cache.url}{path}{purged}"])
         after = {other: await number(other) for other in spelled}
-        assert {other for other in spelled if after[other] != before[other]} == {one}
+        assert {other for other in spelled if after[other] != before[other]} == {purged}
         before = after
     assert await number("", "b.example") == elsewhere
     await delivery.purge(tags=[], urls=[f"http://b.Example{path}", f"{cache.url}{path}/unknown"])
     assert elsewhere not in {await number("", host) for host in ("B.EXAMPLE", "b.example")}
-    assert {one: await number(one) for one in spelled} == before
+    assert {spelling: await number(spelling) for spelling in spelled} == before
     await delivery.aclose()
 
 
@@ -195,9 +195,9 @@ async def test_no_variant_outlives_a_purge(
     behind.answers[path] = keepable(kind, vary="accept-language")
     delivery = kind.delivery(cache.url)
     languages = ("de", "en", "fr")
-    before = [(await bodies(web, path, **{"accept-language": one}))[1] for one in languages]
+    before = [(await bodies(web, path, **{"accept-language": language}))[1] for language in languages]
     await delivery.purge(tags=[], urls=[cache.url + path])
-    after = [(await bodies(web, path, 1, **{"accept-language": one}))[0] for one in reversed(languages)]
+    after = [(await bodies(web, path, 1, **{"accept-language": language}))[0] for language in reversed(languages)]
     assert not set(before) & set(after)
     await delivery.aclose()
 
@@ -323,8 +323,8 @@ async def test_a_cache_that_was_started_again_takes_purges_of_what_it_still_has(
     behind.default = keepable(kind)
     with running(partial(kind.start, app_port=behind.port), kind.name) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, trust_env=False) as web:
-            for one in (path, f"{path}/other"):
-                assert await bodies(web, one) == [1, 1]
+            for path_ in (path, f"{path}/other"):
+                assert await bodies(web, path_) == [1, 1]
         server.stop()
         delivery = kind.delivery(server.url)
         delivery.begin(outbox, telemetry=Telemetry(), repurge_after_ms=60_000)

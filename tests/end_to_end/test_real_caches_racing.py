@@ -108,8 +108,8 @@ async def racing(site: CachedSite, name: str, link: Link | None = None) -> Async
 async def begun(site: CachedSite, name: str, link: Link | None) -> AsyncIterator[Race]:
     """One attempt."""
     names = [f"{name}-{number}" for number in range(TOGETHER)]
-    for one in names:
-        await site.write(one, 0)
+    for site_name in names:
+        await site.write(site_name, 0)
     read, go_on = asyncio.Event(), asyncio.Event()
     reads = 0
 
@@ -129,7 +129,7 @@ async def begun(site: CachedSite, name: str, link: Link | None) -> AsyncIterator
         await asyncio.wait_for(read.wait(), 2 * PATIENCE_S)
         site.read = nothing
         if link is not None:
-            await eventually(lambda: all(site.let(one) is not None for one in names))
+            await eventually(lambda: all(site.let(name) is not None for name in names))
         yield race
     finally:
         site.read = nothing
@@ -187,8 +187,8 @@ async def test_the_canary_goes(world: dict[str, Any], cache: Server) -> None:
     """So credentials, configuration, lifetimes and purges fit together."""
     async with cached_site(**world) as site:
         purge = site.quaestor.parts.effects.purging.of(site.delivery)
-        found = await check(cache.url, probe_tag(site.quaestor.settings.scope), purge)
-        assert found.level is Level.OK, found.sentence
+        finding = await check(cache.url, probe_tag(site.quaestor.settings.scope), purge)
+        assert finding.level is Level.OK, finding.sentence
 
 
 @each_count

@@ -48,8 +48,8 @@ class Worker:
         return (await self.get(path))[1]
 
     def rechecks(self, outcome: str) -> float:
-        found: float = self.quaestor.telemetry.invalidations.rechecks.labels(outcome)._value.get()
-        return found
+        count: float = self.quaestor.telemetry.invalidations.rechecks.labels(outcome)._value.get()
+        return count
 
 
 @asynccontextmanager
@@ -90,12 +90,12 @@ def items(mongo_url: str, prefix: str) -> Any:
         other.drop_database(prefix)
 
 
-async def matched(one: Worker, items: Items) -> None:
+async def matched(process: Worker, items: Items) -> None:
     """Returns when every write so far was matched, and acted on here."""
     time = items.database.command("ping")["operationTime"]
     version = time.time << 32 | time.inc
     items.database.marks.insert_one({})
-    await eventually(lambda: one.quaestor.registry.watermark() > version)
+    await eventually(lambda: process.quaestor.registry.watermark() > version)
 
 
 def _harmless(items: Items) -> None:
@@ -107,14 +107,14 @@ async def test_an_answer_outlives_a_write_that_leaves_its_result_as_it_is(
     mongo_url: str, prefix: str, items: Items
 ) -> None:
     """The very next request is a hit, without a run of the handler, and so it is after one more such write."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
-        runs = one.runs
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
+        runs = process.runs
         for kept in (1, 2, 3):
             _harmless(items)
-            await eventually(lambda kept=kept: one.rechecks("kept") == kept)  # type: ignore[misc]
-            assert await one.hit()
-        assert one.runs == runs
+            await eventually(lambda kept=kept: process.rechecks("kept") == kept)  # type: ignore[misc]
+            assert await process.hit()
+        assert process.runs == runs
 
 
 async def test_an_answer_of_a_view_that_computes_outlives_it_too(mongo_url: str, prefix: str, items: Items) -> None:
@@ -122,111 +122,111 @@ async def test_an_answer_of_a_view_that_computes_outlives_it_too(mongo_url: str,
     items.database.create_collection(
         "doubled", viewOn="items", pipeline=[*MOST[:2], {"$set": {"price": {"$floor": "$price"}}}]
     )
-    async with worker(mongo_url, prefix) as one:
+    async with worker(mongo_url, prefix) as process:
         for change in (0.25, 0.25):
-            await eventually(lambda: one.hit("/view"))
-            runs = one.runs
+            await eventually(lambda: process.hit("/view"))
+            runs = process.runs
             items.update_one({"_id": 2}, {"$inc": {"price": change}})
-            await matched(one, items)
-        await eventually(lambda: one.rechecks("kept") == 1)
-        assert await one.hit("/view")
-        assert one.runs == runs
+            await matched(process, items)
+        await eventually(lambda: process.rechecks("kept") == 1)
+        assert await process.hit("/view")
+        assert process.runs == runs
         items.update_one({"_id": 2}, {"$set": {"price": 77}})
-        await matched(one, items)
-        assert 77 in [row["price"] for row in (await one.get("/view"))[0]]
+        await matched(process, items)
+        assert 77 in [row["price"] for row in (await process.get("/view"))[0]]
 
 
 async def test_a_request_waits_for_the_verdict(mongo_url: str, prefix: str, items: Items) -> None:
     """While the query is run again nothing stored is sent; who asks meanwhile gets the stored answer when it is found good."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
-        runs, gate = one.runs, Gate(one)
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
+        runs, gate = process.runs, Gate(process)
         _harmless(items)
         await eventually(lambda: gate.asked == 1)
-        asking = asyncio.create_task(one.get())
-        await matched(one, items)
+        asking = asyncio.create_task(process.get())
+        await matched(process, items)
         assert not asking.done()
         gate.open()
         assert (await asking)[1]
-        assert one.runs == runs
+        assert process.runs == runs
 
 
 async def test_a_changed_result_is_never_served_again(mongo_url: str, prefix: str, items: Items) -> None:
     """Whoever asks after the write was matched gets what the database says."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
         for price in (100, 200, 300):
             items.update_one({"_id": 2}, {"$set": {"price": price}})
-            await matched(one, items)
-            told, _ = await one.get()
-            assert max(row["most"] for row in told) == price
-            await eventually(one.hit)
-        assert one.rechecks("changed") == 3
-        assert one.rechecks("kept") == 0
+            await matched(process, items)
+            answer, _ = await process.get()
+            assert max(row["most"] for row in answer) == price
+            await eventually(process.hit)
+        assert process.rechecks("changed") == 3
+        assert process.rechecks("kept") == 0
 
 
 async def test_a_change_during_a_recheck_counts(mongo_url: str, prefix: str, items: Items) -> None:
     """A write that comes after the query was run again, and before its registration is renewed, ends the answer."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
-        gate = Gate(one)
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
+        gate = Gate(process)
         _harmless(items)
         await eventually(lambda: gate.asked == 1)
         items.update_one({"_id": 2}, {"$set": {"price": 500}})
-        await matched(one, items)
+        await matched(process, items)
         gate.open()
-        told, _ = await one.get()
-        assert max(row["most"] for row in told) == 500
+        answer, _ = await process.get()
+        assert max(row["most"] for row in answer) == 500
 
 
 async def test_a_renewed_answer_is_guarded(mongo_url: str, prefix: str, items: Items) -> None:
     """After it was kept a change of its result, in either of the collections, ends it like any other."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
         _harmless(items)
-        await eventually(lambda: one.rechecks("kept") == 1)
-        before, _ = await one.get()
+        await eventually(lambda: process.rechecks("kept") == 1)
+        before, _ = await process.get()
         items.database.notes.insert_one({"_id": 1, "item": 2})
-        await matched(one, items)
-        after, _ = await one.get()
+        await matched(process, items)
+        after, _ = await process.get()
         assert sum(row["notes"] for row in after) == sum(row["notes"] for row in before) + 1
 
 
 async def test_without_a_verdict_in_time_it_is_evicted(mongo_url: str, prefix: str, items: Items) -> None:
     """A query that takes too long, and one that fails, do not keep anything."""
     for fails in (False, True):
-        async with worker(mongo_url, prefix, recheck_ms=50) as one:
-            await eventually(one.hit)
-            gate = Gate(one, fails=fails)
-            runs = one.runs
+        async with worker(mongo_url, prefix, recheck_ms=50) as process:
+            await eventually(process.hit)
+            gate = Gate(process, fails=fails)
+            runs = process.runs
             _harmless(items)
             await eventually(lambda gate=gate: gate.asked == 1)  # type: ignore[misc]
-            await eventually(lambda one=one: one.rechecks("given-up") == 1)  # type: ignore[misc]
-            await one.get()
-            await eventually(one.hit)
-            assert one.runs > runs
+            await eventually(lambda process=process: process.rechecks("given-up") == 1)  # type: ignore[misc]
+            await process.get()
+            await eventually(process.hit)
+            assert process.runs > runs
             gate.open()
 
 
 async def test_a_burst_of_writes_is_rechecked_a_few_times_only(mongo_url: str, prefix: str, items: Items) -> None:
     """What more of them may change is evicted at once; in the end it is right."""
-    async with worker(mongo_url, prefix) as one:
-        await eventually(one.hit)
+    async with worker(mongo_url, prefix) as process:
+        await eventually(process.hit)
         for step in range(200):
             items.update_one({"_id": 2}, {"$set": {"price": 1_000 + step}})
-        await matched(one, items)
-        told, _ = await one.get()
-        assert max(row["most"] for row in told) == 1_199
+        await matched(process, items)
+        answer, _ = await process.get()
+        assert max(row["most"] for row in answer) == 1_199
         outcomes = ("kept", "changed", "given-up")
-        assert sum(one.rechecks(outcome) for outcome in outcomes) <= 60
+        assert sum(process.rechecks(outcome) for outcome in outcomes) <= 60
 
 
 async def test_nothing_is_rechecked_where_the_setting_forbids_it(mongo_url: str, prefix: str, items: Items) -> None:
-    async with worker(mongo_url, prefix, recheck="off") as one:
-        await eventually(one.hit)
+    async with worker(mongo_url, prefix, recheck="off") as process:
+        await eventually(process.hit)
         _harmless(items)
-        await matched(one, items)
-        assert not await one.hit()
+        await matched(process, items)
+        assert not await process.hit()
 
 
 class Gate:
@@ -235,8 +235,8 @@ class Gate:
     asked: how often it was.
     """
 
-    def __init__(self, one: Worker, *, fails: bool = False) -> None:
-        rechecking = one.quaestor.parts.rechecking
+    def __init__(self, process: Worker, *, fails: bool = False) -> None:
+        rechecking = process.quaestor.parts.rechecking
         assert rechecking is not None
         assert rechecking._reader is not None
         self.asked = 0

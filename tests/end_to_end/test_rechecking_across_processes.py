@@ -36,12 +36,12 @@ async def two_workers(
     shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": 100}
     with grid(mongo_url, redis_url, prefix, TWO_CELLS):
         async with (
-            worker(mongo_url, prefix, **shared) as one,
+            worker(mongo_url, prefix, **shared) as first,
             worker(mongo_url, prefix, **shared | settings_of_the_second) as two,
         ):
-            await eventually(one.hit)
+            await eventually(first.hit)
             await second(two)
-            yield one, two
+            yield first, two
 
 
 async def second(two: Worker) -> None:
@@ -53,46 +53,46 @@ async def second(two: Worker) -> None:
     assert two.runs == 0
 
 
-async def stored(one: Worker) -> CachedResponse | None:
+async def stored(first: Worker) -> CachedResponse | None:
     """What lies in the shared store."""
-    return await one.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
+    return await first.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
 
 
-async def read_on(one: Worker, items: Items) -> None:
+async def read_on(first: Worker, items: Items) -> None:
     """Returns when this process has read everything that was told of the writes so far."""
     time = items.database.command("ping")["operationTime"]
     version = time.time << 32 | time.inc
     items.database.marks.insert_one({})
-    await eventually(lambda: one.quaestor.registry.progress.matched > version)
+    await eventually(lambda: first.quaestor.registry.progress.matched > version)
 
 
 async def test_what_the_owner_keeps_stays_in_every_process_and_in_the_shared_store(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
     """And a write that does change it afterwards ends it in all of them."""
-    async with two_workers(mongo_url, redis_url, prefix) as (one, two):
-        runs, before = one.runs, await stored(one)
+    async with two_workers(mongo_url, redis_url, prefix) as (first, two):
+        runs, before = first.runs, await stored(first)
         for kept in (1, 2):
             items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
-            await eventually(lambda kept=kept: one.rechecks("kept") == kept)  # type: ignore[misc]
+            await eventually(lambda kept=kept: first.rechecks("kept") == kept)  # type: ignore[misc]
             await read_on(two, items)
             assert await two.hit()
-            assert await one.hit()
-        assert (one.runs, two.runs) == (runs, 0)
-        assert await stored(one) == before
+            assert await first.hit()
+        assert (first.runs, two.runs) == (runs, 0)
+        assert await stored(first) == before
         items.update_one({"_id": 2}, {"$set": {"price": 700}})
-        for each in (two, one):
+        for each in (two, first):
             await read_on(each, items)
-            told, _ = await each.get()
-            assert max(row["most"] for row in told) == 700
+            answer, _ = await each.get()
+            assert max(row["most"] for row in answer) == 700
 
 
 async def test_nobody_serves_it_before_the_owner_has_said_so(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
     """A request at another process waits as well, and is a hit then."""
-    async with two_workers(mongo_url, redis_url, prefix) as (one, two):
-        gate = Gate(one)
+    async with two_workers(mongo_url, redis_url, prefix) as (first, two):
+        gate = Gate(first)
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await eventually(lambda: gate.asked == 1)
         await read_on(two, items)
@@ -109,17 +109,17 @@ async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
 ) -> None:
     """The other process has waited for long enough, and has evicted it; the verdict that comes then counts for nothing: nobody
     would know what to purge."""
-    async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (one, two):
-        gate, runs = Gate(one), one.runs
-        (held,) = one.quaestor.registry._registrations.shared._entries  # type: ignore[union-attr]
+    async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (first, two):
+        gate, runs = Gate(first), first.runs
+        (held,) = first.quaestor.registry._registrations.shared._entries  # type: ignore[union-attr]
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await eventually(lambda: gate.asked == 1)
         await eventually(lambda: two.quaestor.telemetry.invalidations.evicted._value.get() == 1)
-        await eventually(lambda: not one.quaestor.registry.held((held,)))
+        await eventually(lambda: not first.quaestor.registry.held((held,)))
         gate.open()
-        await read_on(one, items)
-        await one.get()
-        assert one.runs == runs + 1
+        await read_on(first, items)
+        await first.get()
+        assert first.runs == runs + 1
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ async def test_what_a_killed_process_was_rechecking_is_dead(
         await asyncio.wait_for(asyncio.to_thread(says, process, "rechecking"), STARTED_WITHIN_S)
         process.kill()
         await read_on(two, items)
-        told, hit = await two.get()
+        answer, hit = await two.get()
         assert (hit, two.runs) == (False, 1)
-        assert max(row["most"] for row in told if row["_id"] == 2) >= 2
+        assert max(row["most"] for row in answer if row["_id"] == 2) >= 2
         evicted = two.quaestor.telemetry.invalidations.evicted._value
         await eventually(lambda: evicted.get() >= 1)
         await eventually(two.hit)

@@ -89,13 +89,16 @@ async def test_what_is_hidden_cannot_be_told_from_what_does_not_exist(mongo_url:
             for method, body in (("GET", None), ("HEAD", None), ("DELETE", None), ("PATCH", {"x": 1})):
                 if hidden.count("/") == 1 and method not in ("GET", "HEAD"):
                     continue
-                one, other = await ask(site, "bob", method, hidden, body), await ask(site, "bob", method, absent, body)
-                assert one.status_code == 404, (method, hidden)
-                for answer in (one, other):
+                on_hidden, other = (
+                    await ask(site, "bob", method, hidden, body),
+                    await ask(site, "bob", method, absent, body),
+                )
+                assert on_hidden.status_code == 404, (method, hidden)
+                for answer in (on_hidden, other):
                     answer.headers.pop("x-quaestor-explain", None)  # for debugging: names the query
-                passed_by = [answer.headers.pop("cache-status", "") for answer in (one, other)]
-                assert dict(one.headers) == dict(other.headers), (method, hidden)
-                assert one.content == other.content
+                passed_by = [answer.headers.pop("cache-status", "") for answer in (on_hidden, other)]
+                assert dict(on_hidden.headers) == dict(other.headers), (method, hidden)
+                assert on_hidden.content == other.content
                 # On a machine that is too busy to follow the database either of them may have passed the cache by.
                 assert passed_by[0] == passed_by[1] or any("fwd=bypass" in said for said in passed_by), passed_by
         for path in ("/items/hidden", "/items/absent"):

@@ -42,8 +42,8 @@ async def test_times_that_a_url_names_are_its_own(mongo_url: str, prefix: str, r
     """Whoever asks an hour later names another time, and that is another list."""
     async with rest_site(mongo_url, prefix, representation=representation) as site:
         site.other.items.insert_one({"_id": 99, "at": datetime.now(UTC), "n": 2_000_000_000, "day": "2026-11-22"})
-        asked = time(datetime.now(UTC))
-        await eventually(lambda: kept(site, asked))
+        moment = time(datetime.now(UTC))
+        await eventually(lambda: kept(site, moment))
         for entry in site.quaestor.parts.storage.memory._entries.values():
             response = entry.response
             assert response.fresh_until_ms - response.stored_at_ms >= 600_000
@@ -54,13 +54,13 @@ async def test_an_id_list_ends_with_the_unit_of_a_time_that_nobody_named(mongo_u
     async with rest_site(mongo_url, prefix, representation="ids") as site:
         site.other.items.insert_one({"_id": bson.ObjectId()})
         this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-        asked = {"_id": {"$gte": {"$oid": str(bson.ObjectId.from_datetime(this_hour))}}}
-        await eventually(lambda: kept(site, asked))
+        condition = {"_id": {"$gte": {"$oid": str(bson.ObjectId.from_datetime(this_hour))}}}
+        await eventually(lambda: kept(site, condition))
         entries = site.quaestor.parts.storage.memory._entries
-        lists = [one.response for name, one in entries.items() if name.startswith("list:")]
+        lists = [entry.response for name, entry in entries.items() if name.startswith("list:")]
         assert lists
         end_ms = int(this_hour.timestamp() * 1000) + HOUR_MS
-        assert all(one.fresh_until_ms <= end_ms for one in lists)
+        assert all(entry.fresh_until_ms <= end_ms for entry in lists)
 
 
 async def test_records_are_read_again_by_ids_that_look_like_times(mongo_url: str, prefix: str) -> None:
@@ -77,4 +77,4 @@ async def test_records_are_read_again_by_ids_that_look_like_times(mongo_url: str
             return bool((await site.find(filter=numbered)).json()[0]["n"] == 99)
 
         await eventually(shown)
-        assert [list(found) for found in site.heard.finds()] == [["_id"]]
+        assert [list(find) for find in site.heard.finds()] == [["_id"]]

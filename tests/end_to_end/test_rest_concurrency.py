@@ -85,9 +85,9 @@ async def test_no_change_is_lost_among_many_that_read_and_write_back(
             for _ in range(8):
                 tasks.start_soon(count)
         assert done == 8
-        found = site.other.items.find_one({"_id": 0})
-        assert found is not None
-        assert found["rank"] == 8
+        stored_record = site.other.items.find_one({"_id": 0})
+        assert stored_record is not None
+        assert stored_record["rank"] == 8
 
 
 async def test_patches_without_a_tag_do_not_lose_each_other(mongo_url: str, prefix: str) -> None:
@@ -101,9 +101,9 @@ async def test_patches_without_a_tag_do_not_lose_each_other(mongo_url: str, pref
         async with anyio.create_task_group() as tasks:
             for n in range(8):
                 tasks.start_soon(patch, n)
-        found = site.other.items.find_one({"_id": 0})
-        assert found is not None
-        assert {f"f{n}": n for n in range(8)}.items() <= found.items()
+        record = site.other.items.find_one({"_id": 0})
+        assert record is not None
+        assert {f"f{n}": n for n in range(8)}.items() <= record.items()
 
 
 async def test_update_operators_have_a_media_type_of_their_own(mongo_url: str, prefix: str) -> None:

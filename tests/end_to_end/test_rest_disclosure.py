@@ -63,9 +63,9 @@ async def test_a_refused_update_quotes_nothing_to_who_may_not_read(
         assert refused.json()["detail"] == "The change does not fit what is stored."
         assert IBAN not in refused.text
         assert "4711" not in refused.text
-        told = await update(site, "ann;staff", f"/{collection}/x", body)
-        assert told.status_code == 422
-        assert told.json()["detail"] != refused.json()["detail"]
+        answer = await update(site, "ann;staff", f"/{collection}/x", body)
+        assert answer.status_code == 422
+        assert answer.json()["detail"] != refused.json()["detail"]
 
 
 async def test_a_refused_replacement_does_not_quote_the_rules_that_it_would_have_kept(
@@ -78,8 +78,8 @@ async def test_a_refused_replacement_does_not_quote_the_rules_that_it_would_have
         bad = {"place": {"type": "Point", "coordinates": [500, 500]}}
         refused = await ask(site, "bob", "PUT", "/items/x", bad)
         assert (refused.status_code, "user:ann" in refused.text) == (422, False)
-        told = await ask(site, "bob", "PUT", "/items/new", bad)
-        assert (told.status_code, "500" in told.text) == (422, True), "of his own record he is told what is wrong"
+        answer = await ask(site, "bob", "PUT", "/items/new", bad)
+        assert (answer.status_code, "500" in answer.text) == (422, True), "of his own record he is told what is wrong"
 
 
 @pytest.mark.parametrize("collection", ["blind", "items"])
@@ -199,8 +199,8 @@ async def test_malformed_rules_let_in_nobody_and_are_reported(mongo_url: str, pr
                 assert answer.status_code == 404, (bad[number], method)
         assert (await ask(site, "ann", "GET", "/items")).json() == []
         assert len((await ask(site, "root", "GET", "/items")).json()) == len(bad)
-        (told,) = [one for one in failures if one.name == "rest.record_rules_malformed"]
-        assert (told.part, told.fields) == ("records", {"collection": "items"})
+        (failure,) = [failure for failure in failures if failure.name == "rest.record_rules_malformed"]
+        assert (failure.part, failure.fields) == ("records", {"collection": "items"})
         assert (await ask(site, "root", "PATCH", "/items/3", {"_acl": None})).status_code == 200
         assert (await ask(site, "ann", "GET", "/items/3")).status_code == 200
 
@@ -220,10 +220,10 @@ async def test_a_list_that_leaves_out_a_malformed_record_reports_it_once_a_minut
         for turn in range(3):
             site.other.items.update_one({"_id": 1}, {"$set": {"turn": turn}})
             listed = (await ask(site, "bob", "GET", f"/items{query}")).json()
-            assert [one if isinstance(one, int) else one["_id"] for one in listed] == [1]
-        assert [(one.part, one.fields) for one in failures if one.name == "rest.record_rules_malformed"] == [
-            ("records", {"collection": "items"})
-        ]
+            assert [record if isinstance(record, int) else record["_id"] for record in listed] == [1]
+        assert [
+            (failure.part, failure.fields) for failure in failures if failure.name == "rest.record_rules_malformed"
+        ] == [("records", {"collection": "items"})]
 
 
 async def test_a_list_without_malformed_records_or_for_a_superuser_reports_nothing(mongo_url: str, prefix: str) -> None:
@@ -236,4 +236,4 @@ async def test_a_list_without_malformed_records_or_for_a_superuser_reports_nothi
         assert len((await ask(site, "bob", "GET", "/items")).json()) == 1
         site.other.items.insert_one({"_id": 4, "_acl": 5})
         assert len((await ask(site, "root", "GET", "/items")).json()) == 3
-        assert [one for one in failures if one.name == "rest.record_rules_malformed"] == []
+        assert [failure for failure in failures if failure.name == "rest.record_rules_malformed"] == []

@@ -66,9 +66,9 @@ async def test_the_server_is_told_the_time_limit(mongo_url: str, prefix: str) ->
         await site.find()
         await site.ask("GET", "/items/1")
         site.other.command("profile", 0)
-        found = list(site.other.system.profile.find({"op": "query", "ns": f"{prefix}.items"}))
-        assert len(found) == 2
-        assert all(0 < entry["command"]["maxTimeMS"] <= 19_000 for entry in found)
+        profiled = list(site.other.system.profile.find({"op": "query", "ns": f"{prefix}.items"}))
+        assert len(profiled) == 2
+        assert all(0 < entry["command"]["maxTimeMS"] <= 19_000 for entry in profiled)
 
 
 async def test_a_database_that_is_away_is_503(mongo_url: str, prefix: str) -> None:

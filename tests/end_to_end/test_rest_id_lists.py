@@ -25,17 +25,17 @@ def put_together(response: httpx.Response) -> bool:
 
 async def warm(site: RestSite, path: str) -> Any:
     """Ask until it is put together from memory."""
-    found: Any = None
+    answer: Any = None
 
     async def hit() -> bool:
-        nonlocal found
+        nonlocal answer
         response = await site.http.get("/db" + path)
         assert response.status_code == 200, response.text
-        found = response.json()
+        answer = response.json()
         return put_together(response)
 
     await eventually(hit)
-    return found
+    return answer
 
 
 BY_RANK = '/items?filter={"group":"a"}&sort={"rank":1}'
@@ -133,8 +133,8 @@ async def _hit(site: RestSite, user: str) -> bool:
     return put_together(await site.http.get("/db/items", headers={"x-test-user": user}))
 
 
-async def _equal(found: Any, expected: Any) -> bool:
-    return bool(await found == expected)
+async def _equal(answer: Any, expected: Any) -> bool:
+    return bool(await answer == expected)
 
 
 async def test_one_reader_asks_for_a_cold_list_and_the_others_wait(mongo_url: str, prefix: str) -> None:

@@ -26,7 +26,7 @@ FOR_EVER_MS = 10**14
 def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
     """As if the grid had so many columns, and those that these need lagged."""
     validity: Any = site.quaestor.registry._registrations.validity
-    late = {partition_of(one, PARTITIONS) for one in registrations}
+    late = {partition_of(registration, PARTITIONS) for registration in registrations}
     prove, validity.prove = validity.prove, lambda _: None
     until_ms = tuple(1 if column in late else FOR_EVER_MS for column in range(PARTITIONS))
     prove(Freshness(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
@@ -52,7 +52,7 @@ async def ready(site: RestSite) -> None:
 def kept(site: RestSite, prefix: str) -> dict[str, tuple[str, ...]]:
     """What is kept in memory under names that begin like this, and what guards it."""
     memory: Any = site.quaestor.read_path.store
-    return {name: one.response.registrations for name, one in memory._entries.items() if name.startswith(prefix)}
+    return {name: entry.response.registrations for name, entry in memory._entries.items() if name.startswith(prefix)}
 
 
 async def test_a_list_whose_own_partition_lags_is_read_whole_and_comes_back(mongo_url: str, prefix: str) -> None:
@@ -78,7 +78,7 @@ async def test_a_list_whose_own_partition_lags_is_read_whole_and_comes_back(mong
 async def test_a_member_whose_partition_lags_is_read_each_time_and_alone(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, representation="ids") as site:
         await ready(site)
-        (name,) = [one for one in kept(site, "record:") if _shows(site, one, 2)]
+        (name,) = [entry for entry in kept(site, "record:") if _shows(site, entry, 2)]
         with lagging(site, kept(site, name)[name]):
             for n in range(3):
                 site.other.items.update_one({"_id": 2}, {"$set": {"text": n}})

@@ -114,7 +114,7 @@ async def test_equals_re_execution_after_every_write(mongo_url: str, prefix: str
             if not truth(site, path):
                 continue
             response = await settled(site, path)
-            raws = [bson.encode(one) for one in truth(site, path)]
+            raws = [bson.encode(record) for record in truth(site, path)]
             assert response.headers["etag"] == list_etag("objects", raws)
 
 
@@ -131,7 +131,7 @@ async def test_an_own_write_is_read_by_the_next_request(
             )
             assert written.status_code == 200, written.text
             listed = (await site.http.get("/db" + BY_RANK)).json()
-            assert next(one for one in listed if one["_id"] == 2)["number"] == number
+            assert next(record for record in listed if record["_id"] == 2)["number"] == number
 
 
 async def test_values_of_all_types_are_the_same_bytes(mongo_url: str, prefix: str) -> None:
@@ -148,14 +148,14 @@ async def test_values_of_all_types_are_the_same_bytes(mongo_url: str, prefix: st
         await followed(site, BY_RANK)
         site.other.items.delete_many({})
         other.other.items.delete_many({})
-        for one in (site, other):
-            one.other.items.insert_one({"_id": 1, "group": "a", "rank": 1, **values})
+        for client in (site, other):
+            client.other.items.insert_one({"_id": 1, "group": "a", "rank": 1, **values})
 
         async def both() -> list[httpx.Response]:
-            return [await one.http.get("/db" + BY_RANK) for one in (site, other)]
+            return [await client.http.get("/db" + BY_RANK) for client in (site, other)]
 
         async def there() -> bool:
-            return all(b"decimal" in one.content for one in await both())
+            return all(b"decimal" in answer.content for answer in await both())
 
         await eventually(there)
         maintained, whole = await both()
@@ -171,7 +171,9 @@ async def test_rules_of_records_hold(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, representation="maintained", principal=who, access=Access.public()) as site:
 
         async def ids(user: str) -> list[Any]:
-            return [one["_id"] for one in (await site.http.get("/db/items", headers={"x-test-user": user})).json()]
+            return [
+                record["_id"] for record in (await site.http.get("/db/items", headers={"x-test-user": user})).json()
+            ]
 
         for _ in range(3):
             assert await ids("ann") == await ids("bob") == list(range(10))

@@ -50,8 +50,8 @@ async def test_a_record_lives_its_life_over_http(mongo_url: str, prefix: str, th
 
 async def test_lists_filter_sort_skip_and_limit(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix) as site:
-        found = await site.find(filter={"group": "a"}, sort={"rank": -1}, skip=1, limit=2)
-        assert [record["_id"] for record in found.json()] == [6, 4]
+        response = await site.find(filter={"group": "a"}, sort={"rank": -1}, skip=1, limit=2)
+        assert [record["_id"] for record in response.json()] == [6, 4]
         ids = await site.find(filter={"group": "a"}, sort={"rank": -1}, representation="ids")
         assert ids.json() == [8, 6, 4, 2, 0]
         assert (await site.find(filter={"group": "z"})).json() == []

@@ -42,8 +42,8 @@ async def test_a_write_evicts_all_who_rely_on_it(mongo_url: str, prefix: str) ->
                 return (await app.get(name))[0][0].get("gate") == "Z9"
 
             await eventually(new)
-            found, _ = await app.get(name)
-            assert found[0]["gate"] == "Z9"
+            response, _ = await app.get(name)
+            assert response[0]["gate"] == "Z9"
 
 
 async def test_no_write_goes_unseen_however_soon_the_next_one_asks(mongo_url: str, prefix: str) -> None:

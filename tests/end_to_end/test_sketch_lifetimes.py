@@ -223,4 +223,6 @@ async def test_what_a_lagging_process_hands_out_after_a_write_is_reported_as_out
     site.engine.clock.now_ms += 5_000
     assert told(await site.get()) is not None
     now_ms = site.engine.clock.now_ms
-    assert [one.resource for one in await index.reclaim(claimed_before_ms=now_ms, now_ms=now_ms)] == ["/items"]
+    assert [dependent.resource for dependent in await index.reclaim(claimed_before_ms=now_ms, now_ms=now_ms)] == [
+        "/items"
+    ]

@@ -99,7 +99,7 @@ async def test_what_is_written_is_named_in_the_partition_of_its_route() -> None:
         await site.get(path)
     now_ms = site.engine.clock.now_ms
     dependents = await site.engine.index.claim(list(site.engine.registry.leases), now_ms=now_ms)
-    await site.engine.sketch.report_write([one.resource for one in dependents], now_ms=now_ms)
+    await site.engine.sketch.report_write([dependent.resource for dependent in dependents], now_ms=now_ms)
     own, union = await site.get(f"{PATH}/{token_of('x')}"), await site.get(PATH)
     assert (names(own.content, "/a"), names(own.content, "/b")) == (True, False)
     assert (names(union.content, "/a"), names(union.content, "/b")) == (True, True)
@@ -158,16 +158,16 @@ async def test_a_client_that_names_what_it_holds_is_told_the_difference() -> Non
     version = whole.headers["etag"][1:33]
     site.engine.clock.now_ms += 1_000
     await outdate(site, "/new")
-    told = await site.get(f"{PATH}?have={version}", accept_encoding="gzip")
+    answer = await site.get(f"{PATH}?have={version}", accept_encoding="gzip")
     full = await site.get(PATH, accept_encoding="identity")
-    assert base(told) == version
-    assert int(told.headers["content-length"]) < 200
+    assert base(answer) == version
+    assert int(answer.headers["content-length"]) < 200
     bits = int.from_bytes(whole.content[HEADER_BYTES:], "little") ^ int.from_bytes(
-        told.content[HEADER_BYTES:], "little"
+        answer.content[HEADER_BYTES:], "little"
     )
-    assert told.content[:HEADER_BYTES] + bits.to_bytes(DEFAULT.size_bytes, "little") == full.content
-    assert told.headers["etag"][1:33] == full.headers["etag"][1:33] != version
-    assert told.headers["etag"] != full.headers["etag"]
+    assert answer.content[:HEADER_BYTES] + bits.to_bytes(DEFAULT.size_bytes, "little") == full.content
+    assert answer.headers["etag"][1:33] == full.headers["etag"][1:33] != version
+    assert answer.headers["etag"] != full.headers["etag"]
 
 
 @pytest.mark.parametrize("have", ["0" * 32, "x", "", "A" * 32, "0" * 31, '"' + "0" * 30])

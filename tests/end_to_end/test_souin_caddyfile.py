@@ -44,8 +44,8 @@ def caddy(folder: Path, *, app_port: int, admin_port: int = 0, shown: bool = Fal
         "admin": admin,
     }  # fmt: skip
     text = provider_configuration("souin", values)
-    text, found = re.subn(r"^\tcache \{.*?^\t\}\n", "", text, flags=re.DOTALL | re.MULTILINE)
-    assert found == text.count("\t\tcache @anonymous\n") == text.count(f"\tadmin {admin}\n") == 1
+    text, replaced = re.subn(r"^\tcache \{.*?^\t\}\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert replaced == text.count("\t\tcache @anonymous\n") == text.count(f"\tadmin {admin}\n") == 1
     text = text.replace("\t\tcache @anonymous\n", "")
     if admin_port:
         text = text.replace(f"\tadmin {admin}\n", "\tadmin off\n")
@@ -96,10 +96,10 @@ async def purge(url: str, token: str = TOKEN) -> object:
 async def test_the_adapter_reaches_the_api_with_the_token_alone(front: Server, api: Origin) -> None:
     """Which hears of the tags, under its own name, and not of the token."""
     assert await purge(front.url) == Delivered()
-    (asked,) = api.asked
-    assert (asked.method, asked.target, asked.headers["surrogate-key"]) == ("PURGE", "/souin-api/souin", "t")
-    assert asked.headers["host"] == f"localhost:{api.port}"
-    assert asked.headers["quaestor-purge-token"] is None
+    (request,) = api.asked
+    assert (request.method, request.target, request.headers["surrogate-key"]) == ("PURGE", "/souin-api/souin", "t")
+    assert request.headers["host"] == f"localhost:{api.port}"
+    assert request.headers["quaestor-purge-token"] is None
     answer = await purge(front.url, "another")
     assert isinstance(answer, Rejected)
     assert answer.place_wide
@@ -112,7 +112,7 @@ async def test_without_souin_no_purge_is_acknowledged(behind: Origin) -> None:
         answer = await purge(server.url)
     assert isinstance(answer, Rejected)
     assert "404" in answer.reason
-    assert [asked for asked in behind.asked if asked.method == "PURGE"] == []
+    assert [request for request in behind.asked if request.method == "PURGE"] == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PURGE", "POST"])
@@ -159,17 +159,17 @@ async def test_clients_see_a_lifetime_of_0_and_nothing_of_what_souin_is_told(
     front: Server, behind: Origin, path: str
 ) -> None:
     """What Souin itself sees has no lifetime for browsers, by which it would go, and no groups, which it would take for tags."""
-    told = {
+    sent = {
         "souin-cache-control": "public",
         "surrogate-key": "q-1",
         "cdn-cache-control": "max-age=60",
         "cache-groups": '"g"',
     }
-    behind.answers[path] = Answer({"cache-control": FOR_BROWSERS, **told})
+    behind.answers[path] = Answer({"cache-control": FOR_BROWSERS, **sent})
     async with httpx.AsyncClient(base_url=front.url, timeout=PATIENCE_S, trust_env=False) as web:
         fields = (await web.get(path, headers={"quaestor-purge-token": "x"})).headers
         assert fields["cache-control"] == "public, max-age=0, must-revalidate"
-        assert [name for name in told if name in fields] == []
+        assert [name for name in sent if name in fields] == []
         assert behind.asked[-1].headers["quaestor-purge-token"] is None
         for said, heard in (
             (f"{FOR_BROWSERS}, no-transform", "public, max-age=0, must-revalidate, no-transform"),
@@ -183,9 +183,9 @@ async def test_clients_see_a_lifetime_of_0_and_nothing_of_what_souin_is_told(
 
 async def test_souin_is_told_not_to_keep_what_varies(behind: Origin, api: Origin, path: str) -> None:
     """Before the fields for it are taken away, which here they are not; body and other fields are the application's."""
-    told = {"souin-cache-control": "public", "expires": "Fri, 01 Jan 2100 00:00:00 GMT", "surrogate-key": "q-1"}
+    fields = {"souin-cache-control": "public", "expires": "Fri, 01 Jan 2100 00:00:00 GMT", "surrogate-key": "q-1"}
     behind.answers[path] = Answer(
-        {"cache-control": FOR_BROWSERS, "vary": "accept-encoding", **told}, body="varying", status=404
+        {"cache-control": FOR_BROWSERS, "vary": "accept-encoding", **fields}, body="varying", status=404
     )
     seen_by_souin = partial(caddy, app_port=behind.port, admin_port=api.port, shown=True)
     with running(seen_by_souin, "caddy") as server:
@@ -193,5 +193,5 @@ async def test_souin_is_told_not_to_keep_what_varies(behind: Origin, api: Origin
             answer = await web.get(path)
             assert (answer.status_code, answer.text, answer.headers["vary"]) == (404, "varying", "accept-encoding")
             assert "no-store" in answer.headers.get_list("souin-cache-control")
-            behind.answers[path] = Answer({"cache-control": FOR_BROWSERS, **told})
+            behind.answers[path] = Answer({"cache-control": FOR_BROWSERS, **fields})
             assert (await web.get(path)).headers.get_list("souin-cache-control") == ["public"]

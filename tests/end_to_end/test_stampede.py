@@ -21,11 +21,11 @@ __all__ = ["world"]
 
 
 async def test_a_hundred_requests_at_four_workers_are_one_run(world: World) -> None:
-    asked = ask(world, each=25)
+    requests = ask(world, each=25)
     await world.begun()
     await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
     world.gate.set()
-    assert set(await asyncio.gather(*asked)) == {"run 1"}
+    assert set(await asyncio.gather(*requests)) == {"run 1"}
     assert world.runs == 1
 
 
@@ -41,13 +41,13 @@ async def test_after_an_invalidation_the_database_is_asked_once(world: World) ->
 
 
 async def test_other_keys_do_not_wait(world: World) -> None:
-    asked = ask(world)
+    requests = ask(world)
     await world.begun()
     other = asyncio.create_task(world.workers[1].get("/b"))
     await world.begun(2)
     world.gate.set()
     assert await other
-    await asyncio.gather(*asked)
+    await asyncio.gather(*requests)
 
 
 async def test_when_the_handler_raises_another_worker_leads(world: World) -> None:
@@ -59,11 +59,11 @@ async def test_when_the_handler_raises_another_worker_leads(world: World) -> Non
         return PlainTextResponse("second")
 
     world.handle = fail_first
-    asked = ask(world)
+    requests = ask(world)
     await world.begun()
     await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
     world.gate.set()
-    assert sorted(await asyncio.gather(*asked)) == ["500", "second", "second", "second"]
+    assert sorted(await asyncio.gather(*requests)) == ["500", "second", "second", "second"]
     assert world.runs == 2
 
 
@@ -103,11 +103,11 @@ async def test_an_answer_that_must_not_be_shared_keeps_nobody_waiting(world: Wor
         return PlainTextResponse("mine", headers={"cache-control": "private"})
 
     world.handle = private
-    asked = ask(world)
+    requests = ask(world)
     await world.begun()
     await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
     world.gate.set()
-    assert await asyncio.gather(*asked) == ["mine"] * 4
+    assert await asyncio.gather(*requests) == ["mine"] * 4
     assert world.runs == 4
     world.gate.clear()
     again = ask(world)
@@ -128,32 +128,32 @@ async def test_a_long_run_keeps_its_lease(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         coalescing, "LEASE_MS", 5_000
     )  # renewed in time even if everything stands still for three seconds
-    asked = ask(world)
+    requests = ask(world)
     await world.begun()
     end = time.monotonic() + 6
     await eventually(lambda: time.monotonic() > end)
     assert world.runs == 1, "longer than the lease, and nobody else has begun"
     world.gate.set()
-    assert set(await asyncio.gather(*asked)) == {"run 1"}
+    assert set(await asyncio.gather(*requests)) == {"run 1"}
 
 
 async def test_a_run_that_is_too_long_for_others_is_not_waited_for_longer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coalescing, "LEASE_WAIT_S", 0.2)
-    asked = ask(world)
+    requests = ask(world)
     await world.begun(4)
     world.gate.set()
-    assert len(await asyncio.gather(*asked)) == 4
+    assert len(await asyncio.gather(*requests)) == 4
 
 
 async def test_when_redis_is_gone_every_worker_runs_its_own(world: World, valkey: servers.Server) -> None:
-    asked = ask(world, each=3)
+    requests = ask(world, each=3)
     await world.begun()
     await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
     valkey.kill()
     world.gate.set()
-    assert all(text.startswith("run") for text in await asyncio.gather(*asked))
+    assert all(text.startswith("run") for text in await asyncio.gather(*requests))
     assert all(text.startswith("run") for text in await asyncio.gather(*ask(world)))
     failed = sum(worker.engine.count("failures", part="store") for worker in world.workers)
     assert failed >= 4

@@ -115,17 +115,17 @@ class Writers:
             self.version += 1
             namespace = NAMESPACES[self.version % 7 % 3]
             kind = (WriteKind.INSERT, WriteKind.UPDATE, WriteKind.DELETE)[self.version % 5 % 3]
-            one = image(self.version, f"k{self.version % 40}", namespace=namespace, kind=kind)
-            images.append(one)
-            self.written.add((namespace, one.key, one.version, kind.value))
+            write = image(self.version, f"k{self.version % 40}", namespace=namespace, kind=kind)
+            images.append(write)
+            self.written.add((namespace, write.key, write.version, kind.value))
             self.counts["collection", namespace, kind.value] += 1
         again = images[-3:]  # as ingest does when it was restarted
         self.fed.write(*images, *again, TICK)
-        told = Invalidated(
+        notification = Invalidated(
             registration_ids=("a:1",), query_id="q1", match_type=MatchType.CHANGE_INDEX, version=self.version, key="k1",
             written_at_ms=WALL_MS, source=CELL,
         )  # fmt: skip
-        self.fed.layer.append(streams.notifications(self.fed.deployment), [encode_notification(told)])
+        self.fed.layer.append(streams.notifications(self.fed.deployment), [encode_notification(notification)])
         self.fed.used(queries=[("q1", 3)])
         self.counts["query", "q1", "changeIndex"] += 1
         self.counts["query", "q1", "hit"] += 3
@@ -137,7 +137,7 @@ class Writers:
 
 
 def identities(directory: Path) -> list[tuple[str, Any, int, str]]:
-    return [(one.namespace, one.key, one.version, one.kind) for one in writes(directory)]
+    return [(write.namespace, write.key, write.version, write.kind) for write in writes(directory)]
 
 
 def newest(folder: Path) -> Path:
@@ -181,11 +181,13 @@ def test_every_write_is_in_the_history_once_and_counted_though_the_job_is_killed
                 job.stop()
         finally:
             writers.stop()
-    told = identities(directory)
-    assert len(told) == len(set(told))
-    assert set(told) == writers.written
+    recorded = identities(directory)
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) == writers.written
     assert all(
-        one.after == {"_id": one.key, "version": one.version} for one in writes(directory) if one.kind != "delete"
+        write.after == {"_id": write.key, "version": write.version}
+        for write in writes(directory)
+        if write.kind != "delete"
     )
     assert _counted(None, directory) == writers.counts
     _check_windows(directory)
@@ -195,12 +197,12 @@ def _counted(fed: Feed | None, directory: Path) -> Counter[tuple[str, str, str]]
     """The sums of all final windows of one second; what is appended meanwhile makes time go on."""
     if fed is not None:
         fed.write(TICK)
-    found: Counter[tuple[str, str, str]] = Counter()
+    sums: Counter[tuple[str, str, str]] = Counter()
     for row in table_rows(Table(directory / "windows"), keep=lambda folders: folders["window_s"] == "1"):
         if row["scope"] != "deployment":
             for measure in ("insert", "update", "delete", "changeIndex", "hit"):
-                found[row["scope"], row["name"], measure] += row[measure]
-    return +found
+                sums[row["scope"], row["name"], measure] += row[measure]
+    return +sums
 
 
 def _check_windows(directory: Path) -> None:
@@ -216,8 +218,8 @@ def _check_windows(directory: Path) -> None:
     for row in rows:
         if row["scope"] == "collection":
             written = row["insert"] + row["update"] + row["delete"]
-            assert sum(one["count"] for one in row["top"]) <= written
-            assert row["top"] == sorted(row["top"], key=lambda one: -one["count"])
+            assert sum(row_["count"] for row_ in row["top"]) <= written
+            assert row["top"] == sorted(row["top"], key=lambda entry: -entry["count"])
             assert len(row["top"]) <= 20
 
 
@@ -226,10 +228,10 @@ def _names(windows: Windows) -> set[str]:
 
 
 def _shown(redis_url: str, deployment: str) -> list[Any]:
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "quaestor.cli", "statistics", "show", "--windows", "1", "--json"],
         env=os.environ | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    (windows,) = json.loads(told.stdout)
+    (windows,) = json.loads(output.stdout)
     return list(windows["windows"])

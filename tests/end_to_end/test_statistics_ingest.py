@@ -34,8 +34,8 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
         pymongo.MongoClient[dict[str, Any]](mongo_url) as client,
         closing(RedisEventLayer(redis_url, deployment)) as layer,
     ):
-        one = ChangeStreamFollower(client, layer, SHAPE, LoopContext(deployment=deployment, heartbeat_ms=100))
-        thread = threading.Thread(target=one.run, args=(stop,), daemon=True)
+        follower = ChangeStreamFollower(client, layer, SHAPE, LoopContext(deployment=deployment, heartbeat_ms=100))
+        thread = threading.Thread(target=follower.run, args=(stop,), daemon=True)
         stream = streams.writes(deployment, 0)
         after = layer.offset_at(stream, system_clock())
         thread.start()
@@ -69,7 +69,7 @@ def test_the_history_is_what_the_change_stream_told(
         database = client[prefix]
         for name in ("items", "others"):
             database.create_collection(name)
-        with database.watch() as told:
+        with database.watch() as stream:
             expected: Counter[tuple[str, Any, int, str]] = Counter()
 
             def round_(number: int) -> None:
@@ -83,7 +83,7 @@ def test_the_history_is_what_the_change_stream_told(
                         {"_id": {"$regex": f"^{number}-3"}}, {"$set": {"together": True}}, session=session
                     )
                     database.others.insert_one({"_id": number}, session=session)
-                while (event := told.try_next()) is not None:
+                while (event := stream.try_next()) is not None:
                     moment = event["clusterTime"]
                     identity = (
                         f"{prefix}.{event['ns']['coll']}", event["documentKey"]["_id"], moment.time << 32 | moment.inc,
@@ -105,8 +105,12 @@ def test_the_history_is_what_the_change_stream_told(
                         job.stop()
         state = {document["_id"]: document for document in database.items.find()}
         client.drop_database(prefix)
-    told_rows = [one for one in writes(directory) if one.namespace.startswith(prefix)]
-    assert Counter((one.namespace, one.key, one.version, one.kind) for one in told_rows) == expected
-    assert [one for one in writes(directory) if one.kind in ("lost", "unreadable")] == []
-    newest = {one.key: one for one in sorted(told_rows, key=lambda one: one.version) if one.namespace.endswith("items")}
-    assert {key: one.after for key, one in newest.items() if one.kind != "delete"} == state
+    told_rows = [write for write in writes(directory) if write.namespace.startswith(prefix)]
+    assert Counter((row.namespace, row.key, row.version, row.kind) for row in told_rows) == expected
+    assert [write for write in writes(directory) if write.kind in ("lost", "unreadable")] == []
+    newest = {
+        write.key: write
+        for write in sorted(told_rows, key=lambda write: write.version)
+        if write.namespace.endswith("items")
+    }
+    assert {key: write.after for key, write in newest.items() if write.kind != "delete"} == state

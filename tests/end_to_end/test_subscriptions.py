@@ -56,9 +56,9 @@ async def running(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
 
 
 async def event(live: LiveResult) -> ResultEvent:
-    told = await anext(live)
-    assert isinstance(told, ResultEvent)
-    return told
+    change = await anext(live)
+    assert isinstance(change, ResultEvent)
+    return change
 
 
 async def test_a_subscriber_is_told_the_result_and_then_how_it_changes(mongo_url: str, items: Collection) -> None:
@@ -140,8 +140,8 @@ async def test_with_post_images_every_change_is_told_once_and_in_order(
         items.bulk_write([pymongo.UpdateOne({"_id": "counter"}, {"$inc": {"n": 1}}) for _ in range(200)])
         assert [(await event(live)).document["n"] for _ in range(200)] == list(range(1, 201))
         items.bulk_write([pymongo.UpdateOne({"_id": "guest"}, {"$set": {"tag": tag}}) for tag in ("tea", "milk") * 50])
-        told = [(await event(live)).match_type for _ in range(100)]
-        assert told == [MatchType.ADD, MatchType.REMOVE] * 50
+        match_types = [(await event(live)).match_type for _ in range(100)]
+        assert match_types == [MatchType.ADD, MatchType.REMOVE] * 50
 
 
 async def test_without_post_images_it_says_so_and_the_last_state_is_right(mongo_url: str, items: Collection) -> None:

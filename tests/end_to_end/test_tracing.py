@@ -86,17 +86,17 @@ def id_of(span: ReadableSpan) -> int:
 
 async def test_a_miss_is_a_span_with_its_steps_below_the_one_that_asked(spans: InMemorySpanExporter) -> None:
     await Site(tracing=True).get(traceparent=PARENT)
-    found = by_name(spans)
-    request = found["quaestor.request"]
+    named = by_name(spans)
+    request = named["quaestor.request"]
     assert request.context is not None
     assert f"{request.context.trace_id:032x}" == TRACE
     assert parent_of(request) == 0xB7AD6B7169203331
     for step in ("quaestor.handler", "quaestor.activation", "quaestor.store"):
-        assert parent_of(found[step]) == id_of(request), step
-    assert parent_of(found["own"]) == id_of(found["quaestor.handler"]), "what the handler traces lies below it"
-    assert (found["quaestor.handler"].end_time or 0) <= (found["quaestor.activation"].start_time or 0)
+        assert parent_of(named[step]) == id_of(request), step
+    assert parent_of(named["own"]) == id_of(named["quaestor.handler"]), "what the handler traces lies below it"
+    assert (named["quaestor.handler"].end_time or 0) <= (named["quaestor.activation"].start_time or 0)
     assert dict(request.attributes or {})["quaestor.state"] == "served"
-    assert dict(found["quaestor.handler"].attributes or {})["quaestor.missing"] == "absent"
+    assert dict(named["quaestor.handler"].attributes or {})["quaestor.missing"] == "absent"
 
 
 async def test_a_hit_has_no_span(spans: InMemorySpanExporter) -> None:
@@ -175,10 +175,10 @@ async def test_the_effects_of_a_write_are_spans_that_name_its_version(spans: InM
     )  # fmt: skip
     await eventually(lambda: "quaestor.purge" in by_name(spans))
     await effects.stop()
-    found = by_name(spans)
-    cause = found["quaestor.invalidation"]
+    named = by_name(spans)
+    cause = named["quaestor.invalidation"]
     assert dict(cause.attributes or {})["quaestor.versions"] == ("5.7",)
-    assert parent_of(found["quaestor.claim"]) == parent_of(found["quaestor.purge"]) == id_of(cause)
+    assert parent_of(named["quaestor.claim"]) == parent_of(named["quaestor.purge"]) == id_of(cause)
     assert engine.count("invalidations", match_type="add", precision="exact") == 1
 
 
@@ -220,8 +220,8 @@ def test_without_the_package_tracing_says_what_to_install_and_everything_else_wo
         "try:\n    Quaestor(tracing=True)\n"
         "except ConfigurationError as error:\n    assert 'quaestor[otel]' in str(error); print('said so')\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    assert told.stdout == "said so\n"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert output.stdout == "said so\n"
 
 
 async def test_an_explanation_names_no_values_and_no_other_user() -> None:

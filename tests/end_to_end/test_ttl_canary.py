@@ -113,8 +113,10 @@ async def test_a_canary_that_is_worse_than_predicted_is_rolled_back_in_every_pro
             assert ended.by.startswith("quaestor (")
             assert re.match(r"rolled back: (invalidations|stale): \d\.\d{4} \(", ended.why)  # whichever is seen first
             exposed = [process.quaestor.telemetry.exposition().decode() for process in processes]
-            assert sum('quaestor_ttl_canaries_ended_total{how="rolled-back"} 1.0' in one for one in exposed) == 1
-            assert all("quaestor_ttl_canary_share 0.0" in one for one in exposed)
+            assert (
+                sum('quaestor_ttl_canaries_ended_total{how="rolled-back"} 1.0' in metrics for metrics in exposed) == 1
+            )
+            assert all("quaestor_ttl_canary_share 0.0" in metrics for metrics in exposed)
             assert len(published.history()) == 4
         finally:
             for process in processes:
@@ -137,7 +139,7 @@ async def test_what_no_process_sees_alone_ends_a_canary_in_all_of_them(
     finally:
         await client.aclose()
     processes = [Quaestor(redis_url=shared_url, deployment=prefix, grid=False, explicit=True) for _ in range(2)]
-    estimators = [one.parts.estimator for one in processes]
+    estimators = [process.parts.estimator for process in processes]
     try:
         for process in processes:
             await process.start()
@@ -158,8 +160,8 @@ async def test_what_no_process_sees_alone_ends_a_canary_in_all_of_them(
         assert (ended.parameters, ended.canary, ended.by.startswith("quaestor (")) == (None, None, True)
         assert ended.why.startswith("rolled back: hits: 0.0000 (")
         exposed = [process.telemetry.exposition().decode() for process in processes]
-        assert sum('quaestor_ttl_canaries_ended_total{how="rolled-back"} 1.0' in one for one in exposed) == 1
-        assert all("quaestor_ttl_canary_share 0.0" in one for one in exposed)
+        assert sum('quaestor_ttl_canaries_ended_total{how="rolled-back"} 1.0' in metrics for metrics in exposed) == 1
+        assert all("quaestor_ttl_canary_share 0.0" in metrics for metrics in exposed)
     finally:
         for process in processes:
             await process.stop()
@@ -259,7 +261,7 @@ async def test_what_processes_counted_stays_when_they_end_and_nonsense_does_not_
         await reports.tell(3, process, Told(own=_counted(requests), rest=_counted(0), cdn=False))
     for nonsense in (b"\xff", b"{", b"[]", b"[" * 100_000, b'{"version": 9}'):
         await client.execute_command("HSET", f"quaestor:{{{prefix}:ttl}}:canary:3", b"n%d" % len(nonsense), nonsense)
-    assert total(one.own for one in await reports.all(3)).requests == 13
+    assert total(report.own for report in await reports.all(3)).requests == 13
     assert await reports.all(4) == []
     await client.aclose()
 

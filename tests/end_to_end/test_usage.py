@@ -50,9 +50,13 @@ async def test_hits_are_reported_by_query_within_seconds(mongo_url: str, prefix:
             await eventually(
                 lambda: sum(reads for usage in said() if isinstance(usage, Usage) for _, reads in usage.queries) >= 21
             )
-            registered = {one.query.filter["kind"]: one.query_id for one in said() if isinstance(one, Registration)}
-            told = {query_id for usage in said() if isinstance(usage, Usage) for query_id, _ in usage.queries}
-            assert told == {registered["a"]}, "what was never served from cache is not reported"
+            registered = {
+                message.query.filter["kind"]: message.query_id
+                for message in said()
+                if isinstance(message, Registration)
+            }
+            reported = {query_id for usage in said() if isinstance(usage, Usage) for query_id, _ in usage.queries}
+            assert reported == {registered["a"]}, "what was never served from cache is not reported"
         finally:
             await quaestor.stop()
             await client.drop_database(prefix)

@@ -45,7 +45,7 @@ async def test_clients_with_the_sketch_are_told_their_lifetime(
 ) -> None:
     behind.answers[path] = tagged("t1", **{"quaestor-ttl": "60;at=1700000000000"})
     answers = [await web.get(path) for _ in range(2)]
-    assert [(seen(one), one.headers["quaestor-ttl"]) for one in answers] == [
+    assert [(seen(answer), answer.headers["quaestor-ttl"]) for answer in answers] == [
         ("miss", "60;at=1700000000000"),
         ("hit", "60;at=1700000000000"),
     ]
@@ -101,27 +101,27 @@ async def test_requests_of_known_users_are_passed_on(
     assert seen(await web.get(path)) == "hit"
 
 
-@pytest.mark.parametrize("asked", ["no-cache", "max-age=0, No-Cache", "no-cache ,max-age=0"])
+@pytest.mark.parametrize("requested", ["no-cache", "max-age=0, No-Cache", "no-cache ,max-age=0"])
 async def test_a_read_that_asks_for_no_cache_is_the_application_s_and_takes_nothing_from_the_others(
-    behind: Origin, web: httpx.AsyncClient, path: str, asked: str
+    behind: Origin, web: httpx.AsyncClient, path: str, requested: str
 ) -> None:
     """A strong read. What is kept stays as it is."""
     behind.answers[path] = tagged("t1")
     await web.get(path)
-    strong = await web.get(path, headers={"cache-control": asked})
+    strong = await web.get(path, headers={"cache-control": requested})
     assert strong.text == f"{path} #2"
     assert strong.headers["cache-status"] == "Varnish; fwd=request"
     after = await web.get(path)
     assert (seen(after), after.text) == ("hit", f"{path} #1")
 
 
-@pytest.mark.parametrize("asked", ["max-age=0", "x-no-cache", 'x="no-cache"', "no-cachet"])
+@pytest.mark.parametrize("requested", ["max-age=0", "x-no-cache", 'x="no-cache"', "no-cachet"])
 async def test_a_revalidation_may_be_answered_from_what_is_kept(
-    behind: Origin, web: httpx.AsyncClient, path: str, asked: str
+    behind: Origin, web: httpx.AsyncClient, path: str, requested: str
 ) -> None:
     behind.answers[path] = tagged("t1")
     await web.get(path)
-    assert seen(await web.get(path, headers={"cache-control": asked})) == "hit"
+    assert seen(await web.get(path, headers={"cache-control": requested})) == "hit"
 
 
 @pytest.mark.parametrize("per_s", [0, 1])
@@ -144,7 +144,7 @@ async def test_other_methods_are_passed_on_and_head_is_answered_from_the_cache(
     await web.get(path)
     assert seen(await web.post(path, content=b"x")) == "pass"
     assert seen(await web.head(path)) == "hit"
-    assert [asked.method for asked in behind.asked if asked.target == path] == ["GET", "POST"]
+    assert [request.method for request in behind.asked if request.target == path] == ["GET", "POST"]
 
 
 async def test_variants_are_kept_apart(behind: Origin, web: httpx.AsyncClient, path: str) -> None:

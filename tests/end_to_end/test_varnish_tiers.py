@@ -131,12 +131,12 @@ async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, p
         lower = FanOut("nginx", [Delivery(Nginx(edge.url, token=TOKEN, timeout_s=PATIENCE_S))])
         tiers = Tiers("nginx", shield=upper, edge=lower)
         tiers.begin(outbox, telemetry=Telemetry(), repurge_after_ms=30)
-        found = []
+        texts = []
         async with httpx.AsyncClient(base_url=edge.url, timeout=PATIENCE_S, trust_env=False) as web:
             for number in range(rounds):
                 until_s = int(time.time()) + 600
-                told = tiers.lifetime_headers(lives_s=600, until_s=until_s)
-                fields = {name.decode(): value.decode() for name, value in told} | {"cdn-cache-control": "max-age=600"}
+                sent = tiers.lifetime_headers(lives_s=600, until_s=until_s)
+                fields = {name.decode(): value.decode() for name, value in sent} | {"cdn-cache-control": "max-age=600"}
                 behind.answers[path] = Answer(fields, body=f"version {number}")
                 wait = await tiers.put(tags=["t"], urls=[edge.url + path], until_ms=until_s * 1_000)
                 purged = asyncio.create_task(_awaited(wait))
@@ -145,11 +145,11 @@ async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, p
                         await web.get(path)
                 await eventually(lambda: settled(outbox))
                 before = len(behind.asked)
-                found.append([(await web.get(path)).text for _ in range(2)])
+                texts.append([(await web.get(path)).text for _ in range(2)])
                 assert len(behind.asked) - before <= 1, "nothing is kept, so nothing is shown"
         await tiers.aclose()
     await client.aclose()
-    assert found == [[f"version {number}"] * 2 for number in range(rounds)]
+    assert texts == [[f"version {number}"] * 2 for number in range(rounds)]
 
 
 async def test_tiers_that_cannot_be_purged_by_the_same_are_refused() -> None:

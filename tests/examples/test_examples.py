@@ -78,7 +78,7 @@ async def test_two_workers_on_one_redis_with_the_grid(
     where = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": database, "DATABASE": database}
     grid = [sys.executable, "-m", "quaestor.cli", "cluster", "--ready-timeout", "240"]
     with (
-        process(tmp_path, "grid", grid, ready=lambda one: "ingest running" in one.log_tail(), **where),
+        process(tmp_path, "grid", grid, ready=lambda server: "ingest running" in server.log_tail(), **where),
         uvicorn(tmp_path, "examples.redis_grid_app:app", "--workers", "2", **where) as url,
     ):
         await anyio.to_thread.run_sync(keeps_its_promise, url, tmp_path)

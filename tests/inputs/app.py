@@ -62,15 +62,15 @@ class App:
 
     async def warm(self, path: str) -> Any:
         """Ask until it is a hit; the answer."""
-        found: Any = None
+        answer: Any = None
 
         async def hit() -> bool:
-            nonlocal found
-            found, how = await self.get(path)
+            nonlocal answer
+            answer, how = await self.get(path)
             return how == "hit"
 
         await eventually(hit)
-        return found
+        return answer
 
     async def until_true(self, path: str) -> None:
         """Wait until the cache answers what the bare app does."""

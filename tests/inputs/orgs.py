@@ -66,8 +66,8 @@ def fastapi_app(choose: Choose, name: str) -> App:
 def litestar_app(choose: Choose, name: str) -> App:
     @litestar.get("/")
     async def page(request: litestar.Request[Any, Any, Any]) -> list[str]:
-        found: list[str] = await choose(request.headers.get(name, ""))
-        return found
+        chosen: list[str] = await choose(request.headers.get(name, ""))
+        return chosen
 
     app: App = litestar.Litestar([page], openapi_config=None, logging_config=None)  # type: ignore[assignment]
     return app
@@ -107,8 +107,8 @@ class Orgs:
     def _choose(self, client: AsyncMongoClient[dict[str, Any]]) -> Choose:
         async def choose(org: str) -> list[str]:
             self.runs += client is self._seen
-            found = client[self._database].notes.find({"org": org}).sort("_id", 1)
-            return [note["text"] for note in await found.to_list()]
+            cursor = client[self._database].notes.find({"org": org}).sort("_id", 1)
+            return [note["text"] for note in await cursor.to_list()]
 
         return choose
 
@@ -125,14 +125,14 @@ class Orgs:
 
     async def warm(self, value: str | None, **more: str) -> httpx.Response:
         """Ask until it is a hit."""
-        found: list[httpx.Response] = []
+        answers: list[httpx.Response] = []
 
         async def hit() -> bool:
-            found.append(await self.ask(value, **more))
-            return is_hit(found[-1])
+            answers.append(await self.ask(value, **more))
+            return is_hit(answers[-1])
 
         await eventually(hit)
-        return found[-1]
+        return answers[-1]
 
     async def close(self) -> None:
         await self.cached.aclose()

@@ -30,28 +30,28 @@ SOON_MS = (-20, 3, 700)
 
 
 async def _found(records: Records, where: Filter, session: Any) -> Any:
-    return [[one["_id"], one["n"]] for one in await records.find(where, session=session).sort("_id").to_list()]
+    return [[record["_id"], record["n"]] for record in await records.find(where, session=session).sort("_id").to_list()]
 
 
 async def _unsorted(records: Records, where: Filter, session: Any) -> Any:
-    return [one["_id"] for one in await records.find(where, session=session).to_list()]
+    return [record["_id"] for record in await records.find(where, session=session).to_list()]
 
 
 async def _projected(records: Records, where: Filter, session: Any) -> Any:
-    return [one["b"] for one in await records.find(where, {"b": 1}, session=session).to_list()]
+    return [record["b"] for record in await records.find(where, {"b": 1}, session=session).to_list()]
 
 
 async def _any(records: Records, where: Filter, session: Any) -> Any:
-    found = await records.find_one(where, session=session)
-    return found and [found["_id"], found["n"]]
+    record = await records.find_one(where, session=session)
+    return record and [record["_id"], record["n"]]
 
 
 async def _limited(records: Records, where: Filter, session: Any) -> Any:
-    return [one["_id"] for one in await records.find(where, session=session).limit(2).to_list()]
+    return [record["_id"] for record in await records.find(where, session=session).limit(2).to_list()]
 
 
 async def _tied(records: Records, where: Filter, session: Any) -> Any:
-    return [one["_id"] for one in await records.find(where, session=session).sort("n", -1).limit(3).to_list()]
+    return [record["_id"] for record in await records.find(where, session=session).sort("n", -1).limit(3).to_list()]
 
 
 async def _pushed(records: Records, where: Filter, session: Any) -> Any:
@@ -92,16 +92,16 @@ class Handler:
 
     @property
     def looks_at_clock(self) -> bool:
-        return any(one.is_clock for one in self.inputs)
+        return any(input_.is_clock for input_ in self.inputs)
 
     @property
     def reads_unseen(self) -> bool:
-        return any(one.way in UNSEEN for one in self.inputs)
+        return any(input_.way in UNSEEN for input_ in self.inputs)
 
     async def answer(self, run: Run, records: Records) -> Any:
         """The body."""
-        values = [await one.read(run, position) for position, one in enumerate(self.inputs)]
-        clauses = [one.clause(value, n) for n, (one, value) in enumerate(zip(self.inputs, values, strict=True))]
+        values = [await input_.read(run, position) for position, input_ in enumerate(self.inputs)]
+        clauses = [input_.clause(value, n) for n, (input_, value) in enumerate(zip(self.inputs, values, strict=True))]
         result = await QUERIES[self.query](records, {"$and": clauses}, run.session)
         return [result, [str(value) for value in values]] if self.shows else [result]
 
@@ -117,10 +117,10 @@ def add(app: FastAPI, path: str, handler: Handler, records: Records, run: MakeRu
         return Response(json.dumps(body), media_type="application/json")
 
     parameters = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
-    for position, one in enumerate(handler.inputs):
-        dependency = WAYS[one.way].dependency
+    for position, input_ in enumerate(handler.inputs):
+        dependency = WAYS[input_.way].dependency
         if dependency is not None:
-            default = Depends(dependency(one.name))
+            default = Depends(dependency(input_.name))
             parameters.append(inspect.Parameter(f"i{position}", inspect.Parameter.KEYWORD_ONLY, default=default))
     endpoint.__qualname__ = path
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -148,8 +148,8 @@ class Ask:
         }  # fmt: skip
         if self.noise:
             scope["headers"] += [(b"x-noise", b"1"), (b"traceparent", b"00-1-1-00"), (b"accept", b"*/*")]
-        for one, value in zip(handler.inputs, self.values, strict=True):
-            one.put(scope, value)
+        for input_, value in zip(handler.inputs, self.values, strict=True):
+            input_.put(scope, value)
         scope["raw_path"] = scope["path"].encode()
         return scope
 
@@ -250,9 +250,9 @@ def stories(draw: st.DrawFn, ways: tuple[str, ...], *, jumps: bool = True, unsee
         head = not first and draw(st.integers(0, 9)) == 9
         asks.append(Ask(number, values, noise=draw(st.booleans()), head=head))
     happens = st.one_of(*([_changes] if unseen else []), st.none(), _writes, *([_jumps] if jumps else []))
-    asked = st.lists(st.integers(0, len(asks) - 1), min_size=2, max_size=7).map(tuple)
+    requested = st.lists(st.integers(0, len(asks) - 1), min_size=2, max_size=7).map(tuple)
     rounds = draw(
-        st.lists(st.builds(Round, happens, st.sampled_from((True, True, False)), asked), min_size=2, max_size=6)
+        st.lists(st.builds(Round, happens, st.sampled_from((True, True, False)), requested), min_size=2, max_size=6)
     )
     if unseen:
         rounds = [Round(None, True, (0, 0)), Round(draw(_changes), True, (0, 0)), *rounds]
@@ -263,7 +263,9 @@ def stories(draw: st.DrawFn, ways: tuple[str, ...], *, jumps: bool = True, unsee
 def pointed_stories(draw: st.DrawFn, ways: tuple[str, ...], happens: type[Write] | type[Jump] | None) -> Story:
     """One handler of one input, two requests for it, each made again and again, and nothing else in between than this."""
     served = draw(
-        st.builds(Handler, inputs(ways).map(lambda one: (one,)), st.sampled_from(("find", "count")), st.just(True))
+        st.builds(
+            Handler, inputs(ways).map(lambda single: (single,)), st.sampled_from(("find", "count")), st.just(True)
+        )
     )
     asks = tuple(Ask(0, (value,)) for value in draw(st.permutations(VALUES))[:2])
     between = _writes if happens is Write else _jumps if happens is Jump else st.none()

@@ -189,8 +189,8 @@ def raw(run: Run, name: str) -> str:
 
 
 async def level(records: Records, session: Any) -> Any:
-    found = await records.find_one({"_id": "level"}, session=session)
-    return found and found["value"]
+    record = await records.find_one({"_id": "level"}, session=session)
+    return record and record["value"]
 
 
 def declared_field(name: str) -> Callable[..., Any]:
@@ -305,8 +305,8 @@ class Input:
     async def read(self, run: Run, position: int) -> Any:
         """What it says to this run."""
         read = WAYS[self.way].read
-        found = run.given[position] if read is None else read(run, self.name)
-        return await found if isinstance(found, Awaitable) else found
+        value = run.given[position] if read is None else read(run, self.name)
+        return await value if isinstance(value, Awaitable) else value
 
     def clause(self, value: Any, position: int) -> dict[str, Any]:
         """The records that are chosen by what it says."""

@@ -167,8 +167,8 @@ class World:
         """Play a story from its beginning. Raises WrongAnswerError."""
         await self.begin(story)
         try:
-            for one in story.rounds:
-                await self._round(story, one)
+            for round_ in story.rounds:
+                await self._round(story, round_)
         finally:
             for state in self._states:
                 if state.session is not None:
@@ -184,7 +184,7 @@ class World:
             path = self.path(number)
             add(cached, path, handler, self._captured[self._database][self._collection], self._run_cached)
             add(bare, path, handler, self._records, self._run_bare)
-            if any(WAYS[one.way].inner for one in handler.inputs):
+            if any(WAYS[input_.way].inner for input_ in handler.inputs):
                 self._inner.choosing.add(path)
         self._inner.serve(str(self._stories), cached)
         self._bare_app.serve(str(self._stories), bare)
@@ -209,20 +209,20 @@ class World:
     def path(self, handler: int) -> str:
         return f"/{self._stories}/{handler}"
 
-    async def _round(self, story: Story, one: Round) -> None:
-        asks = [story.asks[number] for number in one.asked]
-        if isinstance(one.happens, Write) and not one.settled:
-            _, answers = await asyncio.gather(self._write(one.happens), self._ask_all(asks))
+    async def _round(self, story: Story, round_: Round) -> None:
+        asks = [story.asks[number] for number in round_.asked]
+        if isinstance(round_.happens, Write) and not round_.settled:
+            _, answers = await asyncio.gather(self._write(round_.happens), self._ask_all(asks))
             for answered in answers:
                 await self.judge(answered)
             return
-        if isinstance(one.happens, Write):
-            await self._write(one.happens)
-        elif isinstance(one.happens, Jump):
-            self._jump(one.happens)
-        elif isinstance(one.happens, Change):
-            self.change(one.happens)
-        if one.settled:
+        if isinstance(round_.happens, Write):
+            await self._write(round_.happens)
+        elif isinstance(round_.happens, Jump):
+            self._jump(round_.happens)
+        elif isinstance(round_.happens, Change):
+            self.change(round_.happens)
+        if round_.settled:
             await self.settled()
         for ask in asks:
             await self.judge(await self.ask(ask))
@@ -293,7 +293,7 @@ class World:
 
     def quarantined(self) -> set[str]:
         """Paths whose routes are quarantined."""
-        return {one.route.rpartition(".")[2] for one in self.quaestor.read_path.probation.quarantines}
+        return {quarantine.route.rpartition(".")[2] for quarantine in self.quaestor.read_path.probation.quarantines}
 
     async def judge(self, answered: Answered) -> None:
         """Raises WrongAnswerError for one that the bare app could not have given."""

@@ -70,9 +70,9 @@ ALL = (b"*",)
     ],
 )  # fmt: skip
 def test_which_fields_were_asked_for(ask: Ask, decides: tuple[bytes, ...]) -> None:
-    asked = AskedFields()
-    ask(recorded(scope(), asked))
-    assert deciding(asked, DEFAULT, (), ignored=frozenset()) == decides
+    fields = AskedFields()
+    ask(recorded(scope(), fields))
+    assert deciding(fields, DEFAULT, (), ignored=frozenset()) == decides
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_which_fields_were_asked_for(ask: Ask, decides: tuple[bytes, ...]) -> No
     ],
 )
 def test_whether_the_client_s_address_was_asked_for(ask: Ask, noticed: bool) -> None:
-    asked = AskedFields()
-    ask(recorded(scope(), asked))
-    assert asked.client is noticed
-    asked.entries.clear()
-    assert (refusal(asked, DEFAULT, frozenset()) is not None) is noticed
-    assert refusal(asked, DEFAULT, {b"client-address"}) is None
+    fields = AskedFields()
+    ask(recorded(scope(), fields))
+    assert fields.client is noticed
+    fields.entries.clear()
+    assert (refusal(fields, DEFAULT, frozenset()) is not None) is noticed
+    assert refusal(fields, DEFAULT, {b"client-address"}) is None
 
 
 @pytest.mark.parametrize(
@@ -121,22 +121,22 @@ def test_whether_the_client_s_address_was_asked_for(ask: Ask, noticed: bool) -> 
     ],
 )
 def test_which_entries_of_others_were_asked_for(ask: Ask, noticed: set[str]) -> None:
-    asked, pool = AskedFields(), object()
-    ask(recorded({**scope(), "state": {"tenant": "a", "pool": pool}}, asked, shared={"pool": pool}))
-    assert asked.entries == noticed
+    fields, pool = AskedFields(), object()
+    ask(recorded({**scope(), "state": {"tenant": "a", "pool": pool}}, fields, shared={"pool": pool}))
+    assert fields.entries == noticed
     public = RoutePolicy(sharing=Sharing.PUBLIC)
-    assert (refusal(asked, DEFAULT, frozenset()) is not None) is bool(noticed)
-    assert refusal(asked, public, frozenset()) is None
-    assert refusal(asked, DEFAULT, {one.encode() for one in noticed}) is None
+    assert (refusal(fields, DEFAULT, frozenset()) is not None) is bool(noticed)
+    assert refusal(fields, public, frozenset()) is None
+    assert refusal(fields, DEFAULT, {name.encode() for name in noticed}) is None
 
 
 def test_credentials_count_where_a_scope_is_only_implied() -> None:
     implied = RoutePolicy(sharing=Sharing.PUBLIC, implied=True)
-    asked = AskedFields()
-    assert Request(recorded(scope(), asked)).headers.get("authorization") is None
-    assert deciding(asked, implied, (), ignored=frozenset()) == (b"authorization",)
-    asked.note_everything()
-    assert deciding(asked, implied, (), ignored=frozenset()) == (b"**",)
+    fields = AskedFields()
+    assert Request(recorded(scope(), fields)).headers.get("authorization") is None
+    assert deciding(fields, implied, (), ignored=frozenset()) == (b"authorization",)
+    fields.note_everything()
+    assert deciding(fields, implied, (), ignored=frozenset()) == (b"**",)
     keys = {variant_key("k", (b"**",), [(b"cookie", value)]) for value in (b"1", b"2")}
     assert len(keys) == 2
     assert len({variant_key("k", (b"*",), [(b"cookie", value)]) for value in (b"1", b"2")}) == 1
@@ -147,12 +147,12 @@ def test_credentials_count_where_a_scope_is_only_implied() -> None:
 
 
 def test_declared_and_body_fields_have_their_own_place_in_the_key() -> None:
-    asked = AskedFields()
-    asked.note(b"x-org-id")
-    asked.note(b"content-type")
+    fields = AskedFields()
+    fields.note(b"x-org-id")
+    fields.note(b"content-type")
     policy = RoutePolicy(headers=X)
-    assert deciding(asked, policy, (), ignored=frozenset()) == (b"content-type",)
-    assert deciding(asked, policy, (), ignored=frozenset(), with_body=True) == ()
+    assert deciding(fields, policy, (), ignored=frozenset()) == (b"content-type",)
+    assert deciding(fields, policy, (), ignored=frozenset(), with_body=True) == ()
 
 
 def test_a_name_is_the_same_name_to_everybody() -> None:

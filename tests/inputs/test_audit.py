@@ -25,16 +25,16 @@ def audit(mongo_url: str, database: str, *arguments: str, **environment: str) ->
 def test_each_route_says_what_it_reads_or_why_it_is_not_covered(mongo_url: str, prefix: str) -> None:
     done = audit(mongo_url, prefix, "tests.inputs.audited_app:app", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["without_example"] == ["/items/{item}"]
-    routes: dict[str, Any] = {one["path"]: one for one in found["routes"]}
+    report = json.loads(done.stdout)
+    assert report["without_example"] == ["/items/{item}"]
+    routes: dict[str, Any] = {route["path"]: route for route in report["routes"]}
     assert list(routes) == ["/items", "/kept", "/now", "/file", "/constant", "/broken"]
     assert routes["/items"]["reads"][0].startswith(f"find on {prefix}.items by (group) sorted by (_id): exact")
-    assert {path: one["verdict"] for path, one in routes.items() if one["verdict"]} == {
+    assert {path: route["verdict"] for path, route in routes.items() if route["verdict"]} == {
         "/items": "same",
         "/kept": "same",
     }
-    why = {path: one["not_covered"][0].split(" ")[0] for path, one in routes.items() if one["not_covered"]}
+    why = {path: route["not_covered"][0].split(" ")[0] for path, route in routes.items() if route["not_covered"]}
     assert why == {"/now": "clock", "/file": "declared", "/constant": "no-reads", "/broken": "failed"}
 
 

@@ -199,8 +199,8 @@ async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters
     mongo_url: str, prefix: str, tmp_path: Path
 ) -> None:
     """Whatever comes later stops nothing: it is reported, and answers that read from there are not kept."""
-    quaestor, app, told, made = Quaestor(debug_header=True, **PATIENT), FastAPI(), list[str](), list[Async]()
-    quaestor.on_failure(lambda failure: told.append(failure.name))
+    quaestor, app, events, made = Quaestor(debug_header=True, **PATIENT), FastAPI(), list[str](), list[Async]()
+    quaestor.on_failure(lambda failure: events.append(failure.name))
     near: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
 
     @app.get("/far")
@@ -223,8 +223,8 @@ async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters
                     answer = await get(http, "/far")
                     assert answer.json() == [n]
                     assert "in another cluster than the one watched" in answer.headers["x-quaestor-explain"]
-                await eventually(lambda: "quaestor.another_cluster" in told)
-                assert "quaestor.not_watching" not in told
+                await eventually(lambda: "quaestor.another_cluster" in events)
+                assert "quaestor.not_watching" not in events
                 assert await is_hit(http, "/EWR")
             await made[0].close()
     finally:
@@ -234,31 +234,31 @@ async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters
 
 def test_a_stranger_is_distrusted_before_its_servers_have_said_anything() -> None:
     """A mongos never says what it belongs to."""
-    capture, told = Capture(), list[bool]()
+    capture, heard = Capture(), list[bool]()
     with MongoClient[Any]("mongodb://a.invalid/", connect=False, event_listeners=[capture]):
-        capture.clients.follow(lambda: told.append(True))
+        capture.clients.follow(lambda: heard.append(True))
         capture.clients.heartbeat()
-        assert told == [True]
+        assert heard == [True]
         with MongoClient[Any]("mongodb://d.invalid:7/", connect=False, event_listeners=[capture]):
             capture.clients.heartbeat()
-            assert told == [True, True]
+            assert heard == [True, True]
         assert capture._topology.is_in_another_cluster(("d.invalid", 7))
         assert not capture._topology.is_in_another_cluster(("a.invalid", 27017))
         capture.clients.heartbeat()
-        assert told == [True, True], "nobody has appeared since"
+        assert heard == [True, True], "nobody has appeared since"
 
 
 async def test_an_app_without_any_captured_client_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the start, when the client may still be made, but soon."""
     monkeypatch.setattr("quaestor.runtime.watching._LOOK_EVERY_S", 0.01)
-    quaestor, told = Quaestor(), list[str]()
-    quaestor.on_failure(lambda failure: told.append(failure.error))
+    quaestor, events = Quaestor(), list[str]()
+    quaestor.on_failure(lambda failure: events.append(failure.error))
     await quaestor.start()
-    assert told == []
-    await eventually(lambda: bool(told))
+    assert events == []
+    await eventually(lambda: bool(events))
     await quaestor.stop()
-    assert len(told) == 1
-    assert "event_listeners=[quaestor.capture]" in told[0]
+    assert len(events) == 1
+    assert "event_listeners=[quaestor.capture]" in events[0]
 
 
 def test_a_pymongo_that_lists_no_clients_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,9 @@ class Shop:
 
     async def _page(self, request: Request) -> Response:
         value = self.value(self.now)
-        found = await self.items.count_documents({"at": {"$gte": value}})
+        count = await self.items.count_documents({"at": {"$gte": value}})
         fields = {"cache-control": "stale-while-revalidate=864000, stale-if-error=864000"}
-        return JSONResponse({"value": str(value), "found": found}, headers=fields)
+        return JSONResponse({"value": str(value), "found": count}, headers=fields)
 
     async def get(self, now: datetime, path: str = "/items") -> tuple[str, str]:
         """The value that the answer was made with, and how it came."""
@@ -177,8 +177,8 @@ def now_page(value: Callable[[datetime], Any]) -> Page:
     """A page that shows the value it asked with."""
 
     async def page(items: Asynchronous, request: Request) -> Any:
-        asked = value(datetime.now(UTC))
-        return [str(asked), await items.count_documents({"at": {"$gte": asked}})]
+        moment = value(datetime.now(UTC))
+        return [str(moment), await items.count_documents({"at": {"$gte": moment}})]
 
     return page
 
@@ -208,9 +208,9 @@ async def test_what_is_floored_ends_with_its_unit_in_either_engine(
     long = {"ttl_min_ms": 40 * DAY_MS, "ttl_max_ms": 40 * DAY_MS}
     async with app(mongo_url, prefix, pages_of(FLOORED), **long, **settings) as cached:
         for path, value in zip(pages_of(FLOORED), FLOORED.values(), strict=True):
-            found, _ = await cached.warm(path)
+            answer, _ = await cached.warm(path)
             for end_ms in ends_ms(cached, path):
-                assert str(value(datetime.fromtimestamp((end_ms - 1) / 1000, UTC))) == found
+                assert str(value(datetime.fromtimestamp((end_ms - 1) / 1000, UTC))) == answer
 
 
 @pytest.mark.usefixtures("patient_redis")
@@ -224,15 +224,20 @@ async def test_another_process_is_told_when_the_unit_ends(mongo_url: str, redis_
     }
     pages = {"/today": now_page(FLOORED["today"])}
     with grid(mongo_url, redis_url, prefix):
-        async with app(mongo_url, prefix, pages, **settings) as one, app(mongo_url, prefix, pages, **settings) as two:
-            await one.warm("/today")
-            await two.warm("/today")
-            (end_ms,) = ends_ms(one, "/today")
-            assert ends_ms(two, "/today") == [end_ms]
+        async with (
+            app(mongo_url, prefix, pages, **settings) as first,
+            app(mongo_url, prefix, pages, **settings) as second,
+        ):
+            await first.warm("/today")
+            await second.warm("/today")
+            (end_ms,) = ends_ms(first, "/today")
+            assert ends_ms(second, "/today") == [end_ms]
             assert end_ms < datetime.now(UTC).timestamp() * 1000 + DAY_MS
 
 
 def ends_ms(cached: App, path: str) -> list[int]:
     """When the entries of a page are of no use for anything any more."""
-    found = [one.response for one in cached.quaestor.parts.storage.memory._entries.values()]
-    return [max(one.fresh_until_ms, one.stale_until_ms) for one in found if one.resource == path]
+    responses = [entry.response for entry in cached.quaestor.parts.storage.memory._entries.values()]
+    return [
+        max(dependent.fresh_until_ms, dependent.stale_until_ms) for dependent in responses if dependent.resource == path
+    ]

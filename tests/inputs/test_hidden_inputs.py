@@ -143,8 +143,8 @@ async def test_what_a_write_explains_is_no_hidden_input(mongo_url: str, prefix: 
 
 async def test_nor_is_what_the_request_contains(mongo_url: str, prefix: str) -> None:
     async def page(items: Asynchronous, request: Request) -> Any:
-        asked = {"at": request.query_params.get("at"), "by": request.headers.get("x-by")}
-        return await items.count_documents({"kind": 1} | asked)
+        inputs = {"at": request.query_params.get("at"), "by": request.headers.get("x-by")}
+        return await items.count_documents({"kind": 1} | inputs)
 
     async with shop(mongo_url, prefix, page) as made:
         for at in ("1", "2", "3"):

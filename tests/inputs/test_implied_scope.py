@@ -106,14 +106,14 @@ class Site:
         return await self.http.get("/db/notes/1", headers=fields)
 
     async def warm(self, **fields: str) -> httpx.Response:
-        found: list[httpx.Response] = []
+        answers: list[httpx.Response] = []
 
         async def hit() -> bool:
-            found.append(await self.ask(**fields))
-            return is_hit(found[-1])
+            answers.append(await self.ask(**fields))
+            return is_hit(answers[-1])
 
         await eventually(hit)
-        return found[-1]
+        return answers[-1]
 
 
 def is_hit(response: httpx.Response) -> bool:

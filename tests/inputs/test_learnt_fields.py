@@ -142,9 +142,9 @@ async def test_cdns_are_told_what_decides() -> None:
         return PlainTextResponse(request.headers.get("x-org-id", ""))
 
     async with client_of(page, cdn=[TaggingCdn()]) as http:
-        one, everything = await http.get("/one"), await http.get("/all")
-    assert one.headers["vary"] == "x-org-id"
-    assert "cdn-cache-control" in one.headers
+        single, everything = await http.get("/one"), await http.get("/all")
+    assert single.headers["vary"] == "x-org-id"
+    assert "cdn-cache-control" in single.headers
     assert everything.headers["vary"] == "*"
     assert "cdn-cache-control" not in everything.headers
     assert everything.headers["cache-control"].startswith("private")

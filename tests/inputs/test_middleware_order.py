@@ -65,7 +65,7 @@ class LoginPage(HTTPEndpoint):
 
 
 def kinds(app: Any) -> set[str]:
-    return {one.kind for one in misplaced(app)}
+    return {finding.kind for finding in misplaced(app)}
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_all_that_stand_inside_are_named_once_whoever_looks() -> None:
     app.add_middleware(named("JWTMiddleware"))
     app.middleware("http")(stamped)
     for looked_at in (app, app.build_middleware_stack(), Starlette(routes=[Mount("/below", app)])):
-        found = standing_inside(looked_at)
-        assert {name: one and one.kind for name, one in found.items()} == {
+        findings = standing_inside(looked_at)
+        assert {name: finding and finding.kind for name, finding in findings.items()} == {
             "GZipMiddleware": None, "Own": None, "JWTMiddleware": "authentication", "stamped": None,
         }  # fmt: skip
-        assert [*filter(None, found.values())] == misplaced(looked_at)
+        assert [*filter(None, findings.values())] == misplaced(looked_at)
 
 
 def test_functions_are_known_by_their_names() -> None:
@@ -141,7 +141,7 @@ def test_functions_are_known_by_their_names() -> None:
 
     app = FastAPI()
     app.middleware("http")(require_api_key)
-    assert [(one.name, one.kind) for one in misplaced(app)] == [("require_api_key", "authentication")]
+    assert [(named.name, named.kind) for named in misplaced(app)] == [("require_api_key", "authentication")]
     assert kinds(BaseHTTPMiddleware(Starlette(), dispatch=require_api_key)) == {"authentication"}
 
 
@@ -189,15 +189,15 @@ async def test_only_what_was_added_before_the_cache_stands_inside() -> None:
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     app.add_middleware(named("CSRFMiddleware"))
     app.add_middleware(SessionMiddleware, secret_key="s")
-    told: list[Any] = []
-    quaestor.on_failure(told.append)
+    messages: list[Any] = []
+    quaestor.on_failure(messages.append)
     admin = AdminApi(app, quaestor=quaestor, token=AdminToken(TOKEN))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(admin), base_url="http://site") as http:
         for _ in range(2):
             assert (await http.get("/")).status_code == 404
         answer = await http.get("/quaestor/admin/status", headers={"authorization": f"Bearer {TOKEN}"})
     await quaestor.stop()
-    assert [(one.name, one.fields["kind"]) for one in told] == [("middleware.misplaced", "address-filter")]
+    assert [(named.name, named.fields["kind"]) for named in messages] == [("middleware.misplaced", "address-filter")]
     status = answer.json()
     assert [warning.partition(" ")[0] for warning in status["warnings"]] == ["IPAllowListMiddleware"]
     assert status["counts"]["failures"]["configuration"] == 1

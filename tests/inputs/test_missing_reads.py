@@ -59,10 +59,10 @@ class Ttl:
 
     def __call__(self, function: Read) -> Read:
         async def memoised() -> Any:
-            found = self.kept.get(function.__name__)
-            if found is None or found[0] <= self.now:
-                found = self.kept[function.__name__] = (self.now + self.seconds, await function())
-            return found[1]
+            memo = self.kept.get(function.__name__)
+            if memo is None or memo[0] <= self.now:
+                memo = self.kept[function.__name__] = (self.now + self.seconds, await function())
+            return memo[1]
 
         return memoised
 
@@ -121,14 +121,14 @@ async def beside(
             async def source(_: Request) -> Any:
                 return await memo.read()
 
-            one = Beside(site, site.http)
-            await one.write(1)
+            pair = Beside(site, site.http)
+            await pair.write(1)
 
             @site.app.get("/serving")
             async def another() -> Any:
                 return await site.seen.records.find_one({"_id": 0})
 
-            await one.until("; hit", "/serving")  # nothing is read yet that could be kept
+            await pair.until("; hit", "/serving")  # nothing is read yet that could be kept
             site.source = source
             bare = FastAPI()
             bare.include_router(site.app.router)
@@ -141,19 +141,19 @@ async def test_no_answer_from_cache_is_older_than_the_memo_it_was_made_of(
     mongo_url: str, prefix: str, settings: dict[str, Any], make: Callable[..., Memo]
 ) -> None:
     """The rate changes while the app goes on using the old one; when the app's memo ends, the very next answer is the new one."""
-    async with beside(mongo_url, prefix, make, **settings) as (one, memo):
-        await one.until("; hit")
-        await one.write(2)
-        await one.until("detail=missing-read")
+    async with beside(mongo_url, prefix, make, **settings) as (pair, memo):
+        await pair.until("; hit")
+        await pair.write(2)
+        await pair.until("detail=missing-read")
         for _ in range(3):
-            assert await one.same() == (1, "Quaestor; fwd=uri-miss; detail=missing-read")
+            assert await pair.same() == (1, "Quaestor; fwd=uri-miss; detail=missing-read")
         if memo.end is None:
             return
         memo.end()
-        assert (await one.site.get())[0]["besides"]["rate"] == 2
+        assert (await pair.site.get())[0]["besides"]["rate"] == 2
         memo.end()
-        await one.until("; hit")
-        assert (await one.same())[0] == 2
+        await pair.until("; hit")
+        assert (await pair.same())[0] == 2
 
 
 async def test_a_branch_that_reads_less_because_of_what_it_found_is_cached(
@@ -169,17 +169,17 @@ async def test_a_branch_that_reads_less_because_of_what_it_found_is_cached(
             return await site.seen.reserved.find_one({"of": 1}) if first and first["n"] == 0 else None
 
         site.source = source
-        one = Beside(site, site.http)
+        pair = Beside(site, site.http)
         for closed in (1, 0, 2):
-            await one.until("; hit")
+            await pair.until("; hit")
             site.records.update_one({"_id": 1}, {"$set": {"n": closed}})
 
             async def seen(closed: int = closed) -> bool:
-                found, _ = await site.get()
-                return bool(found["records"][0]["n"] == closed and (found["besides"] is None) == bool(closed))
+                response, _ = await site.get()
+                return bool(response["records"][0]["n"] == closed and (response["besides"] is None) == bool(closed))
 
             await eventually(seen)
-            await one.until("; hit")
+            await pair.until("; hit")
         count = site.quaestor.telemetry.families.registry.get_sample_value
         assert not count("quaestor_uncacheable_total", {"reason": "missing-read"})
 
@@ -188,16 +188,16 @@ async def test_settings_that_are_read_once_and_never_change_keep_nothing_from_be
     mongo_url: str, prefix: str
 ) -> None:
     """Programs read their settings at the first request; the page is cached before and after it has changed otherwise."""
-    async with beside(mongo_url, prefix, for_ever) as (one, _):
-        await one.until("; hit")
-        one.site.records.update_one({"_id": 1}, {"$set": {"n": 1}})
+    async with beside(mongo_url, prefix, for_ever) as (pair, _):
+        await pair.until("; hit")
+        pair.site.records.update_one({"_id": 1}, {"$set": {"n": 1}})
 
         async def changed() -> bool:
-            return bool((await one.site.get())[0]["records"][0]["n"] == 1)
+            return bool((await pair.site.get())[0]["records"][0]["n"] == 1)
 
         await eventually(changed)
-        await one.until("; hit")
-        count = one.site.quaestor.telemetry.families.registry.get_sample_value
+        await pair.until("; hit")
+        count = pair.site.quaestor.telemetry.families.registry.get_sample_value
         assert not count("quaestor_uncacheable_total", {"reason": "missing-read"})
 
 
@@ -206,13 +206,15 @@ async def test_a_memo_that_is_renewed_while_nothing_has_changed_is_a_divergence_
 ) -> None:
     """The answer is the same and made of further queries: somebody has kept what it was made of before."""
     always = {"verification": True, "probation_answers": 0, "verify_share": 1.0, "verify_per_second": 100.0}
-    async with beside(mongo_url, prefix, with_a_lifetime, **always, **settings) as (one, memo):
-        assert (await one.bare.get("/groups/1")).json()["besides"]["rate"] == 1  # who fills the memo is not seen
-        await one.until("; hit")
+    async with beside(mongo_url, prefix, with_a_lifetime, **always, **settings) as (pair, memo):
+        assert (await pair.bare.get("/groups/1")).json()["besides"]["rate"] == 1  # who fills the memo is not seen
+        await pair.until("; hit")
         assert memo.end is not None
         memo.end()
-        await eventually(one.site.found_out)
-        assert [one.differs for one in one.site.quaestor.read_path.probation.quarantines] == [("queries",)]
+        await eventually(pair.site.found_out)
+        assert [quarantine.differs for quarantine in pair.site.quaestor.read_path.probation.quarantines] == [
+            ("queries",)
+        ]
 
 
 async def test_a_route_that_has_passed_is_verified_again_when_one_of_its_reads_is_missing(
@@ -220,8 +222,8 @@ async def test_a_route_that_has_passed_is_verified_again_when_one_of_its_reads_i
 ) -> None:
     """What is found in one request is a reason to look at the others: their entries live for a moment only."""
     async with verified_site(mongo_url, prefix, probation_answers=1) as site:
-        one, kept = Beside(site, site.http), []
-        await one.write(1)
+        pair, kept = Beside(site, site.http), []
+        await pair.write(1)
 
         async def source(_: Request) -> Any:
             return kept or await site.seen.rates.find_one({"_id": "eur"})
@@ -232,8 +234,8 @@ async def test_a_route_that_has_passed_is_verified_again_when_one_of_its_reads_i
 
         site.source = source
         await eventually(passed)
-        await one.until("; hit")
+        await pair.until("; hit")
         kept.append("what it was")
-        await one.write(2)
-        await one.until("detail=missing-read")
+        await pair.write(2)
+        await pair.until("detail=missing-read")
         assert not site.passed

@@ -168,7 +168,11 @@ def invalidations_are_lost(patched: pytest.MonkeyPatch) -> None:
     take = NotificationHandler.take
 
     def take_others(self: NotificationHandler, notifications: Sequence[Any], *, complete: bool) -> None:
-        take(self, [one for one in notifications if not isinstance(one, Invalidated)], complete=complete)
+        take(
+            self,
+            [notification for notification in notifications if not isinstance(notification, Invalidated)],
+            complete=complete,
+        )
 
     patched.setattr(NotificationHandler, "take", take_others)
 
@@ -183,7 +187,7 @@ def invalidations_are_lost(patched: pytest.MonkeyPatch) -> None:
         (clients_without_capture_are_not_noticed, ("setting, by a client without capture",), Write),
         (invalidations_are_lost, ("parameter", "path"), Write),
     ],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda part: getattr(part, "__name__", ""),
 )
 def test_the_property_fails_for_a_cache_where(
     broken: Break,

@@ -127,8 +127,10 @@ class Site:
     def outcomes(self) -> dict[str, float]:
         """How many answers waited for their own writes, by what came of it."""
         value = self.quaestor.telemetry.families.registry.get_sample_value
-        counts = {one: value("quaestor_own_writes_total", {"outcome": one}) for one in ("seen", "late", "unknown")}
-        return {one: count for one, count in counts.items() if count}
+        counts = {
+            outcome: value("quaestor_own_writes_total", {"outcome": outcome}) for outcome in ("seen", "late", "unknown")
+        }
+        return {outcome: count for outcome, count in counts.items() if count}
 
     async def close(self) -> None:
         await self.http.aclose()
@@ -157,12 +159,12 @@ async def test_a_get_right_after_a_post_is_never_old(mongo_url: str, prefix: str
     """Each answer to a POST leaves when its write has taken effect, so the GET after it finds no old entry. Before this, a third
     (embedded) and three quarters (grid) of them did."""
     async with site(mongo_url, prefix, **settings) as app:
-        found = []
+        numbers = []
         for n in range(1, ROUNDS + 1):
             await app.send("update", n)
-            found.append((await app.get())[0])
+            numbers.append((await app.get())[0])
             await app.get()  # so that there is an entry to be old
-        assert found == list(range(1, ROUNDS + 1))
+        assert numbers == list(range(1, ROUNDS + 1))
         assert app.outcomes() == {"seen": ROUNDS}
 
 
@@ -217,17 +219,17 @@ async def test_a_write_that_nobody_dates_is_not_waited_for(mongo_url: str, prefi
 async def test_many_at_once_are_told_together(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
     """While others write all the time, and no read of the change stream comes back empty."""
     async with site(mongo_url, prefix, **settings) as app:
-        found: list[bool] = []
+        seen_own: list[bool] = []
 
         async def client(first: int) -> None:
             for n in range(first, first + 20):
                 await app.send("update", n)
-                found.append((await app.get())[0] >= 1)
+                seen_own.append((await app.get())[0] >= 1)
 
         async with anyio.create_task_group() as clients:
             for number in range(8):
                 clients.start_soon(client, 1 + 100 * number)
-        assert found == [True] * 160
+        assert seen_own == [True] * 160
         assert app.outcomes() == {"seen": 160}
 
 
@@ -278,13 +280,13 @@ async def test_another_process_reads_new_data_once_it_has_heard_as_much(
     """Each process hears the grid for itself; what was evicted from the shared store is gone for all."""
     settings = {"redis_url": redis_url, "deployment": prefix}
     with grid(mongo_url, redis_url, prefix):
-        async with site(mongo_url, prefix, **settings) as one, site(mongo_url, prefix, **settings) as two:
+        async with site(mongo_url, prefix, **settings) as first, site(mongo_url, prefix, **settings) as second:
             for n in range(1, 51):
-                await one.send("update", n)
-                at = (await one.client.admin.command("ping"))["operationTime"]
+                await first.send("update", n)
+                at = (await first.client.admin.command("ping"))["operationTime"]
                 assert isinstance(at, Timestamp)
-                await two.quaestor.read_path.own_writes.passed(version_of(at))
-                assert (await two.get())[0] == n
-                await two.get()
-            assert one.outcomes() == {"seen": 50}
-            assert two.outcomes() == {"seen": 50}
+                await second.quaestor.read_path.own_writes.passed(version_of(at))
+                assert (await second.get())[0] == n
+                await second.get()
+            assert first.outcomes() == {"seen": 50}
+            assert second.outcomes() == {"seen": 50}

@@ -42,8 +42,8 @@ PAGES: dict[str, Page] = {"/batch": batch, "/any": any_one, "/two": any_two, "/t
 
 
 async def asked(cached: App, path: str) -> list[Any]:
-    found = await cached.warm(path)
-    return found if isinstance(found, list) else [found]
+    members = await cached.warm(path)
+    return members if isinstance(members, list) else [members]
 
 
 RECORDS = [{"_id": name, "x": x, "tie": 1, "y": x} for name, x in (("a", 4), ("b", 3), ("c", 2), ("d", 1))]
@@ -65,11 +65,11 @@ async def test_a_record_that_only_the_second_answer_shows_is_not_served_after_it
     """An index made in between lets the database choose other records: nothing was written, and both answers are right."""
     async with app(mongo_url, prefix, PAGES, **settings) as cached:
         cached.items.insert_many(RECORDS)
-        one = await asked(cached, first)
+        first_answer = await asked(cached, first)
         if index is not None:
             cached.items.create_index([(field, 1) for field in index.split()])
         other = await asked(cached, second)
-        only = [key for key in other if key not in one]
+        only = [key for key in other if key not in first_answer]
         assert only, "the database chose the same records: this test shows nothing"
         cached.items.delete_one({"_id": only[-1]})
         await cached.until_true(second)

@@ -97,14 +97,14 @@ def test_a_synchronous_client_without_capture_is_noticed_and_harmless_commands_a
 
 def test_several_quaestors_listen_to_their_own_clients(mongo_url: str, prefix: str) -> None:
     """Another one's client watches another database, perhaps; a client that carries both captures is counted once by each."""
-    one, two = Capture(), Capture()
+    first, second = Capture(), Capture()
     with (
-        MongoClient[Any](mongo_url, event_listeners=[one]) as ours,
-        MongoClient[Any](mongo_url, event_listeners=[two]) as theirs,
-        MongoClient[Any](mongo_url, event_listeners=[two, one]) as shared,
+        MongoClient[Any](mongo_url, event_listeners=[first]) as ours,
+        MongoClient[Any](mongo_url, event_listeners=[second]) as theirs,
+        MongoClient[Any](mongo_url, event_listeners=[second, first]) as shared,
     ):
         for client, reads, reasons in ((ours, 1, []), (shared, 1, []), (theirs, 0, ["uncaptured", "no-reads"])):
-            with recording(capture=one) as recorder:
+            with recording(capture=first) as recorder:
                 client[prefix].c.find_one()
                 outcome = recorder.outcome(0)
                 assert len(outcome.reads) == reads

@@ -43,11 +43,13 @@ async def test_what_nobody_can_see_is_found_and_the_route_is_cached_no_longer(
             assert (await site.get())[1] == "Quaestor; fwd=bypass; detail=diverged"
         assert site.runs >= runs + 3  # a verification that had begun may run, too
         quarantines = site.quaestor.read_path.probation.quarantines
-        assert [(one.route.rpartition(".")[2], one.differs) for one in quarantines] == [("page", (differs,))]
-        told = [one for one in site.failures if one.name == "verification.diverged"]
-        assert len(told) == 1
-        assert told[0].fields["differs"] == [differs]
-        assert "records" not in repr(told[0].fields)
+        assert [(quarantine.route.rpartition(".")[2], quarantine.differs) for quarantine in quarantines] == [
+            ("page", (differs,))
+        ]
+        divergences = [failure for failure in site.failures if failure.name == "verification.diverged"]
+        assert len(divergences) == 1
+        assert divergences[0].fields["differs"] == [differs]
+        assert "records" not in repr(divergences[0].fields)
         count = site.quaestor.telemetry.families.registry.get_sample_value
         assert count("quaestor_divergences_total") == 1
         assert site.verified("diverged") == 1
@@ -61,7 +63,7 @@ async def test_status_says_which_route_is_not_cached_and_why(mongo_url: str, pre
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
             answer = await client.get("/quaestor/admin/status", headers={"authorization": f"Bearer {TOKEN}"})
         status = answer.json()
-        assert [one["differs"] for one in status["quarantined"]] == [["body"]]
+        assert [quarantine["differs"] for quarantine in status["quarantined"]] == [["body"]]
         assert status["quarantined"][0]["route"].endswith("page")
 
 
@@ -158,24 +160,24 @@ async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, re
         async with (
             verified_site(
                 mongo_url, prefix, probation_answers=0, verify_share=1.0, verify_per_second=10.0, **shared
-            ) as one,
-            verified_site(mongo_url, f"{prefix}x", verification=False, **shared) as two,
+            ) as first,
+            verified_site(mongo_url, f"{prefix}x", verification=False, **shared) as second,
         ):
             said = ["before"]
 
             async def source(_: Request) -> str:
                 return said[0]
 
-            one.source = two.source = source
-            await eventually(lambda: is_hit(two, "/groups/2"))
-            runs = two.runs
-            await eventually(lambda: is_hit(one))
-            await eventually(lambda: is_hit(two))
-            assert two.runs == runs
+            first.source = second.source = source
+            await eventually(lambda: is_hit(second, "/groups/2"))
+            runs = second.runs
+            await eventually(lambda: is_hit(first))
+            await eventually(lambda: is_hit(second))
+            assert second.runs == runs
             said[0] = "after"
-            await eventually(one.found_out)
+            await eventually(first.found_out)
 
             async def heard() -> bool:
-                return bool((await two.get())[0]["besides"] == "after")
+                return bool((await second.get())[0]["besides"] == "after")
 
             await eventually(heard)

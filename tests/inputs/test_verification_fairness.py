@@ -69,8 +69,8 @@ async def test_other_records_that_the_database_was_free_to_choose_are_no_diverge
     async with verified_site(mongo_url, prefix, probation_answers=200, ttl_min_ms=600_000) as site:
 
         async def source(_: Request) -> Any:
-            found = await site.seen.records.find({"group": {"$gte": 0}}).limit(2).to_list()
-            return [record["_id"] for record in found]
+            records = await site.seen.records.find({"group": {"$gte": 0}}).limit(2).to_list()
+            return [record["_id"] for record in records]
 
         site.source = source
         await eventually(lambda: is_hit(site))
@@ -160,26 +160,26 @@ async def test_what_only_a_declaration_vouches_for_is_not_made_again(mongo_url: 
 async def test_requests_of_somebody_are_not_made_again(mongo_url: str, prefix: str) -> None:
     """Nobody's cookie is kept for later, also where an answer is for everybody."""
     async with verified_site(mongo_url, prefix, probation_answers=1) as site:
-        asked: list[str | None] = []
+        requests: list[str | None] = []
 
         @site.app.get("/public")
         @cached(scope=public())
         async def shared(request: Request) -> Any:
-            asked.append(request.headers.get("cookie"))
+            requests.append(request.headers.get("cookie"))
             return await site.seen.records.find_one({"_id": 1})
 
         async def stored() -> bool:
             return "hit" in (await site.get("/public", cookie="session=ann"))[1]
 
         await eventually(stored)
-        before = len(asked)
+        before = len(requests)
 
         async def passed() -> bool:
             await site.get()
             return site.passed
 
         await eventually(passed)
-        assert len(asked) == before
+        assert len(requests) == before
 
 
 async def test_a_request_is_made_again_in_the_surroundings_that_it_had(mongo_url: str, prefix: str) -> None:

@@ -95,14 +95,14 @@ async def test_types_that_the_driver_hides_are_asked_of_the_database(
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"x": {"$type": operand}})
         assert plan_query(query).match == "widened"
     schema = {"$jsonSchema": {"properties": {"x": {"bsonType": name}}, "required": ["x"]}}
-    asked = [
+    requests = [
         schema,
         {"x": {"$not": {"$type": number}}},
         {"$or": [{"x": 1}, {"x": {"$elemMatch": {"y": {"$type": name}}}}]},
         {"$expr": {"$eq": [{"$type": "$x"}, name]}},
         {"$expr": {"$in": [{"$type": "$x"}, ["int", name]]}},
     ]
-    for condition in asked:
+    for condition in requests:
         query = Query(namespace="db.c", operation=Operation.FIND, filter=condition)
         assert plan_query(query).match == "widened", condition
     for condition in ({"x": {"$eq": {"$type": name}}}, {"x": {"bsonType": name}}, {"$expr": {"$eq": ["$x", name]}}):
@@ -110,8 +110,8 @@ async def test_types_that_the_driver_hides_are_asked_of_the_database(
         assert plan_query(query).match == "exact", condition
 
     async def read(database: Any) -> list[int]:
-        found = await database.c.find({"x": {"$type": name}}, {"_id": 1}).sort("_id", 1).to_list()
-        return [record["_id"] for record in found]
+        records = await database.c.find({"x": {"$type": name}}, {"_id": 1}).sort("_id", 1).to_list()
+        return [record["_id"] for record in records]
 
     with pymongo.MongoClient[Any](mongo_url) as other:
         other[prefix].c.insert_one({"_id": 0, "x": "text"})
@@ -181,11 +181,11 @@ async def test_a_head_is_answered_as_without_a_cache(make: Callable[[], Any], pa
             if warm:
                 await site.get(path)
                 assert "; hit" in (await site.get(path)).headers["cache-status"]
-            told = await site.head(path)
-            assert told.status_code == expected.status_code
+            answer = await site.head(path)
+            assert answer.status_code == expected.status_code
             for name in ("x-head", "allow", "content-length"):
-                assert told.headers.get(name) == expected.headers.get(name)
-            assert ("; hit" in told.headers["cache-status"]) == (warm and cached)
+                assert answer.headers.get(name) == expected.headers.get(name)
+            assert ("; hit" in answer.headers["cache-status"]) == (warm and cached)
 
 
 # Explanations
@@ -249,8 +249,8 @@ def test_a_collmod_counts_unless_all_of_it_is_known_to_change_no_result(descript
     if description is not None:
         event["operationDescription"] = description
     raw = RawBSONDocument(bson.encode(event))
-    for told in (event, raw):
-        assert bool(after_images(told, post_images=True)) == counts
+    for message in (event, raw):
+        assert bool(after_images(message, post_images=True)) == counts
 
 
 async def test_a_validator_leaves_what_is_cached_where_it_is(mongo_url: str, prefix: str) -> None:

@@ -117,23 +117,23 @@ def test_a_grid_is_as_far_as_its_slowest_cell_has_said() -> None:
 
 def test_earlier_cells_say_nothing_of_what_they_have_matched() -> None:
     """Their heartbeats are read all the same, and ours by earlier apps."""
-    told = beat(0, 0, 7)
-    fields = bson.decode(codec.encode_notification(told))
-    assert codec.decode_notification(codec.encode_notification(told)) == told
+    heartbeat = beat(0, 0, 7)
+    fields = bson.decode(codec.encode_notification(heartbeat))
+    assert codec.decode_notification(codec.encode_notification(heartbeat)) == heartbeat
     del fields["done"]
     assert codec.decode_notification(bson.encode(fields)) == beat(0, 0, 0)
 
 
 async def test_who_waits_for_a_version_is_told_after_everybody_who_was_told_of_it() -> None:
     """The effects of an invalidation are begun before anybody hears that the grid is that far. Who stops waiting is forgotten."""
-    view, told = GridView(), []
+    view, notices = GridView(), []
     progress = WriteProgress(view)
     loop = asyncio.get_running_loop()
 
     def tell(matched: Version) -> None:
         for cell in SHAPE.cells:
             view.observe(beat(cell.query_partition, cell.write_partition, matched))
-        loop.call_soon_threadsafe(told.append, matched)
+        loop.call_soon_threadsafe(notices.append, matched)
         progress.advance()
 
     waiting = asyncio.create_task(progress.until(5))
@@ -146,10 +146,10 @@ async def test_who_waits_for_a_version_is_told_after_everybody_who_was_told_of_i
         thread.start()
         thread.join()
     await waiting
-    assert told == [4, 6]
+    assert notices == [4, 6]
     tell(7)
     await progress.until(7)
-    assert told == [4, 6, 7]
+    assert notices == [4, 6, 7]
     given_up.cancel()
     await asyncio.wait((given_up,))
     assert progress._waiting == {}

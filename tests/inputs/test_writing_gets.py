@@ -60,35 +60,35 @@ class Writer:
 How = Callable[[Writer, Any], Awaitable[Response]]
 
 
-async def in_the_handler(writer: Writer, found: Any) -> Response:
+async def in_the_handler(writer: Writer, records: Any) -> Response:
     await writer.count()
-    return JSONResponse(found)
+    return JSONResponse(records)
 
 
-async def in_a_background_task(writer: Writer, found: Any) -> Response:
-    return JSONResponse(found, background=BackgroundTask(writer.count))
+async def in_a_background_task(writer: Writer, records: Any) -> Response:
+    return JSONResponse(records, background=BackgroundTask(writer.count))
 
 
-async def in_a_synchronous_background_task(writer: Writer, found: Any) -> Response:
-    return JSONResponse(found, background=BackgroundTask(writer.count_in_thread))
+async def in_a_synchronous_background_task(writer: Writer, records: Any) -> Response:
+    return JSONResponse(records, background=BackgroundTask(writer.count_in_thread))
 
 
-async def in_a_task(writer: Writer, found: Any) -> Response:
+async def in_a_task(writer: Writer, records: Any) -> Response:
     writer.left.append(asyncio.create_task(writer.count()))
-    return JSONResponse(found)
+    return JSONResponse(records)
 
 
-async def in_a_thread_of_a_task(writer: Writer, found: Any) -> Response:
+async def in_a_thread_of_a_task(writer: Writer, records: Any) -> Response:
     writer.left.append(asyncio.create_task(asyncio.to_thread(writer.count_in_thread)))
-    return JSONResponse(found)
+    return JSONResponse(records)
 
 
-async def by_a_client_without_capture(writer: Writer, found: Any) -> Response:
+async def by_a_client_without_capture(writer: Writer, records: Any) -> Response:
     def write() -> None:
         writer.other.visits.update_one({"_id": "page"}, {"$inc": {"n": 1}}, upsert=True)
         writer.visits += 1
 
-    return JSONResponse(found, background=BackgroundTask(write))
+    return JSONResponse(records, background=BackgroundTask(write))
 
 
 WAYS = [
@@ -110,8 +110,8 @@ async def site(mongo_url: str, database: str, how: How, **settings: Any) -> Asyn
 
     async def page(request: Request) -> Response:
         writer.runs += 1
-        found = await writer.seen.items.find({"_id": int(request.path_params["item"])}).to_list()
-        return await how(writer, found)
+        records = await writer.seen.items.find({"_id": int(request.path_params["item"])}).to_list()
+        return await how(writer, records)
 
     app = QuaestorMiddleware(Starlette(routes=[Route("/{item}", page)]), quaestor=quaestor)
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop")
@@ -148,15 +148,15 @@ async def test_each_request_writes_once_from_the_first_on(mongo_url: str, prefix
 async def test_requests_that_come_while_the_work_goes_on_run_their_own(mongo_url: str, prefix: str) -> None:
     """The answer was sent, the task has not written yet: nobody is served the entry."""
 
-    async def how(writer: Writer, found: Any) -> Response:
-        return JSONResponse(found, background=BackgroundTask(writer.count_later))
+    async def how(writer: Writer, records: Any) -> Response:
+        return JSONResponse(records, background=BackgroundTask(writer.count_later))
 
     async with site(mongo_url, prefix, how) as (writer, http, _):
         requests = [asyncio.create_task(http.get("/1")) for _ in range(5)]
         await eventually(lambda: writer.runs == 5)
         writer.go.set()
         answers = await asyncio.gather(*requests)
-        assert not [one for one in answers if "hit" in one.headers["cache-status"]]
+        assert not [answer for answer in answers if "hit" in answer.headers["cache-status"]]
         assert writer.visits == 5
 
 
@@ -164,14 +164,14 @@ async def test_a_write_that_comes_late_ends_what_was_stored(mongo_url: str, pref
     """In a thread that was given the context by hand, which nobody can wait for."""
     pool, begun = ThreadPoolExecutor(1), threading.Event()
 
-    async def how(writer: Writer, found: Any) -> Response:
+    async def how(writer: Writer, records: Any) -> Response:
         def work() -> None:
             begun.wait(20)
             writer.count_in_thread()
 
-        if found:
+        if records:
             pool.submit(contextvars.copy_context().run, work)
-        return JSONResponse(found)
+        return JSONResponse(records)
 
     async with site(mongo_url, prefix, how, verification=False) as (writer, http, _):
 
@@ -192,14 +192,14 @@ async def test_a_write_that_comes_late_ends_what_was_stored(mongo_url: str, pref
 
 
 async def test_work_that_only_reads_delays_the_entry_and_nothing_else(mongo_url: str, prefix: str) -> None:
-    async def how(writer: Writer, found: Any) -> Response:
+    async def how(writer: Writer, records: Any) -> Response:
         async def read() -> None:
             await writer.go.wait()
             await writer.seen.items.find_one({"_id": 7})
 
-        if found:
+        if records:
             writer.left.append(asyncio.create_task(read()))
-        return JSONResponse(found)
+        return JSONResponse(records)
 
     async with site(mongo_url, prefix, how, verification=False) as (writer, http, quaestor):
 
@@ -217,10 +217,10 @@ async def test_work_that_only_reads_delays_the_entry_and_nothing_else(mongo_url:
 async def test_the_quarantine_of_a_handler_that_wrote_ends(mongo_url: str, prefix: str) -> None:
     """One that has made its own settings, say, is cached afterwards."""
 
-    async def how(writer: Writer, found: Any) -> Response:
+    async def how(writer: Writer, records: Any) -> Response:
         if writer.runs == 1:
             await writer.count()
-        return JSONResponse(found)
+        return JSONResponse(records)
 
     async with site(mongo_url, prefix, how, quarantine_ms=300) as (_, http, _):
         assert "hit" not in (await http.get("/1")).headers["cache-status"]

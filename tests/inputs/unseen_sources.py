@@ -59,19 +59,19 @@ def a_memo(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
 
 def a_worker(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
     """A task that was begun earlier, and does what it is asked for by a queue."""
-    asked: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
+    questions: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
     tasks: list[asyncio.Task[None]] = []
 
     async def work() -> None:
         done = 0
         while True:
-            (await asked.get()).set_result(done := done + 1)
+            (await questions.get()).set_result(done := done + 1)
 
     async def source(_: Request) -> int:
         if not tasks:
             tasks.append(asyncio.create_task(work()))
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        asked.put_nowait(answer)
+        questions.put_nowait(answer)
         return await answer
 
     return source

@@ -48,8 +48,8 @@ class VerifiedSite:
         @self.app.get("/groups/{group}")
         async def page(group: int, request: Request) -> dict[str, Any]:
             self.runs += 1
-            found = await self.seen.records.find({"group": group}).sort("_id").to_list()
-            return {"records": found, "besides": await self.source(request)}
+            records = await self.seen.records.find({"group": group}).sort("_id").to_list()
+            return {"records": records, "besides": await self.source(request)}
 
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://site")
 
@@ -110,8 +110,8 @@ async def is_stored(site: VerifiedSite) -> bool:
 
 def lifetime_ms(site: VerifiedSite) -> int:
     """The longest lifetime of the entries in memory."""
-    found = list(site.quaestor.parts.storage.memory._entries.values())
-    return max((one.response.fresh_until_ms - one.response.stored_at_ms for one in found), default=0)
+    entries = list(site.quaestor.parts.storage.memory._entries.values())
+    return max((entry.response.fresh_until_ms - entry.response.stored_at_ms for entry in entries), default=0)
 
 
 async def lives_long(site: VerifiedSite) -> bool:

@@ -15,12 +15,14 @@ def require_none(
     ask: from a seed to how many of its questions found something, and what was answered differently; questions: how many it
     asks for each seed; share: of them has to find something.
     """
-    found, asked = 0, 0
+    disagreements, questions_asked = 0, 0
     wrong: list[str] = []
     for seed in seeds:
         some, different = ask(seed)
-        found += some
-        asked += questions
+        disagreements += some
+        questions_asked += questions
         wrong.extend(different)
     assert not wrong, f"{len(wrong)} disagreements, the first of them:\n" + "\n".join(wrong[:_SHOWN])
-    assert found > asked * share, f"only {found} of {asked} questions find anything: too few to mean much"
+    assert disagreements > questions_asked * share, (
+        f"only {disagreements} of {questions_asked} questions find anything: too few to mean much"
+    )

@@ -96,13 +96,13 @@ class World:
         images: list[AfterImage] = []
         while True:
             event = self.stream.next()
-            found = after_images(event, post_images=self.images)
-            if found and found[0].namespace == f"{self.name}.markers":
-                if found[0].key == marker:
-                    self.version = found[0].version
+            event_images = after_images(event, post_images=self.images)
+            if event_images and event_images[0].namespace == f"{self.name}.markers":
+                if event_images[0].key == marker:
+                    self.version = event_images[0].version
                     return images
                 continue
-            images.extend(found)
+            images.extend(event_images)
 
     def activate(self, query: Query, prior_state: PriorState, settings: RenewalSettings) -> None:
         """Begin to maintain a query."""

@@ -125,14 +125,14 @@ def _find(rng: random.Random, namespace: str) -> Cached:
     known = shows_order or aggregation.projects(projection, "_id")
     # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell: also where
     # each member stands, so that one may move and keep its place.
-    told = projection in (None, {"views": 0})
+    shows_members = projection in (None, {"views": 0})
     plain = projection is None or sort
-    one = isinstance(where.get("_id"), int) and not query.skip
-    ordered = bool(sort or not (query.limit or query.skip) or one)
+    by_id = isinstance(where.get("_id"), int) and not query.skip
+    ordered = bool(sort or not (query.limit or query.skip) or by_id)
     return Cached(
         query=query,
-        exact=bool(told and plain and not query.skip and ordered),
-        contributed=bool(plain and ordered and (one or known)),
+        exact=bool(shows_members and plain and not query.skip and ordered),
+        contributed=bool(plain and ordered and (by_id or known)),
         settled=bool(projection is None and not sort and query.limit and not query.skip),
         always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and known))),
         hides_order=not shows_order,
@@ -277,9 +277,9 @@ class _ByScore(Cached):
     before the last of them."""
 
     def comparable(self, answer: Sequence[Document]) -> list[bytes]:
-        worst = min((found["score"] for found in answer), default=0) if self.query.limit else -1
-        better = sorted(bson.encode(found) for found in answer if found["score"] > worst)
-        return [*better, *(bson.encode({"score": found["score"]}) for found in answer)]
+        worst = min((record["score"] for record in answer), default=0) if self.query.limit else -1
+        better = sorted(bson.encode(record) for record in answer if record["score"] > worst)
+        return [*better, *(bson.encode({"score": record["score"]}) for record in answer)]
 
 
 def _collated(rng: random.Random, namespace: str) -> Cached:

@@ -45,15 +45,15 @@ class Kept:
     raced: bool
     contributed: bool
 
-    def exact(self, told: Told, change: MatchType) -> bool:
+    def exact(self, source: Told, change: MatchType) -> bool:
         """Whether only a change may end it."""
         if self.raced:
             return False
         settled = self.cached.settled and change is not MatchType.ADD
-        by_images = told is Told.IMAGES and (
+        by_images = source is Told.IMAGES and (
             self.cached.exact or settled or (self.contributed and self.cached.contributed)
         )
-        return by_images or (told is Told.LOOK_UPS and self.contributed and self.cached.always)
+        return by_images or (source is Told.LOOK_UPS and self.contributed and self.cached.always)
 
 
 class World:
@@ -63,9 +63,9 @@ class World:
     contributors tell.
     """
 
-    def __init__(self, records: Records, told: Told, rng: random.Random) -> None:
+    def __init__(self, records: Records, source: Told, rng: random.Random) -> None:
         self.records = records
-        self.told = told
+        self.told = source
         self.rng = rng
         self.guard = Guard(records)
         self.kept: dict[str, Kept] = {}
@@ -85,10 +85,10 @@ class World:
         cached = node_generator.cached(self.rng, self.guard.namespace)
         if plan_query(cached.query).order_open:
             cached = replace(cached, query=replace(cached.query, index_keys=(_INDEX,)))
-        told = answer(self.records, cached.query)
+        result = answer(self.records, cached.query)
         contributed = self.rng.random() < 0.8
-        registration_id, outcomes = self.guard.register(cached.query, told, contributors=contributed)
-        self.kept[registration_id] = Kept(cached, told, raced, contributed)
+        registration_id, outcomes = self.guard.register(cached.query, result, contributors=contributed)
+        self.kept[registration_id] = Kept(cached, result, raced, contributed)
         for outcome in outcomes:
             if isinstance(outcome, Invalidated):
                 self.forget(outcome)
@@ -135,9 +135,9 @@ class World:
         return cached.comparable(answer(self.records, cached.query)) == cached.comparable(kept.answer)
 
 
-def populated(database: pymongo.database.Database[dict[str, Any]], told: Told, rng: random.Random) -> Records:
+def populated(database: pymongo.database.Database[dict[str, Any]], source: Told, rng: random.Random) -> Records:
     """The collection that everything is about, with the indexes that its queries need."""
-    images = {"enabled": told is Told.IMAGES}
+    images = {"enabled": source is Told.IMAGES}
     records = database.create_collection("records", changeStreamPreAndPostImages=images)
     records.insert_many([{"_id": key, **node_generator.record(rng)} for key in range(node_generator.RECORDS)])
     records.create_index([(path, 1) for path in _INDEX])

@@ -106,7 +106,7 @@ def combined(inner: Strategy) -> Strategy:
     paths = st.one_of(KNOWN_PATHS, st.sampled_from(PATHS))
     values = st.one_of(KNOWN_VALUES, KNOWN_VALUES, VALUES)
     operators = field_operators(inner, values)
-    one = st.one_of(
+    clauses = st.one_of(
         st.builds(lambda path, value: {path: value}, paths, values),
         st.builds(lambda path, value: {path: value}, paths, operators),
         st.builds(lambda path, value: {path: value}, paths, operators),
@@ -115,7 +115,7 @@ def combined(inner: Strategy) -> Strategy:
             lambda name, members: {name: members}, st.sampled_from(["$and", "$or", "$nor"]), st.lists(inner, max_size=3)
         ),
     )
-    return st.one_of(one, one, st.builds(lambda left, right: {**left, **right}, one, one))
+    return st.one_of(clauses, clauses, st.builds(lambda left, right: {**left, **right}, clauses, clauses))
 
 
 def field_operators(inner: Strategy, values: Strategy) -> Strategy:
@@ -139,7 +139,7 @@ def field_operators(inner: Strategy, values: Strategy) -> Strategy:
             lambda name, value: {name: value}, st.sampled_from(["$not", "$elemMatch", "$in", "$foo", "$and"]), SCALARS
         ),
     )
-    return st.one_of(nested, nested, st.builds(lambda one, two: {**one, **two}, nested, nested))
+    return st.one_of(nested, nested, st.builds(lambda clause, other: {**clause, **other}, nested, nested))
 
 
 def comparisons(values: Strategy, regexes: Strategy) -> Strategy:

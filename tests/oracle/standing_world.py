@@ -67,14 +67,14 @@ class Subscriber:
     async def take(self) -> None:
         """Everything that has arrived."""
         while self.live.waiting:
-            told = await anext(self.live)
-            if isinstance(told, Whole):
-                self.rows, self.wholes = list(told.rows), self.wholes + 1
-            elif isinstance(told, ResultEvent):
-                self.rows = replay(self.rows, [told])
+            event = await anext(self.live)
+            if isinstance(event, Whole):
+                self.rows, self.wholes = list(event.rows), self.wholes + 1
+            elif isinstance(event, ResultEvent):
+                self.rows = replay(self.rows, [event])
                 self.events += 1
             else:
-                self.notices.append(told)
+                self.notices.append(event)
 
 
 class Grid:

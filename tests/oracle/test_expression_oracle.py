@@ -152,7 +152,7 @@ def test_rounding_errors_of_sums_are_mongods(database: Database[Document]) -> No
     lists = [
         [random.choice([*numbers, random.uniform(-1e3, 1e3)]) for _ in range(random.randint(2, 6))] for _ in range(400)
     ]
-    documents: list[Document] = [{"_id": number, "l": [*one, Decimal128("0")]} for number, one in enumerate(lists)]
+    documents: list[Document] = [{"_id": number, "l": [*items, Decimal128("0")]} for number, items in enumerate(lists)]
     wrong = disagreements(database, [{"$sum": "$l"}, {"$avg": "$l"}, {"$avg": {"$reverseArray": "$l"}}], documents)
     assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
 
@@ -229,14 +229,14 @@ def test_fresh_seeds_evaluate_as_in_mongod(database: Database[Document], depth: 
 
 def test_the_engine_mostly_knows() -> None:
     """Saying "I do not know" is for the few cases that servers differ in: under 1 % of these."""
-    asked = unknown = 0
+    questions = unknown = 0
     for seed in range(300):
         expressions, documents = drawn(Random(seed), 2)
         stored = [as_stored(document) for document in documents]
         for expression in expressions:
-            asked += 1
+            questions += 1
             try:
                 ours(expression, stored)
             except UnknownError:
                 unknown += 1
-    assert unknown < asked / 100, f"{unknown} of {asked} expressions were not evaluated"
+    assert unknown < questions / 100, f"{unknown} of {questions} expressions were not evaluated"

@@ -109,7 +109,7 @@ def _update(rng: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_update_that_leaves_them_alone_leaves_the_answer_alone(mongo_url: str, prefix: str, seed: int) -> None:
     rng = random.Random(seed)
-    told = 0
+    notified = 0
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client[prefix]
         try:
@@ -125,10 +125,12 @@ def test_an_update_that_leaves_them_alone_leaves_the_answer_alone(mongo_url: str
                     )
                     fields = plan_query(query).fields
                     if fields != ALL:
-                        told += sum(_judged(records, stream, stages, fields, _update(rng), rng) for _ in range(UPDATES))
+                        notified += sum(
+                            _judged(records, stream, stages, fields, _update(rng), rng) for _ in range(UPDATES)
+                        )
         finally:
             client.drop_database(prefix)
-    assert told > PIPELINES / 2
+    assert notified > PIPELINES / 2
 
 
 def _judged(records: Any, stream: Any, stages: Any, fields: Any, update: Any, rng: random.Random) -> bool:

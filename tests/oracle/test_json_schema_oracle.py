@@ -88,8 +88,8 @@ def disagreement(collection: Collection[Document], schema: Document, documents: 
 @given(random=st.randoms(use_true_random=False))
 def test_schemas_match_as_in_mongod(collection: Collection[Document], random: Random) -> None:
     """Drawn by Hypothesis, so that a disagreement shrinks."""
-    found = disagreement(collection, SchemaGenerator(random).schema(2), filled(collection, random, 6))
-    assert found is None, found
+    difference = disagreement(collection, SchemaGenerator(random).schema(2), filled(collection, random, 6))
+    assert difference is None, difference
 
 
 @pytest.mark.parametrize("divisor", [float("inf"), Decimal128("Infinity"), float("nan")])
@@ -100,8 +100,8 @@ def test_a_divisor_that_is_no_number_is_refused_where_mongod_refuses_it(
     keyword: Document = {"multipleOf": divisor}
     documents = filled(collection, Random(1))
     for schema in (keyword, {"items": keyword}, {"allOf": [keyword]}, {"dependencies": {"k": keyword}}):
-        found = disagreement(collection, {"properties": {"k": schema}} if inside else schema, documents)
-        assert found is None, found
+        difference = disagreement(collection, {"properties": {"k": schema}} if inside else schema, documents)
+        assert difference is None, difference
 
 
 def check_seeds(collection: Collection[Document], seeds: range) -> None:
@@ -110,8 +110,8 @@ def check_seeds(collection: Collection[Document], seeds: range) -> None:
         documents = filled(collection, random)
         generator = SchemaGenerator(random)
         for number in range(SCHEMAS):
-            found = disagreement(collection, generator.schema(number % 3), documents)
-            assert found is None, f"seed {seed}: {found}"
+            difference = disagreement(collection, generator.schema(number % 3), documents)
+            assert difference is None, f"seed {seed}: {difference}"
 
 
 def test_seeded_schemas_match_as_in_mongod(collection: Collection[Document]) -> None:

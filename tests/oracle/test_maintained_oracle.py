@@ -40,7 +40,7 @@ def run(
     """
     name = f"{prefix}_{seed}"
     world = World(client, name, images, Generator(seed, name))
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     try:
         while len(world.actives) < QUERIES:
             query = world.generator.query()
@@ -48,8 +48,8 @@ def run(
             try:
                 world.activate(query, prior_state, RenewalSettings(slack=world.random.randrange(3), most_slack=6))
             except UnsupportedQueryError:
-                told["unsupported"] += 1
-            assert told["unsupported"] < QUERIES, f"seed {seed}: {query}"
+                counts["unsupported"] += 1
+            assert counts["unsupported"] < QUERIES, f"seed {seed}: {query}"
         for number in range(WRITES):
             for _ in range(world.random.randint(2, 6) if burst else 1):
                 world.write()
@@ -62,10 +62,10 @@ def run(
                     f"seed {seed}, write {number}, {active.prior_state.value}: {active.query}\n  {wrong}"
                 )
         for active in world.actives:
-            told["renewals"] += active.renewals
-            told["events"] += active.events
-            told["changed"] += active.events > 0
-        return told
+            counts["renewals"] += active.renewals
+            counts["events"] += active.events
+            counts["changed"] += active.events > 0
+        return counts
     finally:
         world.close()
 
@@ -74,29 +74,29 @@ def test_after_every_write_the_result_is_what_the_database_returns(
     client: pymongo.MongoClient[Document], prefix: str
 ) -> None:
     """By membership: collections without before-images, updates carry what is found when they are read."""
-    told = sum((run(client, prefix, seed, images=False) for seed in range(6)), Counter[str]())
-    assert told["changed"] > 6 * QUERIES * 0.8, f"too little happened to mean much: {told}"
-    assert told["renewals"] > 6, f"too few renewals to mean much: {told}"
+    counts = sum((run(client, prefix, seed, images=False) for seed in range(6)), Counter[str]())
+    assert counts["changed"] > 6 * QUERIES * 0.8, f"too little happened to mean much: {counts}"
+    assert counts["renewals"] > 6, f"too few renewals to mean much: {counts}"
 
 
 def test_and_so_it_is_by_before_images(client: pymongo.MongoClient[Document], prefix: str) -> None:
     """Images before and after every write: some queries remember what counted, some take it from the write."""
-    told = sum((run(client, prefix, seed, images=True) for seed in range(100, 106)), Counter[str]())
-    assert told["changed"] > 6 * QUERIES * 0.8, f"too little happened to mean much: {told}"
+    counts = sum((run(client, prefix, seed, images=True) for seed in range(100, 106)), Counter[str]())
+    assert counts["changed"] > 6 * QUERIES * 0.8, f"too little happened to mean much: {counts}"
 
 
 def test_records_that_are_newer_than_their_events_do_no_harm(
     client: pymongo.MongoClient[Document], prefix: str
 ) -> None:
-    told = sum((run(client, prefix, seed, images=False, burst=True) for seed in range(200, 203)), Counter[str]())
-    assert told["changed"] > 3 * QUERIES * 0.8
+    counts = sum((run(client, prefix, seed, images=False, burst=True) for seed in range(200, 203)), Counter[str]())
+    assert counts["changed"] > 3 * QUERIES * 0.8
 
 
 def test_renewals_may_arrive_after_further_writes(client: pymongo.MongoClient[Document], prefix: str) -> None:
-    told = Counter[str]()
+    counts = Counter[str]()
     for seed in range(300, 304):
-        told += run(client, prefix, seed, images=seed % 2 == 0, burst=True, late=True)
-    assert told["renewals"] > 5, f"too few renewals to mean much: {told}"
+        counts += run(client, prefix, seed, images=seed % 2 == 0, burst=True, late=True)
+    assert counts["renewals"] > 5, f"too few renewals to mean much: {counts}"
 
 
 @pytest.mark.slow

@@ -23,16 +23,16 @@ SLOW_WRITES = 250
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12)))
 
 
-@pytest.mark.parametrize("told", Told)
+@pytest.mark.parametrize("source", Told)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_not_invalidated_reads_the_same(mongo_url: str, prefix: str, seed: int, told: Told) -> None:
+def test_what_is_not_invalidated_reads_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
     rng = random.Random(seed)
     writes = WRITES if seed == 1 else SLOW_WRITES
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client[prefix]
         try:
-            records = populated(database, told, rng)
-            world = World(records, told, rng)
+            records = populated(database, source, rng)
+            world = World(records, source, rng)
             with world.watch() as stream:
                 for mark in range(writes):
                     while len(world.kept) < QUERIES:

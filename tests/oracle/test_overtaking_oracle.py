@@ -24,15 +24,15 @@ BURSTS = 25
 SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 13)))
 
 
-@pytest.mark.parametrize("told", [Told.IMAGES, Told.LOOK_UPS])
+@pytest.mark.parametrize("source", [Told.IMAGES, Told.LOOK_UPS])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_no_early_write_invalidates_reads_the_same(mongo_url: str, prefix: str, seed: int, told: Told) -> None:
+def test_what_no_early_write_invalidates_reads_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
     """With every write told early, nothing waits for its turn; with some missing, the turn makes up for them."""
     rng = random.Random(seed)
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client[prefix]
         try:
-            world = World(populated(database, told, rng), told, rng)
+            world = World(populated(database, source, rng), source, rng)
             with world.watch() as stream:
                 invalidated = sum(_burst(world, stream, mark) for mark in range(BURSTS))
         finally:

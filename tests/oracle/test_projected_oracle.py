@@ -104,9 +104,14 @@ def _compare(query: Query, shaping: tuple[Document, ...], made: list[dict[str, A
     encoded = shown_by(query, shaping)
     assert encoded
     alike = 0
-    for (one, seen), (other, seen_too) in itertools.combinations(zip(made, shown, strict=True), 2):
+    for (first_query, seen), (other, seen_too) in itertools.combinations(zip(made, shown, strict=True), 2):
         same = _of_one_id(seen) == _of_one_id(seen_too)
-        assert shows_same(encoded, one | {"_id": 0}, other | {"_id": 0}) == same, (one, other, seen, seen_too)
+        assert shows_same(encoded, first_query | {"_id": 0}, other | {"_id": 0}) == same, (
+            first_query,
+            other,
+            seen,
+            seen_too,
+        )
         alike += same
     assert alike
 

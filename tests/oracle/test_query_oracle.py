@@ -55,10 +55,10 @@ def store(collection: Collection[dict[str, Any]], documents: Documents) -> Docum
 
 def theirs(collection: Collection[dict[str, Any]], filter_: dict[str, Any], **options: Any) -> Answer:
     try:
-        found = [record["_id"] for record in collection.find(filter_, {"_id": 1}, **options)]
+        ids = [record["_id"] for record in collection.find(filter_, {"_id": 1}, **options)]
     except OperationFailure:
         return "refused"
-    return found if options else sorted(found)
+    return ids if options else sorted(ids)
 
 
 def ours(documents: Documents, filter_: dict[str, Any]) -> Answer | None:

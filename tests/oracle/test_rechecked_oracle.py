@@ -64,8 +64,8 @@ class _Run:
 
     def _cache(self, shape: str, query: Query) -> None:
         assert may_be_compared(query), shape
-        told = comparable(answer(self._records, query), ordered=False)
-        self._register(_Kept(shape, query, self._reader.read(query).digest, told))
+        result = comparable(answer(self._records, query), ordered=False)
+        self._register(_Kept(shape, query, self._reader.read(query).digest, result))
 
     def _register(self, kept: _Kept) -> None:
         """As it was read at first, and in each further round."""
@@ -74,7 +74,7 @@ class _Run:
         assert not any(isinstance(outcome, Invalidated) for outcome in outcomes), "nothing is written meanwhile"
 
     def _deliver(self, images: list[AfterImage]) -> None:
-        gone = [i for told in self._guard.process(images) for i in told.registration_ids]
+        gone = [i for outcome in self._guard.process(images) for i in outcome.registration_ids]
         for kept in [self._stored.pop(registration_id) for registration_id in gone]:
             if self._reader.read(kept.query).digest == kept.digest:
                 self.kept[kept.shape] += 1

@@ -209,17 +209,17 @@ async def test_events_of_a_reading_have_the_operations_of_the_writes(
         standing.feed()
         (subscriber,) = (await follow(standing, {"": shapes(standing.world.name)["collated order"]})).values()
         live = subscriber.live
-        told: list[tuple[Any, ...]] = []
+        notified: list[tuple[Any, ...]] = []
 
         async def events() -> list[tuple[Any, ...]]:
             standing.feed()
             await standing.settle()
-            told.clear()
+            notified.clear()
             while live.waiting:
                 event = await anext(live)
                 if isinstance(event, ResultEvent):
-                    told.append((event.match_type, event.operation, event.key))
-            return told
+                    notified.append((event.match_type, event.operation, event.key))
+            return notified
 
         await events()
         things.insert_one({"_id": 3, "w": "c"})

@@ -42,7 +42,7 @@ def opened(
 
 async def run(standing: StandingWorld, seed: int, *, burst: bool) -> Counter[str]:
     """Subscribers of two app processes come and go while it goes on."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     apps = [standing.grid.app(), standing.grid.app()]
     try:
         for number in range(WRITES):
@@ -57,9 +57,9 @@ async def run(standing: StandingWorld, seed: int, *, burst: bool) -> Counter[str
             await standing.check(f"seed {seed}, write {number}")
         for subscriber in standing.subscribers:
             assert subscriber.wholes == 1
-            told["events"] += subscriber.events
-            told["changed"] += subscriber.events > 0
-        return told
+            counts["events"] += subscriber.events
+            counts["changed"] += subscriber.events > 0
+        return counts
     finally:
         standing.close()
 
@@ -71,11 +71,11 @@ async def test_after_every_write_each_subscriber_has_what_the_database_returns(
     client: pymongo.MongoClient[Document], prefix: str, shape: GridShape, images: bool
 ) -> None:
     """Filtered, sorted, limited, offset, grouped and joined queries, also in bursts of writes."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in (10, 11):
         standing = opened(client, prefix, seed, shape, images=images)
-        told += await run(standing, seed, burst=seed % 2 == 1)
-    assert told["changed"] >= QUERIES, f"too little happened to mean much: {told}"
+        counts += await run(standing, seed, burst=seed % 2 == 1)
+    assert counts["changed"] >= QUERIES, f"too little happened to mean much: {counts}"
 
 
 @pytest.mark.anyio

@@ -32,8 +32,8 @@ def collection(mongo_url: str, prefix: str) -> Iterator[Collection[Document]]:
 
 def theirs(collection: Collection[Document], filter_: Document) -> Scores | str:
     try:
-        found = collection.find(filter_, {"_id": 1, "score": {"$meta": "textScore"}})
-        return {document["_id"]: document["score"] for document in found}
+        documents = collection.find(filter_, {"_id": 1, "score": {"$meta": "textScore"}})
+        return {document["_id"]: document["score"] for document in documents}
     except OperationFailure:
         return "error"
 
@@ -61,11 +61,11 @@ def disagreements(collection: Collection[Document], seed: int) -> tuple[int, lis
     documents = [generator.document(position) for position in range(RECORDS)]
     collection.insert_many(documents)
     definition = next(index for index in collection.list_indexes() if "weights" in index)
-    found, wrong = 0, []
+    matches, wrong = 0, []
     for _ in range(SEARCHES):
         filter_ = {"$text": generator.search()}
         expected, got = theirs(collection, filter_), ours(documents, filter_, TextIndex.of(definition))
-        found += bool(got) and got != "error"
+        matches += bool(got) and got != "error"
         if expected == got or (isinstance(expected, dict) and expected == pytest.approx(got, rel=1e-9)):
             continue
         differing = [
@@ -77,7 +77,7 @@ def disagreements(collection: Collection[Document], seed: int) -> tuple[int, lis
             f"seed {seed}, {definition['weights']}, {definition['default_language']}: {filter_!r}\n"
             f"  mongod {expected}\n  ours {got}\n  {differing[:2]!r}"
         )
-    return found, wrong
+    return matches, wrong
 
 
 def compare(collection: Collection[Document], seeds: range) -> None:

@@ -76,13 +76,13 @@ class _Run:
     def _register(self, shape: str) -> None:
         query = generator.query(shape, self._rng, self._guard.namespace)
         assert plan_query(query).match == "widened", shape
-        told = answer(self._records, query)
-        registration_id, outcomes = self._guard.register(query, told)
-        self._kept[registration_id] = (shape, query, comparable(told, ordered=False))
+        result = answer(self._records, query)
+        registration_id, outcomes = self._guard.register(query, result)
+        self._kept[registration_id] = (shape, query, comparable(result, ordered=False))
         assert not any(isinstance(outcome, Invalidated) for outcome in outcomes), "nothing is written meanwhile"
 
     def _deliver(self, images: list[AfterImage]) -> None:
-        gone = [i for told in self._guard.process(images) for i in told.registration_ids]
+        gone = [i for outcome in self._guard.process(images) for i in outcome.registration_ids]
         fired = [self._kept.pop(registration_id) for registration_id in gone]
         for shape, query, before in self._kept.values():
             assert self._now(query) == before, (shape, query, images)

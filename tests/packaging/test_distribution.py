@@ -43,7 +43,7 @@ class Installed:
     def add(self, extras: str = "") -> None:
         constraints = self.folder / "constraints.txt"
         constraints.write_text(
-            "\n".join("".join(one) for one in _PINNED.findall((ROOT / "requirements.lock").read_text()))
+            "\n".join("".join(pin) for pin in _PINNED.findall((ROOT / "requirements.lock").read_text()))
         )
         what = f"quaestor{extras} @ file://{self.wheel}"
         _run(["uv", "pip", "install", "-q", "--python", str(self.python), "-c", str(constraints), what])
@@ -185,16 +185,18 @@ async def test_the_readme_s_application_and_the_doctor_work(
     """A hit, a write, and the new answer; the application is the README's but for names of servers and of the database."""
     installed.add("[demo]")
     (code,) = [
-        one for one in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "FastAPI()" in one
+        block
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+        if "FastAPI()" in block
     ]
     code = code.replace("mongodb://localhost:27017/?replicaSet=rs0", mongo_url).replace(
         "client.airport", f"client['{prefix}']"
     )
     (installed.folder / "main.py").write_text(code)
-    told = installed.call("doctor", "--app", "main:app", "--path", "/departures/JFK", "--json", MONGO_URL=mongo_url)
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)["findings"]
-    (route,) = [one for one in found if one["subject"] == "GET /departures/JFK"]
+    output = installed.call("doctor", "--app", "main:app", "--path", "/departures/JFK", "--json", MONGO_URL=mongo_url)
+    assert output.returncode == 0, output.stderr
+    findings = json.loads(output.stdout)["findings"]
+    (route,) = [finding for finding in findings if finding["subject"] == "GET /departures/JFK"]
     assert route["level"] == "ok"
     assert route["sentence"].startswith(f"cached: find on {prefix}.flights")
 

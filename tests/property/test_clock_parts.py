@@ -30,10 +30,10 @@ def at(moment_ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=moment_ms)
 
 
-def until_ms(seen: SeenConstants, value: Any, now_ms: int, *, took_ms: int = 0, asked: str = "") -> int | None:
+def until_ms(seen: SeenConstants, value: Any, now_ms: int, *, took_ms: int = 0, requested: str = "") -> int | None:
     """The moment until which an answer made with this value lives; None: no constant ends it."""
     constants = constants_of("shop.items", filter={"at": value})
-    ends = seen.ends_ms("route", constants, started_ms=now_ms, now_ms=now_ms + took_ms, asked=AskedText(asked))
+    ends = seen.ends_ms("route", constants, started_ms=now_ms, now_ms=now_ms + took_ms, asked=AskedText(requested))
     return min(ends, default=None)
 
 
@@ -218,16 +218,16 @@ def test_a_number_that_no_part_can_be_is_a_literal_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "asked"),
+    ("value", "requested"),
     [
         (53, "/departures?minute=53"), ("14:53", "/departures?at=14%3A53"), ("board-53-departures", "/boards/53"),
         ("NOV", "/months/nov"), (ms(NOW) // 1000 // 40, f"/slots/{ms(NOW) // 1000 // 40}"),
     ],
 )  # fmt: skip
-def test_what_the_request_says_is_no_hidden_input(value: Any, asked: str) -> None:
+def test_what_the_request_says_is_no_hidden_input(value: Any, requested: str) -> None:
     assert until_ms(SeenConstants(), value, ms(NOW)) is not None
     seen = SeenConstants()
-    assert until_ms(seen, value, ms(NOW), asked=asked) is None
+    assert until_ms(seen, value, ms(NOW), requested=requested) is None
     assert until_ms(seen, value, ms(NOW)) is not None  # it has not become a literal by that
 
 

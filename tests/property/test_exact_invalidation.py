@@ -53,8 +53,8 @@ def random_filter(rng: random.Random) -> Record:
         lambda: {"tags": {"$not": {"$in": ["x"]}}},
         dict,
     ]
-    found = rng.choice(kinds)()
-    return {"$and": [found, rng.choice(kinds)()]} if rng.random() < 0.3 else found
+    clause = rng.choice(kinds)()
+    return {"$and": [clause, rng.choice(kinds)()]} if rng.random() < 0.3 else clause
 
 
 def random_case(rng: random.Random) -> Case:

@@ -157,18 +157,18 @@ async def test_what_the_app_takes_for_guarded_is_guarded_by_every_cell() -> None
                 column.write(dice.randrange(QUERIES))
             if ids := await column.cache(min(int(dice.paretovariate(0.5)), QUERIES - 1)):
                 cached.append(ids)
-            for one in cached[-20:]:
-                guarded = column.guarded(one)
+            for entry in cached[-20:]:
+                guarded = column.guarded(entry)
                 lives += guarded
                 # Asked in this order: a cell forgets first and tells afterwards, within a heartbeat.
                 if not guarded:
-                    await column.until_dead(one)
+                    await column.until_dead(entry)
         await eventually(lambda: all(node.registrations <= ROOM for node in column.nodes))
-        assert any(one.match_type is MatchType.EVICTED for one in column.heard)
-        assert any(one.match_type is not MatchType.EVICTED for one in column.heard)
-        dead = [one for one in cached if not column.live(one)]
+        assert any(notification.match_type is MatchType.EVICTED for notification in column.heard)
+        assert any(notification.match_type is not MatchType.EVICTED for notification in column.heard)
+        dead = [entry for entry in cached if not column.live(entry)]
         assert dead
         assert lives > 100, "and much was guarded meanwhile"
-        for one in cached:
-            if not column.guarded(one):
-                await column.until_dead(one)
+        for entry in cached:
+            if not column.guarded(entry):
+                await column.until_dead(entry)

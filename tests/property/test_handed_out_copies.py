@@ -151,7 +151,7 @@ class HandedOut(RuleBasedStateMachine):
             self.registry.kill(*ids)
             share = StepByStep(index=self.index, sketch=self.sketch, store=self.site.engine.store)
             claimed = self.runner.run(share.claim_and_evict(ids, [], now_ms=self.time_ms))
-            self.runner.run(self.index.settle([one.dependent for one in claimed]))
+            self.runner.run(self.index.settle([claim.dependent for claim in claimed]))
 
     @rule(by_ms=st.sampled_from([1, 400, 1_000, 3_500, 7_000, 20_000, 61_000]))
     def wait(self, by_ms: int) -> None:
@@ -311,7 +311,7 @@ def restart_between_a_copy_and_another(history: HandedOut) -> None:
         (without_memory_of_the_clock, clock_set_back_to_where_a_copy_lived),
         (without_an_epoch_of_its_own, restart_between_a_copy_and_another),
     ],
-    ids=lambda one: one.__name__,
+    ids=lambda kind: kind.__name__,
 )
 def test_with_a_protection_switched_off_a_missing_copy_is_found(
     monkeypatch: pytest.MonkeyPatch,

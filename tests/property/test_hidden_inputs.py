@@ -79,7 +79,7 @@ class Page:
     def learned(self, run: Run) -> bool:
         """Whether two runs in a row had differed when this one ended."""
         known = self.runs[: self.runs.index(run) + 1]
-        return any(one.value != other.value for one, other in pairwise(known))
+        return any(constant.value != other.value for constant, other in pairwise(known))
 
     def seen_ms(self, run: Run) -> int:
         """How long the value had been seen to stay the same when this run began."""

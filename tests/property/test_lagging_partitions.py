@@ -107,7 +107,7 @@ class World:
         self.say(self._beat(self.model.shape, self.model.shape.cells[0], NEVER))  # it looks once it has caught up
 
     def say(self, *said: Notification) -> None:
-        self.layer.append(streams.notifications("d"), [encode_notification(one) for one in said])
+        self.layer.append(streams.notifications("d"), [encode_notification(notification) for notification in said])
         for app in self.apps:
             app._threads.reader._step()
 
@@ -161,7 +161,7 @@ class World:
             with pytest.raises(expected, match=" lags "):
                 await task
             return
-        missing = {one for pending in app._renewal._activations.pending.values() for one in pending.missing}
+        missing = {cell for pending in app._renewal._activations.pending.values() for cell in pending.missing}
         self.say(*(Activated(registration_id=name, cell=cell) for name, cell in missing))
         await _turns()
         ids = (await task).ids

@@ -52,7 +52,7 @@ async def test_nothing_is_stale_however_little_room_there_is(
     for _ in range(600):
         await something(world, dice, FAILURES if failing else NOTHING_ELSE)
         world.check()
-        served += sum(world.live(one, app) for one in world.cached for app in world.apps)
+        served += sum(world.live(entry, app) for entry in world.cached for app in world.apps)
     world.elect()
     await world.settle(rounds=400)
     world.check_settled()

@@ -230,10 +230,10 @@ class ModelCache(RuleBasedStateMachine):
             if isinstance(value, int):
                 value = known[-1 - min(value, len(known) - 1)] if known else b'"none"'
             fields.append((name, value))
-        asked = Asked(method, self.path, self.queries[query], self.users[who], language, tuple(fields))
-        self.judge(asked, *self.runner.run(self.answer(asked)))
+        request = Asked(method, self.path, self.queries[query], self.users[who], language, tuple(fields))
+        self.judge(request, *self.runner.run(self.answer(request)))
 
-    async def answer(self, asked: Asked) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    async def answer(self, request: Asked) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         sent: list[Any] = []
 
         async def receive() -> Any:
@@ -242,57 +242,59 @@ class ModelCache(RuleBasedStateMachine):
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self.cache(asked.scope, receive, send)
+        await self.cache(request.scope, receive, send)
         while under_way := list(self.cache._parts.refreshes._under_way._tasks):
             await asyncio.wait(under_way)
         return sent[0]["status"], sent[0]["headers"], b"".join(message.get("body", b"") for message in sent)
 
-    def allowed(self, asked: Asked) -> list[bytes]:
+    def allowed(self, request: Asked) -> list[bytes]:
         """What the page may say at this moment."""
-        if asked.path != "/outside":
-            return [shown(asked.scope, self.version[asked.path])]
+        if request.path != "/outside":
+            return [shown(request.scope, self.version[request.path])]
         since_ms = max(self.purged_ms, self.engine.clock() - TTL_S * 1000)
         ended = [at_ms for at_ms, _ in self.outside[1:]] + [1 << 62]
-        return [shown(asked.scope, v) for (_, v), end_ms in zip(self.outside, ended, strict=True) if end_ms >= since_ms]
+        return [
+            shown(request.scope, v) for (_, v), end_ms in zip(self.outside, ended, strict=True) if end_ms >= since_ms
+        ]
 
-    def judge(self, asked: Asked, status: int, raw: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def judge(self, request: Asked, status: int, raw: list[tuple[bytes, bytes]], body: bytes) -> None:
         headers = dict(raw)
-        told = (asked, status, headers, body)
-        allowed = self.allowed(asked)
+        row = (request, status, headers, body)
+        allowed = self.allowed(request)
         etag = headers.get(b"etag")
         if status == 504:
-            assert asked.has(b"cache-control") == b"only-if-cached", told
+            assert request.has(b"cache-control") == b"only-if-cached", row
         elif status == 304:
-            condition = asked.has(b"if-none-match")
-            assert condition is not None, told
-            assert condition == b"*" or self.etags[condition] in allowed, told
+            condition = request.has(b"if-none-match")
+            assert condition is not None, row
+            assert condition == b"*" or self.etags[condition] in allowed, row
         elif status == 416:
-            assert asked.has(b"range") in (b"bytes=900-",), told
+            assert request.has(b"range") in (b"bytes=900-",), row
         elif status == 206:
-            self.judge_parts(asked, headers, body, allowed)
+            self.judge_parts(request, headers, body, allowed)
         else:
-            assert status == 200, told
-            if asked.method == "HEAD":
-                assert body == b"", told
-                assert int(headers[b"content-length"]) in map(len, allowed), told
+            assert status == 200, row
+            if request.method == "HEAD":
+                assert body == b"", row
+                assert int(headers[b"content-length"]) in map(len, allowed), row
             else:
-                assert body in allowed, told
-                assert int(headers[b"content-length"]) == len(body), told
+                assert body in allowed, row
+                assert int(headers[b"content-length"]) == len(body), row
                 if etag is not None:
-                    assert self.etags.setdefault(etag, body) == body, told
-        self.judge_leave(asked, headers, told)
+                    assert self.etags.setdefault(etag, body) == body, row
+        self.judge_leave(request, headers, row)
 
-    def judge_parts(self, asked: Asked, headers: dict[bytes, bytes], body: bytes, allowed: list[bytes]) -> None:
-        assert asked.has(b"range") is not None
-        condition = asked.has(b"if-range")
+    def judge_parts(self, request: Asked, headers: dict[bytes, bytes], body: bytes, allowed: list[bytes]) -> None:
+        assert request.has(b"range") is not None
+        condition = request.has(b"if-range")
         if condition is not None:
             assert self.etags.get(condition) in allowed, "If-Range: of another representation"
         kind = headers.get(b"content-type", b"")
         if kind.startswith(b"multipart/byteranges"):
             boundary = kind.partition(b"boundary=")[2]
             parts = [piece.partition(b"\r\n\r\n") for piece in body.split(b"--" + boundary)[1:-1]]
-            found = [(re.search(rb"content-range: (\S+ \S+)", head, re.I), rest[:-2]) for head, _, rest in parts]
-            spans = [(match[1] if match else b"", rest) for match, rest in found]
+            ranges = [(re.search(rb"content-range: (\S+ \S+)", head, re.I), rest[:-2]) for head, _, rest in parts]
+            spans = [(match[1] if match else b"", rest) for match, rest in ranges]
         else:
             spans = [(headers[b"content-range"], body)]
         assert spans
@@ -300,22 +302,26 @@ class ModelCache(RuleBasedStateMachine):
             match = re.fullmatch(rb"bytes (\d+)-(\d+)/(\d+)", span)
             assert match is not None, span
             first, last, size = map(int, match.groups())
-            assert any(len(whole) == size and whole[first : last + 1] == part for whole in allowed), (asked, span, part)
+            assert any(len(whole) == size and whole[first : last + 1] == part for whole in allowed), (
+                request,
+                span,
+                part,
+            )
 
-    def judge_leave(self, asked: Asked, headers: dict[bytes, bytes], told: Any) -> None:
+    def judge_leave(self, request: Asked, headers: dict[bytes, bytes], row: Any) -> None:
         """Who may keep it."""
         control = headers.get(b"cache-control", b"")
         shared = b"public" in control or b"s-maxage" in control or b"cdn-cache-control" in headers
-        personal = asked.path in PERSONAL or (asked.user is not None and "user" in DEPENDS[asked.path])
-        assert not (personal and shared), told
-        if asked.path != "/plain" and asked.path in PERSONAL and b"max-age" in control:
-            assert b"max-age=0" in control, told
+        personal = request.path in PERSONAL or (request.user is not None and "user" in DEPENDS[request.path])
+        assert not (personal and shared), row
+        if request.path != "/plain" and request.path in PERSONAL and b"max-age" in control:
+            assert b"max-age=0" in control, row
         cookie = headers.get(b"set-cookie")
         if cookie is not None:
             assert cookie not in self.seen_cookies, "a cookie was given to two"
             self.seen_cookies.add(cookie)
-        if asked.path in ("/vary", "/public") and b"public" in control:
-            assert b"accept-language" in headers[b"vary"].lower(), told
+        if request.path in ("/vary", "/public") and b"public" in control:
+            assert b"accept-language" in headers[b"vary"].lower(), row
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

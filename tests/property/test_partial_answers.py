@@ -55,9 +55,9 @@ def test_parts_give_back_the_bytes_of_one_version(
             held = {part.first + n: body[n : n + 1] for part, body in pieces for n in range(part.size)}
             for first, last in [(span.first, span.last), (0, SIZE - 1), (span.first, span.first)]:
                 facts = RequestFacts(host=b"shop.test", byte_range=b"bytes=%d-%d" % (first, last), partial=True)
-                found = partial_answers.selected(made, facts)
-                assert found is not None or not kept.issuperset(range(first, last + 1))
-                assert found is None or found[1] == b"".join(held[n] for n in range(first, last + 1))
+                selected = partial_answers.selected(made, facts)
+                assert selected is not None or not kept.issuperset(range(first, last + 1))
+                assert selected is None or selected[1] == b"".join(held[n] for n in range(first, last + 1))
             entry = made
         assert kept <= held.keys(), "what came is there"
         sources = {n: sources.get(n, "") for n in held} | dict.fromkeys(kept, f"r{at}")

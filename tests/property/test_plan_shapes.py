@@ -27,18 +27,18 @@ OPERATORS = st.sampled_from(["$eq", "$gt", "$gte", "$lt", "$lte"])
 @st.composite
 def pairs_of_filters(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two filters of one shape."""
-    one: dict[str, Any] = {}
+    condition: dict[str, Any] = {}
     other: dict[str, Any] = {}
     for path in draw(st.lists(PATHS, min_size=1, max_size=4, unique=True)):
         if draw(st.booleans()):
             values = draw(st.sampled_from(PLAIN))
-            one[path], other[path] = draw(values), draw(values)
+            condition[path], other[path] = draw(values), draw(values)
         else:
-            one[path], other[path] = {}, {}
+            condition[path], other[path] = {}, {}
             for operator in draw(st.lists(OPERATORS, min_size=1, max_size=3, unique=True)):
                 values = draw(st.sampled_from(PLAIN))
-                one[path][operator], other[path][operator] = draw(values), draw(values)
-    return one, other
+                condition[path][operator], other[path][operator] = draw(values), draw(values)
+    return condition, other
 
 
 REST = st.fixed_dictionaries(
@@ -67,7 +67,7 @@ def _ends(value: Any) -> list[Any]:
 
 
 def of_plan(plan: QueryPlan) -> dict[str, Any]:
-    return {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "predicate"}
+    return {field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "predicate"}
 
 
 @given(pairs_of_filters(), REST, DOCUMENTS)
@@ -77,9 +77,9 @@ def test_a_plan_by_shape_is_the_plan_of_the_query(
     filters: tuple[dict[str, Any], dict[str, Any]], rest: dict[str, Any], documents: list[dict[str, Any]]
 ) -> None:
     """Ids, access, fields, window and what matches are those that planning it in full gives, whichever values came first."""
-    one, other = (Query(filter=filter_, **rest) for filter_ in filters)
-    assert shape_of(one) == shape_of(other) is not None
-    template = PlanTemplate.of(one, plan_query(one))
+    query, other = (Query(filter=filter_, **rest) for filter_ in filters)
+    assert shape_of(query) == shape_of(other) is not None
+    template = PlanTemplate.of(query, plan_query(query))
     assert template is not None
     made, full = template.filled(other), plan_query(other)
     assert of_plan(made) == of_plan(full)

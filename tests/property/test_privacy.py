@@ -55,8 +55,10 @@ def conversations(draw: st.DrawFn) -> list[tuple[str, str, bytes, Headers, bytes
     some_fields = st.lists(st.sampled_from(fields), max_size=1 if path in ("/me", "/shared") else 2)
     some_pieces = st.lists(st.sampled_from(pieces), max_size=2).map(b"&".join)
     bodies = st.sampled_from([b"q", b"r"] if path == "/posted" else [b""])
-    one = st.tuples(st.just(path), st.just("POST" if path == "/posted" else "GET"), some_pieces, some_fields, bodies)
-    return draw(st.lists(one, min_size=4, max_size=12))
+    request = st.tuples(
+        st.just(path), st.just("POST" if path == "/posted" else "GET"), some_pieces, some_fields, bodies
+    )
+    return draw(st.lists(request, min_size=4, max_size=12))
 
 
 def answer(scope: Mapping[str, Any], body: bytes) -> Any:

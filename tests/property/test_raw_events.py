@@ -157,11 +157,11 @@ def test_both_ways_agree_on_every_event_that_both_read(event: bytes) -> None:
 @given(values, documents)
 def test_the_key_of_a_record_is_found_without_decoding_it_or_is_left_to_the_decoder(key: Value, rest: bytes) -> None:
     record = document((b"_id", key), (b"rest", (DOCUMENT, rest)))
-    found = key_of(record)
-    if found is not None:
-        assert found == document((b"", key))
+    key_found = key_of(record)
+    if key_found is not None:
+        assert key_found == document((b"", key))
     if key in USUAL_KEYS:
-        assert found is not None
+        assert key_found is not None
     assert key_of(document((b"other", key), (b"_id", key))) is None
 
 

@@ -109,9 +109,9 @@ class StagedStore:
         self._world = world
 
     async def get(self, key: str) -> CachedResponse | None:
-        found = await self._world.shared.get(key)
+        entry = await self._world.shared.get(key)
         await self._world.stage("lookup")
-        return found
+        return entry
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
         await self._world.stage("put")

@@ -45,7 +45,7 @@ seldom_odd = st.integers(0, 9).map(lambda drawn: drawn == 0)
 
 def mostly(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A good value, or now and then one that does not belong there, alone or in a list."""
-    return seldom_odd.flatmap(lambda is_odd: st.one_of(odd, odd.map(lambda one: [one])) if is_odd else good)
+    return seldom_odd.flatmap(lambda is_odd: st.one_of(odd, odd.map(lambda value: [value])) if is_odd else good)
 
 
 def members(good: tuple[str, ...], other: tuple[str, ...], value: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -81,19 +81,21 @@ def test_the_query_finds_what_the_rules_permit(
     """Well-formed and malformed rules: mongod, this project's matcher and `permits` say the same, and malformed ones let in
     nobody but superusers."""
     found_in.delete_many({})
-    found_in.insert_many([RawBSONDocument(bson.encode({"_id": number, **one})) for number, one in enumerate(drawn)])
+    found_in.insert_many(
+        [RawBSONDocument(bson.encode({"_id": number, **record})) for number, record in enumerate(drawn)]
+    )
     stored = {record["_id"]: decode(record.raw) for record in found_in.find()}
     good = {key for key, record in stored.items() if _is_good(record)}
     assert {record["_id"] for record in found_in.find(well_formed("_acl"))} == good
     assert {record["_id"] for record in found_in.find(DOCUMENTED)} == stored.keys() - good
     for principal in PRINCIPALS:
         for kind in ("read", "write"):
-            asked = condition("_acl", kind, principal)  # type: ignore[arg-type]
-            found = {record["_id"] for record in found_in.find(asked)}
-            matches = compile_query(asked).matches
+            clause = condition("_acl", kind, principal)  # type: ignore[arg-type]
+            keys = {record["_id"] for record in found_in.find(clause)}
+            matches = compile_query(clause).matches
             for key, record in stored.items():
                 permitted = permits(record.get("_acl", {}), kind, principal)  # type: ignore[arg-type]
-                assert (key in found) == permitted == matches(record) == _expected(record, kind, principal), record
+                assert (key in keys) == permitted == matches(record) == _expected(record, kind, principal), record
                 assert key in good or principal.superuser or not permitted
 
 

@@ -59,13 +59,13 @@ def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_
     noticed = 0
     for seed in range(150):
         source, copy = Source(seed, ordered=ordered), Replica("me")
-        told: Rows = []
+        rows: Rows = []
         history: list[ResultChange] = []
 
         def tell(events: Any) -> None:
-            nonlocal told
+            nonlocal rows
             assert all(isinstance(event, ResultEvent) for event in events)
-            told = replay(told, events)
+            rows = replay(rows, events)
 
         source.step()
         assert copy.replace(source.shown(("somebody else",))) is None, "not for us, and we know nothing"
@@ -90,6 +90,6 @@ def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_
                 tell(error.applied)
                 tell(copy.replace(source.shown(("me",))) or ())
             assert comparable(copy.rows(), ordered=ordered) == comparable(source.rows, ordered=ordered)
-            assert comparable(told, ordered=ordered) == comparable(source.rows, ordered=ordered)
+            assert comparable(rows, ordered=ordered) == comparable(source.rows, ordered=ordered)
             assert copy.replace(source.shown(("me",))) is None, "what is known is no news"
     assert noticed > 100

@@ -33,21 +33,21 @@ async def test_what_was_cached_before_is_guarded_after() -> None:
     for value in range(VALUES):
         world.read(world.apps[0], value)
     await world.settle()
-    assert [one.ids for one in world.cached if not one.ids] == []
+    assert [entry.ids for entry in world.cached if not entry.ids] == []
     for partitions in ((2, 2), (1, 2), (3, 1)):
         old = world.generations[-1]
         world.resize(*partitions)
         await world.settle()
         world.retire(old)
         await world.settle()
-        assert all(world.live(one, app) for one in world.cached for app in world.apps)
+        assert all(world.live(entry, app) for entry in world.cached for app in world.apps)
     assert world.resets == []
-    assert {one.generation for one in world.cached} == {0}
+    assert {entry.generation for entry in world.cached} == {0}
     for value in range(VALUES):
         world.write(100 + value, value)
         await world.settle()
-        told = [one.value for one in world.cached if world.live(one, world.apps[1])]
-        assert told == list(range(value + 1, VALUES))
+        served = [entry.value for entry in world.cached if world.live(entry, world.apps[1])]
+        assert served == list(range(value + 1, VALUES))
     await world.close()
 
 
@@ -64,7 +64,7 @@ async def test_a_write_that_only_the_old_cells_or_only_the_new_ones_see_is_not_l
     world.retire(old)  # nor will the old ingest
     world.check()
     await world.settle()
-    assert [one.value for one in world.cached if world.live(one, world.apps[0])] == [2]
+    assert [entry.value for entry in world.cached if world.live(entry, world.apps[0])] == [2]
     assert world.resets == []
     await world.close()
 
@@ -129,11 +129,11 @@ async def test_nothing_is_stale_whatever_happens_meanwhile(seed: int | str) -> N
     for _ in range(900):
         await something(world, dice)
         world.check()
-        for one in world.cached:
+        for entry in world.cached:
             for app in world.apps:
-                if world.live(one, app):
+                if world.live(entry, app):
                     served += 1
-                    outlived += app.shape is not None and app.shape.generation > one.generation
+                    outlived += app.shape is not None and app.shape.generation > entry.generation
     world.retire(world.generations[-2]) if len(world.generations) > 1 else None
     await world.settle(rounds=400)
     world.check_settled()
@@ -157,7 +157,7 @@ async def test_nothing_is_stale_whatever_fails_meanwhile(seed: int | str) -> Non
     for _ in range(700):
         await something(world, dice, FAILURES)
         world.check()
-        served += sum(world.live(one, app) for one in world.cached for app in world.apps)
+        served += sum(world.live(entry, app) for entry in world.cached for app in world.apps)
     world.elect()  # whatever is not committed will never be
     await world.settle(rounds=400)
     world.check_settled()

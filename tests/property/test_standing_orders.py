@@ -66,7 +66,7 @@ TWO_QUERY = GridShape(query_partitions=2, write_partitions=1)
 
 
 def scenario(query: str, changes: tuple[Change, ...] = IN_AND_OUT, **more: Any) -> Scenario:
-    return Scenario(start=START, changes=changes, queries=[QUERIES[one] for one in query.split("+")], **more)
+    return Scenario(start=START, changes=changes, queries=[QUERIES[name] for name in query.split("+")], **more)
 
 
 def set_clock(patched: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
@@ -87,7 +87,7 @@ def run(case: Scenario) -> tuple[int, int]:
         try:
             for world in orders.explore(lambda: World(case, truth)):
                 world.settle()
-                seen = max([seen, *(len(one.shown) for followers in world.followers for one in followers)])
+                seen = max([seen, *(len(follower.shown) for followers in world.followers for follower in followers)])
         except BaseException:
             print("the order that led there:", *orders.path, sep="\n  ")
             raise

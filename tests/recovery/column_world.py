@@ -207,15 +207,15 @@ class ColumnWorld:
             for entry in entries:
                 self._hear(decode_notification(entry.payload))
 
-    def _hear(self, told: Notification) -> None:
-        self.said.append(told)
-        match told:
+    def _hear(self, message: Notification) -> None:
+        self.said.append(message)
+        match message:
             case Activated():
-                self.missing[told.registration_id].discard(told.cell)
+                self.missing[message.registration_id].discard(message.cell)
             case Refused():
-                self.dead.add(told.registration_id)
+                self.dead.add(message.registration_id)
             case Invalidated():
-                for name in told.registration_ids:
+                for name in message.registration_ids:
                     if name not in self.dead:
                         self.cancel(name)
 
@@ -224,8 +224,12 @@ class ColumnWorld:
         return {name for name, cells in self.missing.items() if not cells} - self.dead
 
     def given_up(self) -> set[str]:
-        told = [one for one in self.said if isinstance(one, Invalidated) and one.match_type is MatchType.EVICTED]
-        return {name for one in told for name in one.registration_ids}
+        evictions = [
+            message
+            for message in self.said
+            if isinstance(message, Invalidated) and message.match_type is MatchType.EVICTED
+        ]
+        return {name for notification in evictions for name in notification.registration_ids}
 
     def entries(self) -> int:
         return self.layer.measure(self.queries).entries

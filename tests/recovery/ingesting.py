@@ -36,10 +36,10 @@ class Pipelines:
     def until(self, enough: Callable[[list[AfterImage]], bool]) -> list[AfterImage]:
         """All images so far, once `enough` of them; ticks are left out of what it sees."""
         deadline = time.monotonic() + DEADLINE_S
-        while not enough(found := [image for _, image in self.images if image.kind is not WriteKind.TICK]):
-            assert time.monotonic() < deadline, found
+        while not enough(images := [image for _, image in self.images if image.kind is not WriteKind.TICK]):
+            assert time.monotonic() < deadline, images
             self.read()
-        return found
+        return images
 
     def until_tick_after(self, at_ms: int) -> AfterImage:
         """A tick of every pipeline that proves at_ms; the last of them."""

@@ -33,8 +33,8 @@ def section(result: Mapping[str, Any]) -> str:
         f"Measured {result['at'][:10]} on {machine['cores']} cores ({machine['cpu']}), commit `{result['commit'][:7]}`.",
         "The deployment: a grid of 2 x 2 cells on Spark, two app workers, Redis, mongod; reads and writes all the time.",
         "Every response was compared with the database's history:",
-        f"{sum(one['responses'] for one in result['failures'].values()):,} responses, "
-        f"{sum(one['violations'] for one in result['failures'].values())} of them staler than the bound of "
+        f"{sum(failure['responses'] for failure in result['failures'].values()):,} responses, "
+        f"{sum(failure['violations'] for failure in result['failures'].values())} of them staler than the bound of "
         f"{result['bound_ms'] / 1000:g} s or than an invalidation that the worker had seen.",
         "Recovery: from the failure, or from its end if it had one, until every cell is fresh and every worker answers from",
         "its cache again. Without cache: the longest time that a worker answered nothing from its cache, the failure included.",
@@ -45,8 +45,9 @@ def section(result: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, failure in FAILURES.items():
-        if (one := result["failures"].get(name)) is not None:
-            measured = f"{one['recovered_s']:.1f} s | {one['without_cache_s']:.1f} s | {one['stalest_ms'] / 1000:.1f} s"
+        if (outcome := result["failures"].get(name)) is not None:
+            measured = f"{outcome['recovered_s']:.1f} s | {outcome['without_cache_s']:.1f} s"
+            measured += f" | {outcome['stalest_ms'] / 1000:.1f} s"
             lines.append(f"| {failure.what} | {failure.then} | {failure.seen} | {measured} |")
     return "\n".join([*lines, END])
 
@@ -63,17 +64,17 @@ def measure(named: str) -> dict[str, Any]:
 
     Raises SystemExit if a test fails, or if of some failure there is no outcome.
     """
-    found = json.loads(RESULT.read_text())["failures"] if named else {}
+    failures = json.loads(RESULT.read_text())["failures"] if named else {}
     commit = harness.commit()
     with tempfile.TemporaryDirectory(prefix="quaestor-recovery-") as folder:
         command = [sys.executable, "-m", "pytest", "-q", *TESTS, *(("-k", named) if named else ())]
         if subprocess.run(command, env=os.environ | {"RECOVERY_RESULTS": folder}, check=False).returncode:
             raise SystemExit("a failure did harm: see above; nothing was written")
         for path in Path(folder).glob("*.json"):
-            found[path.stem] = json.loads(path.read_text()) | {"commit": commit}
-    if missing := FAILURES.keys() - found.keys():
+            failures[path.stem] = json.loads(path.read_text()) | {"commit": commit}
+    if missing := FAILURES.keys() - failures.keys():
         raise SystemExit(f"no outcome of {', '.join(sorted(missing))}; nothing was written")
-    return {name: found[name] for name in FAILURES}
+    return {name: failures[name] for name in FAILURES}
 
 
 def main() -> None:

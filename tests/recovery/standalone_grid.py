@@ -143,8 +143,8 @@ class Site:
             ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        told: dict[str, Any] = json.loads(done.stdout)
-        return done.returncode, told
+        status: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, status
 
     def silent(self) -> list[Any]:
         """The cells that status says are silent."""

@@ -32,8 +32,8 @@ MOST_ROUNDS = 600
 
 def unnamed(failures: Sequence[FailureSeen], struck: Sequence[str]) -> list[str]:
     """Places whose strike no failure names."""
-    told = [f"{failure.error} {failure.fields.get('before', '')}" for failure in failures]
-    return [place for place in struck if not any(re.search(rf"(^|\W){re.escape(place)}(\W|$)", text) for text in told)]
+    value = [f"{failure.error} {failure.fields.get('before', '')}" for failure in failures]
+    return [place for place in struck if not any(re.search(rf"(^|\W){re.escape(place)}(\W|$)", text) for text in value)]
 
 
 class World:
@@ -69,8 +69,8 @@ class World:
         @cached(scope=public())
         async def flights(collection: str) -> list[int]:
             """A page of records: who contributes to it does not show."""
-            found = client[database][collection].find({"origin": "JFK"}).sort("_id", 1).limit(2)
-            return [flight["n"] async for flight in found]
+            cursor = client[database][collection].find({"origin": "JFK"}).sort("_id", 1).limit(2)
+            return [flight["n"] async for flight in cursor]
 
     async def round(self, http: httpx.AsyncClient) -> None:
         """Change what each service has to see, by a way of its own, and wait until the answers show it."""

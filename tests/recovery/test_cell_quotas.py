@@ -16,7 +16,10 @@ def used(harness: Harness, reads: int, name: str) -> None:
 
 def withdrawn(harness: Harness) -> list[str]:
     return [
-        name for one in harness.all(Invalidated) if one.match_type is MatchType.EVICTED for name in one.registration_ids
+        name
+        for notification in harness.all(Invalidated)
+        if notification.match_type is MatchType.EVICTED
+        for name in notification.registration_ids
     ]
 
 
@@ -67,7 +70,7 @@ def test_a_restart_into_a_smaller_node_says_what_it_cannot_take_over(harness: Ha
         for number, name in enumerate(kept):
             harness.write(number, origin=name)
         harness.invalidated(*kept)
-    assert {one.registration_id for one in harness.all(Refused)} == set()
+    assert {refusal.registration_id for refusal in harness.all(Refused)} == set()
     assert len(harness.all(Activated)) == 10
 
 
@@ -95,5 +98,5 @@ def test_a_cell_tells_its_figures(harness: Harness) -> None:
     assert stats.writes_per_s > 0
     assert stats.tried == 0, "the index proposes nothing that cannot match"
     assert stats.lag_p50_ms <= stats.lag_p99_ms
-    assert [(one.tenant, one.registrations) for one in stats.tenants] == [(harness.deployment, 1)]
+    assert [(tenant.tenant, tenant.registrations) for tenant in stats.tenants] == [(harness.deployment, 1)]
     assert harness.all(Heartbeat)[-1].registrations == 1

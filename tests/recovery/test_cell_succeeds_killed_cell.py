@@ -48,7 +48,7 @@ def killed_after_activating(harness: Harness, *names: str) -> None:
     first.step()
     for name in names:
         harness.register(name, since=read_at, origin=name)
-    while not {one.registration_id for one in harness.all(Activated)} >= set(names):
+    while not {activation.registration_id for activation in harness.all(Activated)} >= set(names):
         first.step()
         harness.read()
     assert harness.dead() == []

@@ -42,13 +42,13 @@ class Book:
     def _ask(
         self, group: int | None, key: int | None, shown: dict[int, int], asked_s: float, known: dict[int, int]
     ) -> str | None:
-        found: Violation | None = self.checker.check(
+        violation: Violation | None = self.checker.check(
             Served(
                 worker=0, group=group, key=key, shown=shown, asked_s=asked_s, answered_s=asked_s + 0.001, hit=True,
                 known=known,
             )
         )  # fmt: skip
-        return None if found is None else found.why
+        return None if violation is None else violation.why
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def test_a_list_mixed_from_two_moments_is_no_answer(book: Book) -> None:
 
 def test_a_record_that_is_missing_from_its_list_is_noticed(book: Book) -> None:
     served = Served(worker=0, group=0, key=None, shown={0: 0}, asked_s=1.0, answered_s=1.001, hit=True)
-    found = book.checker.check(served)
-    assert found is not None
-    assert found.why == "never"
+    violation = book.checker.check(served)
+    assert violation is not None
+    assert violation.why == "never"
 
 
 def test_after_an_invalidation_was_processed_the_state_before_it_is_wrong_at_once(book: Book) -> None:

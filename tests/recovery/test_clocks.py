@@ -128,7 +128,7 @@ class World:
     def dead(self) -> set[str]:
         entries = self.layer.read({streams.notifications("d"): "0"}, count=100_000, block_ms=0)
         said = [decode_notification(entry.payload) for entry in entries]
-        return {dead for one in said if isinstance(one, Invalidated) for dead in one.registration_ids}
+        return {dead for message in said if isinstance(message, Invalidated) for dead in message.registration_ids}
 
 
 @pytest.fixture

@@ -60,9 +60,9 @@ def until_grid_serves(deployment: World, shape: GridShape) -> None:
 
 def state(deployment: World) -> GridState:
     with closing(event_layer(deployment.valkey.url, DEPLOYMENT)) as layer:
-        found = get_state(layer, DEPLOYMENT)
-    assert found is not None
-    return found
+        results = get_state(layer, DEPLOYMENT)
+    assert results is not None
+    return results
 
 
 def right(deployment: World, outcome: Outcome) -> None:

@@ -89,7 +89,7 @@ class Grids:
     @contextmanager
     def ingest(self, generation: int, *earlier: int) -> Iterator[ChangeStreamFollower]:
         handover = GridHandover(
-            self.layer, shape(generation), [shape(one) for one in earlier], deployment=self.deployment,
+            self.layer, shape(generation), [shape(state) for state in earlier], deployment=self.deployment,
             clock=system_clock, telemetry=Telemetry(),
         )  # fmt: skip
         made = ChangeStreamFollower(

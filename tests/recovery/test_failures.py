@@ -73,9 +73,9 @@ def test_a_cell_stands_still_and_the_other_column_goes_on_being_served(deploymen
         deployment.until(
             lambda: all(reader.outcomes.total() >= n + 2 for reader, n in zip(readers, counts, strict=True))
         )
-        told = [reader.hits_by_column.copy() for reader in readers]
+        hits_before = [reader.hits_by_column.copy() for reader in readers]
         last()
-        since = [reader.hits_by_column - counts for reader, counts in zip(readers, told, strict=True)]
+        since = [reader.hits_by_column - counts for reader, counts in zip(readers, hits_before, strict=True)]
         assert [counts[its] for counts in since] == [0] * len(readers)
         assert all(counts[other] for counts in since), since
     proven("cell-paused", outcome)

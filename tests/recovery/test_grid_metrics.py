@@ -30,10 +30,10 @@ def until_scraped(url: str, expected: Figures) -> Figures:
     """Once the figures are these."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        found = scraped(url)
-        if all(found.get(name) == value for name, value in expected.items()):
-            return found
-        assert time.monotonic() < deadline, {name: found.get(name) for name in expected}
+        samples = scraped(url)
+        if all(samples.get(name) == value for name, value in expected.items()):
+            return samples
+        assert time.monotonic() < deadline, {name: samples.get(name) for name in expected}
 
 
 def test_what_a_grid_does_is_seen_in_its_figures(harness: Harness, redis_url: str) -> None:
@@ -55,17 +55,17 @@ def test_what_a_grid_does_is_seen_in_its_figures(harness: Harness, redis_url: st
                 ("quaestor_cell_writes_total", *CELL): 10,
                 ("quaestor_pipeline_entries", "q0"): 2,
             }
-            found = until_scraped(url, expected)
-            assert [value for name, value in found.items() if name[0] == "quaestor_tenant_registrations"] == [2]
-            assert found["quaestor_pipeline_entries", "w0"] >= 10
-            assert found["quaestor_pipeline_bytes", "q0"] > 0
-            assert found["quaestor_pipeline_max_entries", "q0"] == Settings().grid.pipeline_max_entries
-            assert found["quaestor_cell_bytes", *CELL] == node.bytes
-            assert found["quaestor_cell_resident_bytes", *CELL] > 1_000_000
+            samples = until_scraped(url, expected)
+            assert [value for name, value in samples.items() if name[0] == "quaestor_tenant_registrations"] == [2]
+            assert samples["quaestor_pipeline_entries", "w0"] >= 10
+            assert samples["quaestor_pipeline_bytes", "q0"] > 0
+            assert samples["quaestor_pipeline_max_entries", "q0"] == Settings().grid.pipeline_max_entries
+            assert samples["quaestor_cell_bytes", *CELL] == node.bytes
+            assert samples["quaestor_cell_resident_bytes", *CELL] > 1_000_000
             harness.write(11, origin="jfk")
             until_scraped(url, {("quaestor_cell_registrations", *CELL): 1, ("quaestor_cell_writes_total", *CELL): 11})
-            told, _ = cluster_status.run(settings, form=cluster_status.text)
-            assert "queries 0" in told
+            text, _ = cluster_status.run(settings, form=cluster_status.text)
+            assert "queries 0" in text
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
 

@@ -177,9 +177,9 @@ def test_an_index_is_one_event_that_tells_the_field_it_begins_with(client: Clien
         database.plain.drop_index("x_1_y_1")
         database.plain.insert_one({"_id": 1})
         images = pipelines.until(count(f"{prefix}.plain", 4))
-    told = [(image.kind, image.changed) for image in of(images, f"{prefix}.plain")]
+    kinds = [(image.kind, image.changed) for image in of(images, f"{prefix}.plain")]
     write, index = (WriteKind.INSERT, None), (WriteKind.COLLECTION, ("x",))
-    assert told == [write, index, index, write]
+    assert kinds == [write, index, index, write]
 
 
 def test_a_fresh_start_declares_a_gap_before_anything_else(client: Client, prefix: str) -> None:

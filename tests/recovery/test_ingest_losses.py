@@ -167,16 +167,16 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Pat
                 writer.db.c.insert_one({"_id": 2})
                 images = pipelines.until(lambda images: {1, 2} <= {image.key for image in of(images, "db.c")})
                 pipelines.until_tick_after(down_ms)
-            told = [image for image in images if image.kind is WriteKind.GAP or image.key in (1, 2)]
-            kinds = [image.kind for image in told]
+            relevant = [image for image in images if image.kind is WriteKind.GAP or image.key in (1, 2)]
+            kinds = [image.kind for image in relevant]
             assert kinds in (
                 [WriteKind.GAP, WriteKind.INSERT, WriteKind.GAP, WriteKind.INSERT],
                 [WriteKind.GAP, WriteKind.GAP, WriteKind.INSERT, WriteKind.INSERT],  # killed before it was read
             )
             # The gap is as new as what the primary had, also if some of that is still to come.
-            gap = told[2 if kinds[2] is WriteKind.GAP else 1]
-            assert all(image.version <= gap.version for image in told[: told.index(gap)])
-            assert [image.key for image in told if image.kind is WriteKind.INSERT] == [1, 2]
+            gap = relevant[2 if kinds[2] is WriteKind.GAP else 1]
+            assert all(image.version <= gap.version for image in relevant[: relevant.index(gap)])
+            assert [image.key for image in relevant if image.kind is WriteKind.INSERT] == [1, 2]
     finally:
         server.stop()
 

@@ -78,28 +78,28 @@ def asked(telemetry: Telemetry) -> float:
 def test_a_write_is_in_the_journal_after_two_looks(client: Client) -> None:
     """Each of ten writes, one after the other; without the flush they would have to meet with one of mongod's own each."""
     telemetry = Telemetry()
-    one = flushing(client, telemetry)
+    flusher = flushing(client, telemetry)
     for _ in range(WRITES):
         write(client)
         before = probe_primary(client, system_clock)
-        one.step()  # sees that the write is ahead of what a majority has
-        one.step()  # still: flushes
+        flusher.step()  # sees that the write is ahead of what a majority has
+        flusher.step()  # still: flushes
         until_majority_has(client, before.applied)
-    one.step()
+    flusher.step()
     assert asked(telemetry) > 0
 
 
 def test_a_flush_leaves_no_trace(client: Client) -> None:
     """No event, no entry in the oplog, no collection: so it invalidates nothing, and calls for no other flush."""
     telemetry = Telemetry()
-    one = flushing(client, telemetry)
+    flusher = flushing(client, telemetry)
     layer = MemoryEventLayer()
     with ingesting(client, layer, "journal") as pipelines:
         for _ in range(WRITES):
             write(client)
-            one.step()
-            one.step()
-            one.step()
+            flusher.step()
+            flusher.step()
+            flusher.step()
         images = pipelines.until(count("shop.items", WRITES))
         pipelines.until_tick_after(system_clock())
     layer.close()
@@ -110,7 +110,7 @@ def test_a_flush_leaves_no_trace(client: Client) -> None:
     assert "quaestor" not in client.list_database_names()
     flushes = asked(telemetry)
     for _ in range(50):
-        one.step()
+        flusher.step()
     assert asked(telemetry) <= flushes + 1, "after the last write there is nothing more to flush"
 
 
@@ -152,21 +152,21 @@ def _refused_then_allowed(root: Client, reader: Client) -> None:
     telemetry = Telemetry()
     failures: list[str] = []
     telemetry.hooks.failures.append(lambda seen: failures.append(seen.name))
-    one = flushing(reader, telemetry)
+    flusher = flushing(reader, telemetry)
     for _ in range(2):
-        write_until(root, lambda: one.step() > 1)
+        write_until(root, lambda: flusher.step() > 1)
     assert failures == ["ingest.journal_flush_refused"]
     root.admin.command("grantRolesToUser", "reader", roles=[{"role": "readWrite", "db": "quaestor"}])
-    write_until(root, lambda: one.step() < 1 and asked(telemetry) > 0)
+    write_until(root, lambda: flusher.step() < 1 and asked(telemetry) > 0)
 
 
 def test_nothing_ends_while_the_server_is_away(mongod: servers.Server) -> None:
     """It goes on asking when the server is back."""
     telemetry = Telemetry()
     with pymongo.MongoClient[dict[str, Any]](mongod.url, serverSelectionTimeoutMS=200) as impatient:
-        one = flushing(impatient, telemetry)
+        flusher = flushing(impatient, telemetry)
         mongod.kill()
-        assert one.step() >= 1
+        assert flusher.step() >= 1
         mongod.start()
-        with running(one.run, within_s=DEADLINE_S), pymongo.MongoClient[dict[str, Any]](mongod.url) as client:
+        with running(flusher.run, within_s=DEADLINE_S), pymongo.MongoClient[dict[str, Any]](mongod.url) as client:
             write_until(client, lambda: asked(telemetry) > 0)

@@ -41,7 +41,7 @@ async def commands(client: SharedClient, act: Callable[[], Awaitable[object]]) -
     """How many commands the server carries out for it, those of scripts among them."""
     await client.config_resetstat()
     await act()
-    return sum(int(one["calls"]) for one in (await client.info("commandstats")).values())
+    return sum(int(command["calls"]) for command in (await client.info("commandstats")).values())
 
 
 async def of_one_and_of_many(client: SharedClient, act: Callable[[int], Awaitable[object]]) -> tuple[int, int]:
@@ -61,17 +61,17 @@ async def test_many_purges_cost_the_server_as_many_commands_as_one(client: Share
         await outbox.put("q", members(number), until_ms=LATER_MS, now_ms=NOW_MS, token="me", lease_ms=30_000)
 
     async def done(number: int) -> None:
-        purges = [QueuedPurge(one, "me", NOW_MS, LATER_MS, 0) for one in members(number)]
+        purges = [QueuedPurge(member, "me", NOW_MS, LATER_MS, 0) for member in members(number)]
         await outbox.done("q", purges, again=[("1", NOW_MS + 10)], now_ms=NOW_MS)
 
     async def take(number: int) -> None:
         while len(taken) < number:
             taken.extend(await outbox.take("q", token="me", count=1_000, lease_ms=30_000, now_ms=NOW_MS + 10))
 
-    one, many = await of_one_and_of_many(client, put)
-    assert many <= CALLS * one
-    one, many = await of_one_and_of_many(client, done)
-    assert many <= CALLS * one
+    single, many = await of_one_and_of_many(client, put)
+    assert many <= CALLS * single
+    single, many = await of_one_and_of_many(client, done)
+    assert many <= CALLS * single
     assert await commands(client, lambda: take(MANY)) <= CALLS * 8
     assert sorted(purge.member for purge in taken) == sorted(f"1tag {n}" for n in range(MANY))
 
@@ -99,8 +99,8 @@ async def test_many_claims_are_settled_by_as_many_commands_as_one(client: Shared
 
 async def test_a_dependent_of_two_registrations_that_die_together_is_claimed_once(client: SharedClient) -> None:
     index = RedisIndex(client, deployment="test")
-    one = Dependent(
+    dependent = Dependent(
         key="k", registrations=("a", "b"), resource="/a", urls=(), tags=("t",), copies_until_ms=LATER_MS
     )  # fmt: skip
-    await index.add(one)
-    assert await index.claim(["a", "b"], now_ms=NOW_MS) == [one]
+    await index.add(dependent)
+    assert await index.claim(["a", "b"], now_ms=NOW_MS) == [dependent]

@@ -105,7 +105,7 @@ class World:
     def dead(self) -> list[str]:
         entries = self.layer.read({streams.notifications("d"): "0"}, count=10_000, block_ms=0)
         said = [decode_notification(entry.payload) for entry in entries]
-        return [name for one in said if isinstance(one, Invalidated) for name in one.registration_ids]
+        return [name for message in said if isinstance(message, Invalidated) for name in message.registration_ids]
 
 
 def test_a_cell_that_has_missed_what_was_trimmed_by_size_invalidates_everything() -> None:
@@ -167,10 +167,10 @@ def test_every_pipeline_around_a_cell_is_measured() -> None:
     assert value("quaestor_pipeline_entries", {"pipeline": "q0"}) == 50
     assert value("quaestor_pipeline_bytes", {"pipeline": "w0"}) > 0
     assert value("quaestor_pipeline_lag_ms", {"pipeline": "w0"}) == 10_000
-    (told,) = cell_stats(world.layer, "d")
-    assert [one.pipeline for one in told.pipelines] == ["w0", "q0", "m0", "r0", "n", "h"]
-    assert told.pipelines[1].entries == 50
-    assert told.pipeline_max_entries == BOUNDS.entries
+    (stats,) = cell_stats(world.layer, "d")
+    assert [pipeline.pipeline for pipeline in stats.pipelines] == ["w0", "q0", "m0", "r0", "n", "h"]
+    assert stats.pipelines[1].entries == 50
+    assert stats.pipeline_max_entries == BOUNDS.entries
 
 
 @pytest.mark.parametrize("name", [streams.matched, streams.results])
@@ -233,10 +233,10 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
         node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
         loop = CellLoop(node, layer, CELL, SHAPE, LoopContext(deployment=prefix, heartbeat_ms=1, retention_ms=60_000))
         ids = tuple(f"tenant{number}~r:1" for number in range(9))
-        told = Invalidated(
+        notification = Invalidated(
             registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
         )
-        loop.parts.outbox.add([told])
+        loop.parts.outbox.add([notification])
         loop.start()
         loop.step()
         requests.clear()
@@ -291,8 +291,8 @@ def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> Non
         columns.observe(view.partitions_ms(), now_ms=13_600)
         beat(shape.cells[3], 13_000)
         columns.observe(view.partitions_ms(), now_ms=13_700)
-    told = [(log["event"], log["columns"]) for log in logs]
-    assert told == [("registry.column_lags", [1]), ("registry.column_caught_up", [1])]
+    logged = [(log["event"], log["columns"]) for log in logs]
+    assert logged == [("registry.column_lags", [1]), ("registry.column_caught_up", [1])]
     value = telemetry.families.registry.get_sample_value
     assert value("quaestor_column_lag_ms", {"column": "1"}) == 700
 

@@ -157,8 +157,8 @@ def test_a_cell_that_lags_misses_nothing_that_anybody_relies_on(opened: Opened) 
     matched = streams.matched(world.deployment, 0)
     before = len(world.layer.read({matched: "0"}, count=1_000, block_ms=0))
     world.settle()
-    told = [decode_matched(entry.payload) for entry in world.layer.read({matched: "0"}, count=1_000, block_ms=0)]
-    assert [one.cell.write_partition for one in told[before:] if isinstance(one, CellStarted)] == [1]
+    messages = [decode_matched(entry.payload) for entry in world.layer.read({matched: "0"}, count=1_000, block_ms=0)]
+    assert [message.cell.write_partition for message in messages[before:] if isinstance(message, CellStarted)] == [1]
     for number in range(150):
         world.write(number)
     world.settle()
@@ -185,7 +185,7 @@ def test_a_fence_holds_also_after_it_was_trimmed(opened: Opened) -> None:
     world.start(1)
     late.append(world.register(5_001))
     world.settle()
-    refused = {one.registration_id for one in world.said if isinstance(one, Refused)}
+    refused = {refusal.registration_id for refusal in world.said if isinstance(refusal, Refused)}
     assert refused >= set(late)
     assert not world.live()
 
@@ -250,5 +250,5 @@ def test_the_size_in_bytes_counts_as_well(opened: Opened) -> None:
     assert world.layer.measure(world.queries).bytes <= 20_000
     world.settle()
     assert world.given_up() == set(live)
-    told = [one for one in world.said if isinstance(one, Invalidated)]
-    assert {one.match_type for one in told} == {MatchType.EVICTED}
+    invalidations = [invalidations for invalidations in world.said if isinstance(invalidations, Invalidated)]
+    assert {notification.match_type for notification in invalidations} == {MatchType.EVICTED}

@@ -77,40 +77,40 @@ async def two(server: servers.Server) -> AsyncIterator[tuple[Process, Process]]:
 
 
 async def test_what_one_process_stored_is_a_hit_in_the_other(two: tuple[Process, Process]) -> None:
-    one, other = two
-    await one.get()
+    first, other = two
+    await first.get()
     assert "hit" in (await other.get())[1]
     assert other.runs == 0
 
 
 async def test_an_entry_whose_registration_died_is_not_served_by_any_process(two: tuple[Process, Process]) -> None:
-    one, other = two
-    await one.get()
+    first, other = two
+    await first.get()
     await other.get("/b")
-    one.engine.registry.kill()
-    for process in (other, one):
+    first.engine.registry.kill()
+    for process in (other, first):
         await process.get()
         assert process.runs >= 1
-    assert "hit" in (await one.get())[1]
+    assert "hit" in (await first.get())[1]
 
 
 async def test_an_entry_that_was_evicted_is_gone_in_the_other_process_too(two: tuple[Process, Process]) -> None:
     """The claimant's eviction empties the shared store; a dead entry in another process's memory is never served."""
-    one, other = two
-    await one.get()
+    first, other = two
+    await first.get()
     await other.get()
-    one.engine.registry.kill()
-    dependents = await one.engine.index.claim(list(one.engine.registry.dead), now_ms=one.engine.clock())
-    await one.engine.store.evict(dependents)
+    first.engine.registry.kill()
+    dependents = await first.engine.index.claim(list(first.engine.registry.dead), now_ms=first.engine.clock())
+    await first.engine.store.evict(dependents)
     assert await other.engine.store.get("http://shop.test/a") is not None  # in memory, dead
     assert "stored" in (await other.get())[1]
 
 
 async def test_every_process_indexes_the_urls_that_it_hands_out(two: tuple[Process, Process]) -> None:
-    one, other = two
-    await one.get("/a?x=1&y=2")
+    first, other = two
+    await first.get("/a?x=1&y=2")
     await other.get("/a?y=2&x=1")
-    dependents = await one.engine.index.claim(["test:1"], now_ms=one.engine.clock())
+    dependents = await first.engine.index.claim(["test:1"], now_ms=first.engine.clock())
     assert sorted(url for dependent in dependents for url in dependent.urls) == [
         "http://shop.test/a?x=1&y=2",
         "http://shop.test/a?y=2&x=1",
@@ -120,18 +120,18 @@ async def test_every_process_indexes_the_urls_that_it_hands_out(two: tuple[Proce
 async def test_while_redis_is_gone_the_origin_answers_and_nobody_may_keep_it(
     two: tuple[Process, Process], server: servers.Server
 ) -> None:
-    one, other = two
-    await one.get()
+    first, other = two
+    await first.get()
     server.kill()
-    assert "hit" in (await one.get())[1], "memory still holds it, and its registration lives"
+    assert "hit" in (await first.get())[1], "memory still holds it, and its registration lives"
     for _ in range(2):
-        assert (await one.get("/b"))[0] == "no-store"
+        assert (await first.get("/b"))[0] == "no-store"
         assert (await other.get("/a"))[0] == "no-store"
-    assert (one.runs, other.runs) == (3, 2)
-    assert one.engine.count("failures", part="store") == 1, "the second request finds out that it need not ask"
-    assert one.engine.count("uncacheable", reason="failed") == 2
-    leases = one.engine.registry.leases
-    assert all(until_ms > one.engine.clock() for until_ms in leases.values()), "perhaps stored: has to be guarded"
+    assert (first.runs, other.runs) == (3, 2)
+    assert first.engine.count("failures", part="store") == 1, "the second request finds out that it need not ask"
+    assert first.engine.count("uncacheable", reason="failed") == 2
+    leases = first.engine.registry.leases
+    assert all(until_ms > first.engine.clock() for until_ms in leases.values()), "perhaps stored: has to be guarded"
     server.start()
     for process in two:
         process.engine.clock.now_ms += STORE_BACKOFF_MS + 1
@@ -142,9 +142,9 @@ async def test_while_redis_is_gone_the_origin_answers_and_nobody_may_keep_it(
 async def test_a_new_spelling_while_redis_is_gone_goes_out_without_leave_to_keep(
     two: tuple[Process, Process], server: servers.Server
 ) -> None:
-    one, _ = two
-    await one.get("/a?x=1&y=2")
+    first, _ = two
+    await first.get("/a?x=1&y=2")
     server.kill()
-    may, how = await one.get("/a?y=2&x=1")
-    assert (may, one.runs) == ("no-store", 1)
+    may, how = await first.get("/a?y=2&x=1")
+    assert (may, first.runs) == ("no-store", 1)
     assert "hit" in how

@@ -192,16 +192,16 @@ def test_a_slot_moves_while_it_is_written_and_read(cluster: RedisCluster, make: 
 
     thread = threading.Thread(target=write)
     thread.start()
-    found: list[bytes] = []
+    results: list[bytes] = []
     after = {moving: "0", NOTIFICATIONS: "0"}
 
     def reads(number: int) -> None:
-        goal = len(found) + number
-        while len(found) < goal:
+        goal = len(results) + number
+        while len(results) < goal:
             assert not failed
             for entry in reader.read(after, count=50, block_ms=200):
                 after[entry.stream] = entry.offset
-                found.append(entry.payload)
+                results.append(entry.payload)
 
     try:
         reads(100)
@@ -211,8 +211,8 @@ def test_a_slot_moves_while_it_is_written_and_read(cluster: RedisCluster, make: 
         stop.set()
         thread.join(30)
     assert not failed
-    reads(2 * len(written) - len(found))
-    assert found == [line for i in written for line in (b"%d" % i, b"%d." % i)]
+    reads(2 * len(written) - len(results))
+    assert results == [line for i in written for line in (b"%d" % i, b"%d." % i)]
 
 
 @pytest.mark.slow
@@ -339,8 +339,8 @@ def test_what_was_appended_before_comes_with_what_was_appended_after(redis_clust
     reader.close()
 
 
-def _apart(one: str, other: str) -> bool:
-    return redis.crc.key_slot(one.encode()) // 5_462 != redis.crc.key_slot(other.encode()) // 5_462
+def _apart(name: str, other: str) -> bool:
+    return redis.crc.key_slot(name.encode()) // 5_462 != redis.crc.key_slot(other.encode()) // 5_462
 
 
 def test_one_url_for_the_other_kind_of_server_is_refused_with_the_remedy(

@@ -41,8 +41,8 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        _, told = process.communicate(timeout=STOP_S)
-        print(told[-2_000:])
+        _, output = process.communicate(timeout=STOP_S)
+        print(output[-2_000:])
 
 
 @pytest.mark.parametrize("shared_url", ["server", pytest.param("cluster", marks=pytest.mark.slow)], indirect=True)
@@ -92,9 +92,9 @@ async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, s
 
         async def scraped() -> bool:
             async with httpx.AsyncClient() as scraper:
-                told = (await scraper.get(f"http://127.0.0.1:{port}/metrics")).text
+                samples = (await scraper.get(f"http://127.0.0.1:{port}/metrics")).text
             return all(
-                f"quaestor_{line}\n" in told
+                f"quaestor_{line}\n" in samples
                 for line in ("grid_generation 1.0", "grid_cells_ready 2.0", 'cell_restarts{column="0",row="1"} 0.0')
             )
 

@@ -23,8 +23,8 @@ async def test_an_answer_made_of_a_write_that_was_rolled_back_is_not_served_for_
         pages(members.url, prefix) as collection,
         grid(members.url, redis_url, prefix),
     ):
-        async with workers(members.url, redis_url, prefix, staleness_bound_ms=20_000) as (one, two):
-            await eventually(lambda: one.is_hit(0), within_s=60)
+        async with workers(members.url, redis_url, prefix, staleness_bound_ms=20_000) as (process, two):
+            await eventually(lambda: process.is_hit(0), within_s=60)
             await eventually(lambda: two.is_hit(0), within_s=60)
             primary = members.primary()
             assert primary is not None
@@ -32,8 +32,8 @@ async def test_an_answer_made_of_a_write_that_was_rolled_back_is_not_served_for_
             for member in others:
                 member.kill()
             touch(collection.with_options(write_concern=pymongo.WriteConcern(1)), 1, 1)
-            await eventually(lambda: one.is_hit(1))
-            assert await one.shows(1, 1)
+            await eventually(lambda: process.is_hit(1))
+            assert await process.shows(1, 1)
             assert await two.shows(1, 1)
             primary.kill()
             for member in others:
@@ -42,9 +42,9 @@ async def test_an_answer_made_of_a_write_that_was_rolled_back_is_not_served_for_
             assert await asyncio.to_thread(members.elected) is not primary
             await asyncio.to_thread(primary.start, ELECTED_S)
             assert collection.find_one({"_id": 1}) == {"_id": 1, "n": 0}, "rolled back"
-            await eventually(lambda: one.shows(1, 0), within_s=30)
+            await eventually(lambda: process.shows(1, 0), within_s=30)
             await eventually(lambda: two.shows(1, 0), within_s=30)
-            await eventually(lambda: one.is_hit(1), within_s=30)
+            await eventually(lambda: process.is_hit(1), within_s=30)
             touch(collection, 1, 2)
-            await eventually(lambda: one.shows(1, 2), within_s=30)
+            await eventually(lambda: process.shows(1, 2), within_s=30)
             await eventually(lambda: two.shows(1, 2), within_s=30)

@@ -49,11 +49,11 @@ async def serves(
     urls: tuple[str, str], prefix: str, tmp_path: Path, *conf: str, python: Path | str, beside: Path | None = None
 ) -> None:
     """Whether a grid with this interpreter guards a cached result. beside: of which the archive holds a copy."""
-    told: Mapping[str, str] = {"PYSPARK_PYTHON": str(python)}
+    variables: Mapping[str, str] = {"PYSPARK_PYTHON": str(python)}
     with (
         standalone(tmp_path, 3) as cluster,
         site(*urls, prefix) as grid,
-        command("--master", cluster.url, *conf, *grid.where, environment=told) as running,
+        command("--master", cluster.url, *conf, *grid.where, environment=variables) as running,
     ):
         running.until("1 cells + ingest running")
         await grid.healthy()
@@ -62,10 +62,12 @@ async def serves(
             task = psutil.Process(pid)
             assert task.cmdline()[0] == str(python)
             assert str(SOURCE) not in task.environ()["PYTHONPATH"].split(":")  # Spark's own part of it is
-            libraries = [Path(one.path) for one in task.memory_maps() if "site-packages" in one.path]
+            libraries = [
+                Path(memory_map.path) for memory_map in task.memory_maps() if "site-packages" in memory_map.path
+            ]
             assert libraries
             where = tmp_path if beside is None else beside
-            assert all(one.is_relative_to(where) for one in libraries), libraries
+            assert all(library.is_relative_to(where) for library in libraries), libraries
 
 
 async def test_an_environment_with_the_same_path_on_every_machine(
@@ -92,7 +94,7 @@ async def test_an_interpreter_that_is_not_there_is_named(
             environment={"PYSPARK_PYTHON": "/nowhere/python"},
         ) as running,
     ):  # fmt: skip
-        status, told = running.ended()
+        status, output = running.ended()
     assert status == 2
-    assert "0 of 1 cells were fed within 15 s; a task ended with: " in told
-    assert "/nowhere/python" in told
+    assert "0 of 1 cells were fed within 15 s; a task ended with: " in output
+    assert "/nowhere/python" in output

@@ -186,11 +186,11 @@ async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: 
     async def right() -> bool:
         nonlocal wholes, rows
         while live.waiting:
-            told = await anext(live)
-            if isinstance(told, Whole):
-                rows, wholes = list(told.rows), wholes + 1
-            elif isinstance(told, ResultEvent):
-                rows = replay(rows, [told])
+            event = await anext(live)
+            if isinstance(event, Whole):
+                rows, wholes = list(event.rows), wholes + 1
+            elif isinstance(event, ResultEvent):
+                rows = replay(rows, [event])
         return [row for _, row in rows] == list(grid.flights.find(board).sort("_id", -1).limit(3))
 
     try:

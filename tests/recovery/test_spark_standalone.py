@@ -24,7 +24,11 @@ RUNNING = "2 cells + ingest running"
 def worker_of(cluster: Standalone, task: int) -> Server:
     """The worker whose executor runs this task."""
     worker = psutil.Process(executor_of(task).ppid()).pid
-    return next(one for one in cluster.workers if one.process is not None and one.pid == worker)
+    return next(
+        spark_worker
+        for spark_worker in cluster.workers
+        if spark_worker.process is not None and spark_worker.pid == worker
+    )
 
 
 def alive(process: psutil.Process) -> bool:
@@ -36,7 +40,11 @@ def alive(process: psutil.Process) -> bool:
 
 
 def other_than(cluster: Standalone, worker: Server) -> Server:
-    return next(one for one in cluster.workers if one.process is not None and one is not worker)
+    return next(
+        spark_worker
+        for spark_worker in cluster.workers
+        if spark_worker.process is not None and spark_worker is not worker
+    )
 
 
 async def lost_and_found(grid: Site, lost: set[int]) -> None:
@@ -65,8 +73,8 @@ async def test_what_dies_is_placed_again_by_spark_and_nothing_else_is_disturbed(
         assert cluster.cores_used() == TASKS
         await grid.healthy()
         await grid.invalidates_exactly(0)
-        status, told = grid.status()
-        assert (status, told["shape"], [cell["restarts"] for cell in told["cells"]]) == (0, [2, 1], [0, 0])
+        status, output = grid.status()
+        assert (status, output["shape"], [cell["restarts"] for cell in output["cells"]]) == (0, [2, 1], [0, 0])
 
         await grid.cached(0, 1)
         executor = executor_of(next(iter(grid.cells().values())))
@@ -83,7 +91,9 @@ async def test_what_dies_is_placed_again_by_spark_and_nothing_else_is_disturbed(
         await grid.invalidates_exactly(2)
         assert grid.app.resets == []
 
-        tasks = [task for one in cluster.executors(other_than(cluster, worker)) for task in one.children(True)]
+        tasks = [
+            task for executor in cluster.executors(other_than(cluster, worker)) for task in executor.children(True)
+        ]
         assert tasks
         assert running.stop()[0] == 0
         await eventually(lambda: not any(map(alive, tasks)), within_s=RECOVERY_S)
@@ -124,7 +134,9 @@ async def test_executors_that_die_more_often_than_the_master_retries_do_not_cost
         assert len(cluster.applications()) == 1
 
         family = psutil.Process(running.process.pid).children(recursive=True)
-        family += [task for one in cluster.executors(cluster.workers[0]) for task in (one, *one.children(True))]
+        family += [
+            task for executor in cluster.executors(cluster.workers[0]) for task in (executor, *executor.children(True))
+        ]
         kill(running.process.pid)
         await eventually(lambda: not any(map(alive, family)), within_s=RECOVERY_S)
         await eventually(lambda: cluster.applications() == [])
@@ -172,12 +184,12 @@ async def test_a_cluster_with_too_few_slots_is_refused_in_a_sentence(
 ) -> None:
     with standalone(tmp_path, 2, 2) as cluster, site(mongo_url, redis_url, prefix) as grid:
         with command("--master", cluster.url, *SHAPE, "--ready-timeout", "15", *grid.where) as running:
-            status, told = running.ended()
+            status, output = running.ended()
         assert status == 2
         assert (
             f"{cluster.url} granted 4 slots within 15 s, 2 cells, 2 stages and ingest need 5: add workers with free cores"
-        ) in told
-        assert "Traceback" not in told
+        ) in output
+        assert "Traceback" not in output
         await eventually(lambda: cluster.applications() == [])
 
 
@@ -193,7 +205,7 @@ async def test_a_master_that_forgot_the_grid_ends_it_with_a_sentence(
             cluster.master.kill()
             await grid.invalidates_exactly(2)
             cluster.master.start()
-            status, told = running.ended(within_s=START_S * 2)
+            status, output = running.ended(within_s=START_S * 2)
         assert status == 2
-        assert "its master was restarted and has forgotten this application" in told
+        assert "its master was restarted and has forgotten this application" in output
         assert not grid.serving()

@@ -206,10 +206,10 @@ async def test_a_subscriber_that_is_slow_is_told_the_whole_result_instead(opened
         standing.write()
     await standing.settle()
     assert subscriber.live.waiting == 1
-    told = await anext(subscriber.live)
-    assert isinstance(told, Whole)
-    assert told.overflow
-    subscriber.rows = list(told.rows)
+    event = await anext(subscriber.live)
+    assert isinstance(event, Whole)
+    assert event.overflow
+    subscriber.rows = list(event.rows)
     await standing.check("after the overflow")
 
 
@@ -396,7 +396,7 @@ async def test_a_partition_that_is_full_refuses_the_largest_tenant_and_nobody_lo
 
     await eventually(lambda: told().refused == 1)
     assert (told().queries, told().subscriptions) == (10, 10)
-    assert {one.tenant: one.queries for one in told().tenants} == {"greedy": 9, "modest": 1}
+    assert {tenant.tenant: tenant.queries for tenant in told().tenants} == {"greedy": 9, "modest": 1}
     assert grid.telemetry.families.registry.get_sample_value("quaestor_subscriptions_refused_total") == 1
     grid.stages[0].kill()
     grid.start_stage(0)

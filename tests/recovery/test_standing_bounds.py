@@ -49,8 +49,8 @@ async def test_what_is_trimmed_by_size_before_it_is_read_is_made_good(opened: Op
     layer.going.set()
     standing.write(2)
     await standing.check("after")
-    told = standing.grid.telemetry.families.registry.get_sample_value(FAILURES, {"part": "event-layer"})
-    assert told, "somebody has noticed"
+    failures = standing.grid.telemetry.families.registry.get_sample_value(FAILURES, {"part": "event-layer"})
+    assert failures, "somebody has noticed"
     assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
 
 

@@ -122,7 +122,7 @@ async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
     now_ms = process.engine.clock()
     struck = await strike.claim_and_evict([r for entry in entries for r in entry.registrations], entries, now_ms=now_ms)
     assert len(struck) == len(entries) >= 30
-    await process.index.settle([one.dependent for one in struck])
+    await process.index.settle([claim.dependent for claim in struck])
 
     await process.resumes("/more")
 

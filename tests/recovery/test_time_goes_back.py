@@ -85,17 +85,17 @@ async def test_on_a_grid_answers_of_the_later_state_end_in_every_process(
     aging: AgingMongod, redis_url: str, prefix: str
 ) -> None:
     with grid(aging.url, redis_url, prefix):
-        async with workers(aging.url, redis_url, prefix, staleness_bound_ms=20_000) as (one, two):
-            for worker in (one, two):
+        async with workers(aging.url, redis_url, prefix, staleness_bound_ms=20_000) as (process, two):
+            for worker in (process, two):
                 await eventually(lambda worker=worker: worker.is_hit(0), within_s=60)
                 assert await worker.shows(0, 1)
             aging.go_back()
-            for worker in (one, two):
+            for worker in (process, two):
                 await eventually(lambda worker=worker: worker.shows(0, 0), within_s=30)
                 await eventually(lambda worker=worker: worker.is_hit(0), within_s=30)
             with aging.pages() as pages:
                 pages.update_one({"_id": 0}, {"$set": {"n": 2}})
-            for worker in (one, two):
+            for worker in (process, two):
                 await eventually(lambda worker=worker: worker.shows(0, 2), within_s=30)
 
 

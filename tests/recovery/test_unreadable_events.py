@@ -31,8 +31,8 @@ def test_the_collection_counts_as_changed_and_the_stream_goes_on(client: Client,
         collection.insert_one({"_id": 3})
         expected = {1, 2, 3}
         pipelines.until(lambda images: expected <= {image.key for image in images if image.kind is WriteKind.INSERT})
-        found = of(pipelines.until(lambda images: len(of(images, namespace)) == len(expected) + 4), namespace)
+        images_seen = of(pipelines.until(lambda images: len(of(images, namespace)) == len(expected) + 4), namespace)
     client.drop_database(prefix)
-    kinds = [image.kind for image in found]
+    kinds = [image.kind for image in images_seen]
     assert kinds.count(WriteKind.COLLECTION) == 4  # two events, two pipelines
-    assert {image.key for image in found if image.kind is WriteKind.INSERT} == expected
+    assert {image.key for image in images_seen if image.kind is WriteKind.INSERT} == expected

@@ -31,7 +31,7 @@ def _version_at(world: History, resource: int, at_ms: float) -> int:
 
 
 def _promised(world: History) -> Iterator[Read]:
-    return (one for one in world.reads if one.source != "passed")
+    return (read for read in world.reads if read.source != "passed")
 
 
 def staler_than(delta_ms: float) -> Callable[[History], Iterator[Read]]:
@@ -39,7 +39,9 @@ def staler_than(delta_ms: float) -> Callable[[History], Iterator[Read]]:
 
     def found(world: History) -> Iterator[Read]:
         return (
-            one for one in _promised(world) if one.version < _version_at(world, one.resource, one.begun_ms - delta_ms)
+            dependent
+            for dependent in _promised(world)
+            if dependent.version < _version_at(world, dependent.resource, dependent.begun_ms - delta_ms)
         )
 
     return found
@@ -47,32 +49,36 @@ def staler_than(delta_ms: float) -> Callable[[History], Iterator[Read]]:
 
 def missing_own_writes(world: History) -> Iterator[Read]:
     """Reads that began after the same client's write had ended, and did not show it."""
-    for one in _promised(world):
+    for promise in _promised(world):
         for client, resource, ended_ms, version in world.own:
-            if (client, resource) == (one.client, one.resource) and ended_ms < one.begun_ms and one.version < version:
-                yield one
+            if (
+                (client, resource) == (promise.client, promise.resource)
+                and ended_ms < promise.begun_ms
+                and promise.version < version
+            ):
+                yield promise
                 break
 
 
 def going_back(world: History) -> Iterator[Read]:
     """Reads of an older version than an earlier read of the same client had shown."""
     newest: dict[tuple[int, int], list[tuple[float, int]]] = {}
-    for one in sorted(world.reads, key=lambda one: one.ended_ms):
-        known = newest.setdefault((one.client, one.resource), [])
-        if one.source != "passed" and any(ended < one.begun_ms and one.version < shown for ended, shown in known):
-            yield one
-        if not known or one.version > known[-1][1]:
-            known.append((one.ended_ms, one.version))
+    for read in sorted(world.reads, key=lambda read: read.ended_ms):
+        known = newest.setdefault((read.client, read.resource), [])
+        if read.source != "passed" and any(ended < read.begun_ms and read.version < shown for ended, shown in known):
+            yield read
+        if not known or read.version > known[-1][1]:
+            known.append((read.ended_ms, read.version))
 
 
 def missing_causes(world: History) -> Iterator[Read]:
     """Reads that do not show what was written before something that an earlier read of the same client had shown."""
     seen: dict[int, list[tuple[float, float]]] = {}
-    for one in sorted(world.reads, key=lambda one: one.ended_ms):
-        known = seen.setdefault(one.client, [])
-        latest = max((written for ended, written in known if ended < one.begun_ms), default=0.0)
-        if one.source != "passed" and one.version < _version_at(world, one.resource, latest):
-            yield one
-        shown = world.written[one.resource][one.version]
+    for read in sorted(world.reads, key=lambda read: read.ended_ms):
+        known = seen.setdefault(read.client, [])
+        latest = max((written for ended, written in known if ended < read.begun_ms), default=0.0)
+        if read.source != "passed" and read.version < _version_at(world, read.resource, latest):
+            yield read
+        shown = world.written[read.resource][read.version]
         if not known or shown > known[-1][1]:
-            known.append((one.ended_ms, shown))
+            known.append((read.ended_ms, shown))

@@ -111,8 +111,8 @@ class Shop:
             body += request.headers.get("accept-language", "")
         at_ms = now_ms()
         partition = query.get("in", "")
-        for one in {partition, ""}:
-            sketch = self.sketches.setdefault(one, ExpiringSketch())
+        for partition_name in {partition, ""}:
+            sketch = self.sketches.setdefault(partition_name, ExpiringSketch())
             sketch.report_read(digest(name), expires_at_ms=at_ms + TTL_S * 1000 + 2000, now_ms=at_ms)
         said = f"{TTL_S};at={at_ms}" + (f";sketch={partition}" if partition else "")
         headers = {"quaestor-ttl": said + (";private" if "private" in query else ""), "cache-control": "max-age=0"}

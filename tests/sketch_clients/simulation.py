@@ -122,17 +122,17 @@ class World:
         """How much earlier than it leaves an answer says that it left."""
         return self.chance.randrange(100)
 
-    def answer(self, name: str, asked: httpx.Headers) -> Message:
+    def answer(self, name: str, requested: httpx.Headers) -> Message:
         """What a request gets: from the cache, unless it is told to ask the server."""
         node = f"{self.chance.randrange(NODES)} {name}"
         kept = self.cdn.get(node)
-        past = "no-cache" in asked.get("cache-control", "") and not (self.told and "if-none-match" in asked)
+        past = "no-cache" in requested.get("cache-control", "") and not (self.told and "if-none-match" in requested)
         if kept is None or kept.until_ms < self.now_ms or past:
             kept = self.cdn[node] = self.origin(name)
         headers = httpx.Headers(kept.headers)
-        if self.hostile and self.chance.random() < 0.05 and "no-cache" not in asked.get("cache-control", ""):
+        if self.hostile and self.chance.random() < 0.05 and "no-cache" not in requested.get("cache-control", ""):
             del headers["quaestor-ttl"]
-        if asked.get("if-none-match") == headers["etag"]:
+        if requested.get("if-none-match") == headers["etag"]:
             return Message(304, headers, b"")
         return Message(200, headers, kept.body)
 
@@ -211,12 +211,12 @@ class Client:
 
     def read(self, resource: int) -> Iterator[None]:
         world, name = self.world, f"/r{resource}"
-        asked = httpx.Headers({"host": "shop"})
+        headers = httpx.Headers({"host": "shop"})
         begun_ms = world.now_ms
-        step = self.exchanges.begin(name.encode(), asked, self.level, self.moment())
+        step = self.exchanges.begin(name.encode(), headers, self.level, self.moment())
         loads = self.exchanges.to_load()
         while isinstance(step, Ask):
-            fields = httpx.Headers([*asked.raw, *((n.encode(), v.encode()) for n, v in step.fields)])
+            fields = httpx.Headers([*headers.raw, *((n.encode(), v.encode()) for n, v in step.fields)])
             yield
             message = world.answer(name, fields)
             yield

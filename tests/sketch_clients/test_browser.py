@@ -145,10 +145,10 @@ def test_the_kill_switch_reaches_a_tab_without_a_reload(tab: Tab, origin: Origin
     becomes(
         lambda: (tab.run("await client.refresh()"), get(tab, "/data/a"), tab.run("return client.counts.passed"))[2] > 0
     )
-    asked, sketches = origin.asked["GET /data/a"], origin.asked[SKETCH]
+    request, sketches = origin.asked["GET /data/a"], origin.asked[SKETCH]
     for _ in range(3):
         get(tab, "/data/a")
-    assert origin.asked["GET /data/a"] == asked + 3
+    assert origin.asked["GET /data/a"] == request + 3
     assert origin.asked[SKETCH] == sketches
 
 

@@ -50,13 +50,13 @@ def judged(
     level: Level, check: Check, *, seeds: range, operations: int, hostile: bool = False, kind: type[World] = World
 ) -> tuple[int, int]:
     """Reads of so many histories, and those of them that break the promise."""
-    reads = found = 0
+    reads = violations = 0
     for seed in seeds:
         world = kind(seed, hostile=hostile)
         run(world, level, clients=4, operations=operations)
         reads += len(world.reads)
-        found += len(list(check(world)))
-    return reads, found
+        violations += len(list(check(world)))
+    return reads, violations
 
 
 @pytest.mark.parametrize("hostile", [False, True], ids=["careless", "hostile"])
@@ -64,26 +64,26 @@ def judged(
 def test_a_level_keeps_its_promise(name: str, hostile: bool) -> None:
     """Clients with wrong clocks, caches that restart, purges late or lost, sketches lost, replayed, without their query, fields
     dropped. 24,000 reads in all."""
-    reads, found = judged(*LEVELS[name], seeds=range(4), operations=700, hostile=hostile)
+    reads, violations = judged(*LEVELS[name], seeds=range(4), operations=700, hostile=hostile)
     assert reads > 2_400
-    assert found == 0
+    assert violations == 0
 
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_a_level_keeps_its_promise_when_the_server_is_killed(name: str) -> None:
     """It has no Redis: the next process knows nothing of what was handed out, and begins another epoch."""
-    reads, found = judged(*LEVELS[name], seeds=range(6), operations=700, kind=Crashing)
+    reads, violations = judged(*LEVELS[name], seeds=range(6), operations=700, kind=Crashing)
     assert reads > 3_600
-    assert found == 0
+    assert violations == 0
 
 
 @pytest.mark.parametrize("kind", [Cramped, Hoarding])
 @pytest.mark.parametrize("name", LEVELS)
 def test_a_level_keeps_its_promise_in_little_memory(name: str, kind: type[World]) -> None:
     """Of what the sketch names there may be no copy to ask about."""
-    reads, found = judged(*LEVELS[name], seeds=range(4), operations=700, kind=kind)
+    reads, violations = judged(*LEVELS[name], seeds=range(4), operations=700, kind=kind)
     assert reads > 2_400
-    assert found == 0
+    assert violations == 0
 
 
 @pytest.mark.parametrize("kind", [World, Cramped])
@@ -103,16 +103,16 @@ def test_a_server_that_confirms_what_nobody_has_is_asked_again() -> None:
     confirmed = []
 
     class Confirming(Cramped):
-        def answer(self, name: str, asked: httpx.Headers) -> Message:
-            if asked.get("if-none-match") != '"-"':
-                return super().answer(name, asked)
+        def answer(self, name: str, requested: httpx.Headers) -> Message:
+            if requested.get("if-none-match") != '"-"':
+                return super().answer(name, requested)
             confirmed.append(name)
             return Message(304, httpx.Headers(), b"")
 
-    reads, found = judged(*LEVELS["delta"], seeds=range(4), operations=700, kind=Confirming)
+    reads, violations = judged(*LEVELS["delta"], seeds=range(4), operations=700, kind=Confirming)
     assert confirmed
     assert reads > 2_000
-    assert found == 0
+    assert violations == 0
 
 
 def test_what_the_sketch_names_is_asked_for_once_for_each_sketch() -> None:
@@ -131,17 +131,17 @@ def test_what_the_sketch_names_is_asked_for_once_for_each_sketch() -> None:
         world.cdn[f"{node} /r0"] = world.origin("/r0")
     world.write(0)
     world.purges.clear()
-    asked = [0]
+    requests = [0]
     for _ in range(200):
         made_ms = loaded.made_ms("")
         done(client.read(0))
         if world.reads[-1].source != "memory":
-            asked[-1] += 1
+            requests[-1] += 1
         if loaded.made_ms("") != made_ms:
-            asked.append(0)
+            requests.append(0)
         world.pass_time(500)
-    assert len(asked) > 8
-    assert set(asked[2:]) == {1}
+    assert len(requests) > 8
+    assert set(requests[2:]) == {1}
 
 
 def test_copies_are_used_after_a_crash() -> None:
@@ -156,7 +156,7 @@ def test_copies_are_used_after_a_crash() -> None:
         world.pass_time(6_000)
         return world.reads[-1].source
 
-    sources = [done(one) for _ in range(20) for one in (clients[0].read(1), clients[0].load(world.partition(1)))]
+    sources = [done(step) for _ in range(20) for step in (clients[0].read(1), clients[0].load(world.partition(1)))]
     assert set(sources[8::2]) == {"memory"}
 
 
@@ -165,16 +165,16 @@ def test_copies_are_used_after_a_crash() -> None:
 @pytest.mark.parametrize("name", LEVELS)
 def test_a_million_reads_keep_their_promise(name: str, hostile: bool) -> None:
     """A tenth of them for each level and transport."""
-    reads, found = judged(*LEVELS[name], seeds=range(100, 160), operations=2_000, hostile=hostile)
+    reads, violations = judged(*LEVELS[name], seeds=range(100, 160), operations=2_000, hostile=hostile)
     assert reads > 100_000
-    assert found == 0
+    assert violations == 0
 
 
 def test_copies_are_used() -> None:
     """Promises are easily kept by whoever asks the server each time."""
     world = World(1)
     run(world, DELTA, clients=4, operations=1500)
-    sources = [one.source for one in world.reads]
+    sources = [read.source for read in world.reads]
     assert sources.count("memory") > len(sources) / 10
 
 
@@ -233,8 +233,8 @@ def _trusted_caches(patch: pytest.MonkeyPatch) -> None:
     """What the network answers is taken, however old."""
     begin = Exchanges.begin
 
-    def trusting(self, target, asked, level, now):  # type: ignore[no-untyped-def]
-        step = begin(self, target, asked, level, now)
+    def trusting(self, target, requested, level, now):  # type: ignore[no-untyped-def]
+        step = begin(self, target, requested, level, now)
         return replace(step, after_ms=0.0) if isinstance(step, Ask) and not step.past_caches else step
 
     patch.setattr(Exchanges, "begin", trusting)

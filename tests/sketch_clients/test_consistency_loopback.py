@@ -110,8 +110,8 @@ def recorded(
 
             running = [threads.submit(in_a_thread, url, level, session, history) for session in sessions[:2]]
             running.append(threads.submit(asyncio.run, both()))
-            for one in running:
-                one.result()
+            for task in running:
+                task.result()
     return history, cache
 
 
@@ -136,4 +136,4 @@ def test_a_level_keeps_its_promise_for_longer(name: str, hostile: bool) -> None:
     assert list(check(history)) == []
     if name == "delta":
         assert cache.hits
-        assert sum(one.source == "memory" for one in history.reads) > len(history.reads) / 20
+        assert sum(read.source == "memory" for read in history.reads) > len(history.reads) / 20

@@ -49,9 +49,9 @@ def of_the_site(tab: Tab) -> object:
 
 def hits(tab: Tab, origin: Origin, path: str) -> bool:
     """Whether a read was answered without the server."""
-    asked = origin.asked[f"GET {path}"]
+    request = origin.asked[f"GET {path}"]
     tab.run(f"return await get({path!r})")
-    return origin.asked[f"GET {path}"] == asked
+    return origin.asked[f"GET {path}"] == request
 
 
 def updated(tab: Tab) -> object:

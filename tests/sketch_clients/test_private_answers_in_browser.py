@@ -68,8 +68,8 @@ def site(mongo_url: str, prefix: str) -> Iterator[str]:
     @app.get("/me")
     @cached(scope=per_user(by=cookie("session")), browser_ttl=300)
     async def me(session: Session = "") -> dict[str, Any]:
-        found = await users.find_one({"_id": session}) or {}
-        return {"user": session, "value": found.get("value")}
+        record = await users.find_one({"_id": session}) or {}
+        return {"user": session, "value": record.get("value")}
 
     @app.put("/me/{value}")
     async def put(value: int, session: Session = "") -> int:

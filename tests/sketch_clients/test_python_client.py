@@ -195,11 +195,11 @@ async def test_members_of_an_id_list_come_from_memory(url: str, shop: Shop) -> N
         await resolve(client, range(30), lambda number: f"/items/{number}")
         shop.write("/items/7")
         await transport.refresh()
-        asked = len(shop.asked)
+        asked_before = len(shop.asked)
         members = await resolve(client, range(30), lambda number: f"/items/{number}", at_once=4)
     assert [member.text for member in members] == ["1 " if number == 7 else "0 " for number in range(30)]
-    assert {name for name, *_ in shop.asked[asked:]} == {"/items/7"}
+    assert {name for name, *_ in shop.asked[asked_before:]} == {"/items/7"}
 
 
 def test_members_of_an_id_list_in_threads(client: httpx.Client) -> None:
-    assert [one.text for one in resolve_sync(client, range(9), lambda number: f"/items/{number}")] == ["0 "] * 9
+    assert [answer.text for answer in resolve_sync(client, range(9), lambda number: f"/items/{number}")] == ["0 "] * 9

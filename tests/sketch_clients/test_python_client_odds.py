@@ -170,9 +170,9 @@ async def test_a_client_made_in_a_lifespan(url: str, shop: Shop) -> None:
     service = Starlette(routes=[Route("/item", item)], lifespan=lifespan)
     user = httpx.AsyncClient(transport=httpx.ASGITransport(service), base_url="http://service")
     async with service.router.lifespan_context(service), user:
-        found = ""
-        while found != "memory":
-            found = (await user.get("/item")).json()
+        results = ""
+        while results != "memory":
+            results = (await user.get("/item")).json()
     assert set(seen) == {"nothing"}
 
 
@@ -200,13 +200,13 @@ async def test_a_storage_outlives_the_program(url: str, shop: Shop, tmp_path: Pa
     first = await read("/a")
     await read("/b")
     await read("/me?private", ann)
-    asked = len(shop.asked)
+    asked_before = len(shop.asked)
     again = await read("/a")
-    assert (again.text, again.headers["cache-control"], len(shop.asked)) == (first.text, "max-age=0", asked)
+    assert (again.text, again.headers["cache-control"], len(shop.asked)) == (first.text, "max-age=0", asked_before)
     shop.write("/a")
     assert (await read("/a")).text == "1 "
     assert (await read("/b")).text == "0 "
-    assert [name for name, *_ in shop.asked[asked:]] == ["/a"]
+    assert [name for name, *_ in shop.asked[asked_before:]] == ["/a"]
     assert (await read("/me?private", {"authorization": "bob"})).text == "0 bob"
 
 
@@ -220,9 +220,9 @@ def test_a_storage_in_threads(url: str, shop: Shop, tmp_path: Path) -> None:
             return [source(client.get(path)) for path in paths]
 
     assert reading(["/a", "/a", "/plain"]) == ["server", "memory", "passed"]
-    asked = len(shop.asked)
+    asked_before = len(shop.asked)
     assert reading(["/a", "/a", "/plain"]) == ["server", "memory", "passed"]
-    assert [name for name, *_ in shop.asked[asked:]] == ["/plain"]
+    assert [name for name, *_ in shop.asked[asked_before:]] == ["/plain"]
 
 
 def test_a_storage_that_fails_fails_no_request(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,12 +127,12 @@ async def test_who_leads_and_is_cancelled_or_reads_slowly_holds_up_nobody(url: s
 
 
 def test_threads_that_want_one_url_ask_once(url: str) -> None:
-    go, asked = threading.Event(), []
+    go, requests = threading.Event(), []
 
     class HeldInThreads(httpx.HTTPTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             if "sketch" not in request.url.path:
-                asked.append(request)
+                requests.append(request)
                 go.wait(60)
             return super().handle_request(request)
 
@@ -149,7 +149,7 @@ def test_threads_that_want_one_url_ask_once(url: str) -> None:
         for thread in threads:
             thread.join(60)
     assert answers == ["0 "] * 8
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 def test_an_anonymous_request_costs_no_user_his_copy(client: httpx.Client, shop: Shop) -> None:
@@ -157,9 +157,9 @@ def test_an_anonymous_request_costs_no_user_his_copy(client: httpx.Client, shop:
     ann = {"authorization": "ann"}
     client.get("/me?private", headers=ann)
     shop.fields = {"quaestor-ttl": ""}
-    asked = len(shop.asked)
+    asked_before = len(shop.asked)
     assert source(client.get("/me?private")) == "passed"
-    assert len(shop.asked) == asked + 1
+    assert len(shop.asked) == asked_before + 1
     assert source(client.get("/me?private", headers=ann)) == "memory"
 
 

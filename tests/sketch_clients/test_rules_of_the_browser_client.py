@@ -113,7 +113,7 @@ def fields_of_the_middleware() -> list[dict[str, object]]:
                 headers = {"cookie": "session=ann"} if field == "cookie" else {field or "x-other": "ann"}
                 answer = await site.get("/me", **headers)
                 named = ("quaestor-ttl", "vary", "cache-control")
-                kept = {one: answer.headers[one] for one in named if one in answer.headers}
+                kept = {name: answer.headers[name] for name in named if name in answer.headers}
                 said.append({"name": f"{name}, browser_ttl={browser_ttl}", "headers": kept, "field": field})
         return said
 
@@ -123,11 +123,11 @@ def fields_of_the_middleware() -> list[dict[str, object]]:
 @pytest.mark.parametrize("built", [None, BUILT / "client.js"], ids=["as written", "as served"])
 def test_private_answers_stay_with_their_user(built: Path | None) -> None:
     """By the middleware's real fields, for a `by` of every kind, in random histories of one page."""
-    told = fields_of_the_middleware()
-    assert {headers["cache-control"] for one in told if isinstance(headers := one["headers"], dict)} == {
+    rows = fields_of_the_middleware()
+    assert {headers["cache-control"] for row in rows if isinstance(headers := row["headers"], dict)} == {
         "private, max-age=0, must-revalidate"
     }
-    environment = os.environ | {"FIELDS": json.dumps(told)} | ({"CLIENT": str(built)} if built else {})
+    environment = os.environ | {"FIELDS": json.dumps(rows)} | ({"CLIENT": str(built)} if built else {})
     played = subprocess.run(
         [NODE, "--no-warnings", "--test-force-exit", CLIENT / "test" / "private.test.ts"],
         env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,

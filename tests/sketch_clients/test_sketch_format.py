@@ -39,10 +39,10 @@ def test_golden_body() -> None:
 def test_golden_difference() -> None:
     """Fixed for ever: from the small one to another, with the versions by which both are named."""
     small, difference = VECTORS["small"], VECTORS["difference"]
-    older, newer = (SketchSnapshot(body_of(one["keys"]), 1, off=False) for one in (small, difference))
+    older, newer = (SketchSnapshot(body_of(vector["keys"]), 1, off=False) for vector in (small, difference))
     assert (older.version.decode(), newer.version.decode()) == (small["version"], difference["version"])
-    told = newer.delta(older.body, frozenset({b"gzip"}))
-    assert told is None, "so small a one is no smaller compressed"
+    delta = newer.delta(older.body, frozenset({b"gzip"}))
+    assert delta is None, "so small a one is no smaller compressed"
     assert newer.difference(older.body).hex() == difference["body"]
 
 
@@ -51,6 +51,6 @@ def test_the_page_shows_the_vectors() -> None:
     assert VECTORS["salt"] in PAGE
     for resource, digest, positions in VECTORS["digests"]:
         assert f"| `{resource}` | `{digest}` | {', '.join(map(str, positions))} |" in PAGE
-    for one in (VECTORS["small"], VECTORS["difference"]):
-        assert " ".join(one["body"][at : at + 16] for at in range(0, len(one["body"]), 16)) in PAGE
-        assert f"`{one['version']}`" in PAGE
+    for vector in (VECTORS["small"], VECTORS["difference"]):
+        assert " ".join(vector["body"][at : at + 16] for at in range(0, len(vector["body"]), 16)) in PAGE
+        assert f"`{vector['version']}`" in PAGE

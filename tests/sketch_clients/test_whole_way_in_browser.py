@@ -60,8 +60,8 @@ class Site:
         """Those that Varnish has logged: its counters are added up later, as long as a connection stays open."""
         folder = str(Path(self._varnish.folder) / "work")
         command = ["varnishncsa", "-d", "-n", folder, "-F", "%U"]
-        told = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-        return len(told.splitlines())
+        output = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+        return len(output.splitlines())
 
 
 @contextlib.contextmanager

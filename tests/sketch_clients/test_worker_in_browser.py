@@ -37,15 +37,15 @@ def nobodys(value: int) -> dict[str, object]:
 
 def hits(tab: Tab, origin: Origin, path: str) -> bool:
     """Whether a read was answered without the server."""
-    asked = origin.asked[f"GET {path}"]
+    request = origin.asked[f"GET {path}"]
     get(tab, path)
-    return origin.asked[f"GET {path}"] == asked
+    return origin.asked[f"GET {path}"] == request
 
 
 def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Origin, browser: Browser) -> None:
     """After a reload, in another tab, by a page with the client, and after the browser has ended the worker."""
     becomes(lambda: hits(tab, origin, "/data/a"))
-    asked = origin.asked["GET /data/a"]
+    request = origin.asked["GET /data/a"]
     tab.open(origin.url + "/worker-page")
     assert get(tab, "/data/a") == nobodys(0)
     other = browser.tab(origin.url + "/")
@@ -53,7 +53,7 @@ def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Ori
     other.close()
     browser.end_workers()
     assert get(tab, "/data/a") == nobodys(0)
-    assert origin.asked["GET /data/a"] == asked
+    assert origin.asked["GET /data/a"] == request
 
 
 def test_what_another_process_writes_is_seen(origin: Origin, browser: Browser) -> None:
@@ -127,10 +127,10 @@ def test_while_the_network_fails_old_answers_say_that_they_are(browser: Browser)
         becomes(lambda: hits(tab, origin, "/data/a"))
         origin.write("a")
         tab.run("await fetch('/data/b', { method: 'PUT' })")
-    told = "return [answer.headers.get('quaestor-offline'), await answer.json()]"
+    value = "return [answer.headers.get('quaestor-offline'), await answer.json()]"
     failed = "return await fetch({path!r}).then(() => 'answered', (error) => error.name)"
     for _ in range(2):
-        assert tab.run(f"const answer = await fetch('/data/a'); {told}") == ["1", nobodys(0)]
+        assert tab.run(f"const answer = await fetch('/data/a'); {value}") == ["1", nobodys(0)]
         for path in ("/me/a", "/data/never-read"):
             assert tab.run(failed.format(path=path)) == "TypeError"
         browser.end_workers()

@@ -65,9 +65,11 @@ class Database:
 def execute(query: Query, state: State) -> list[Any]:
     """What the database answers; of count a list with the number."""
     if query.operation is Operation.AGGREGATE:  # how a count by before-images begins
-        found = execute(Query(namespace=NAMESPACE, operation=Operation.FIND, filter=query.pipeline[0]["$match"]), state)
-        return [{"_id": {"v": [None, 1], "t": ["null", "int"]}, "n": len(found)}] if found else []
+        records = execute(
+            Query(namespace=NAMESPACE, operation=Operation.FIND, filter=query.pipeline[0]["$match"]), state
+        )
+        return [{"_id": {"v": [None, 1], "t": ["null", "int"]}, "n": len(records)}] if records else []
     matches = compile_query(query.filter).matches
-    found = sort_documents([record for record in state.values() if matches(record)], query.sort, by_id=True)
-    found = found[query.skip : query.skip + query.limit if query.limit else None]
-    return [len(found)] if query.operation is Operation.COUNT else found
+    records = sort_documents([record for record in state.values() if matches(record)], query.sort, by_id=True)
+    records = records[query.skip : query.skip + query.limit if query.limit else None]
+    return [len(records)] if query.operation is Operation.COUNT else records

@@ -36,9 +36,9 @@ class World(Protocol):
 W = TypeVar("W", bound=World)
 
 
-def independent(one: Touched, other: Touched) -> bool:
+def independent(step: Touched, other: Touched) -> bool:
     """Whether it makes no difference which comes first."""
-    return not any(thing == same and (writes or rewrites) for thing, writes in one for same, rewrites in other)
+    return not any(thing == same and (writes or rewrites) for thing, writes in step for same, rewrites in other)
 
 
 @dataclass

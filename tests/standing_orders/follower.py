@@ -43,11 +43,11 @@ class Truth:
         return state
 
     def answers(self, query: Query) -> Mapping[Cut, list[Any]]:
-        found = self._answers.get(id(query))
-        if found is None:
-            found = {cut: comparable(query, execute(query, state)) for cut, state in self.cuts.items()}
-            self._answers[id(query)] = found
-        return found
+        answers = self._answers.get(id(query))
+        if answers is None:
+            answers = {cut: comparable(query, execute(query, state)) for cut, state in self.cuts.items()}
+            self._answers[id(query)] = answers
+        return answers
 
     def least(self, version: Version) -> Cut:
         """The cut that contains every write up to a version, and no other."""
@@ -76,14 +76,14 @@ class Follower:
     def take(self) -> None:
         """Everything that has arrived. Each event fits the list, and changes it: none was missed, none comes twice."""
         while self.live.waiting:
-            told = _now(self.live)
-            if isinstance(told, Whole):
+            rows = _now(self.live)
+            if isinstance(rows, Whole):
                 assert not self.wholes, "the whole result a second time"
-                self.rows, self.wholes = list(told.rows), 1
-            elif isinstance(told, ResultEvent):
-                before, self.rows = self.rows, replay(self.rows, [told])
+                self.rows, self.wholes = list(rows.rows), 1
+            elif isinstance(rows, ResultEvent):
+                before, self.rows = self.rows, replay(self.rows, [rows])
                 self.events += 1
-                assert self.rows != before, f"told what was known already: {told}"
+                assert self.rows != before, f"told what was known already: {rows}"
         if self.wholes:
             self._check()
 
@@ -100,7 +100,7 @@ class Follower:
         self.cuts = {
             cut
             for cut, answer in self.truth.answers(query).items()
-            if answer == result and _contains(cut, least) and (not known or any(_contains(cut, one) for one in known))
+            if answer == result and _contains(cut, least) and (not known or any(_contains(cut, row) for row in known))
         }
         assert self.cuts, (
             f"{query.operation}: shown {result}, reached {self.reached}, before that one of {sorted(known)}"

@@ -286,8 +286,8 @@ class World:
         partition = write_partition(image.key, self.shape.write_partitions)
         stream = streams.writes("d", partition)
         images = self.database.log[: self.database.written] if self.scenario.again else [image]
-        mine = [one for one in images if write_partition(one.key, self.shape.write_partitions) == partition]
-        self.layer.append(stream, [encode_image(one) for one in mine])
+        mine = [image for image in images if write_partition(image.key, self.shape.write_partitions) == partition]
+        self.layer.append(stream, [encode_image(image) for image in mine])
         self.touched |= {("database", True), (stream, True)}
         if self.shape.write_partitions == 1:
             self._tick(image.version)
@@ -317,7 +317,7 @@ class World:
                 stage.step(wait_ms=0)
             for number in range(len(self.apps)):
                 self._step_app(number)
-            if all(one.live.version == final for followers in self.followers for one in followers):
+            if all(follower.live.version == final for followers in self.followers for follower in followers):
                 break
         for followers in self.followers:
             for follower in followers:

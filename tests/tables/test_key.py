@@ -54,16 +54,16 @@ def test_resources_are_computed_as_specified(path: bytes, query: bytes, expected
     ],
 )
 def test_keys_carry_scheme_and_host(scheme: str, host: bytes, key: str) -> None:
-    found = target(scheme, host, b"/a", b"b=1")
-    assert found is not None
-    assert found.key == key
-    assert found.resource == "/a?b=1"
+    target_found = target(scheme, host, b"/a", b"b=1")
+    assert target_found is not None
+    assert target_found.key == key
+    assert target_found.resource == "/a?b=1"
 
 
 def test_the_url_is_what_the_cdn_was_asked_for() -> None:
-    found = target("https", b"Shop.Example", b"/%61", b"b=1&a=2")
-    assert found is not None
-    assert found.url == "https://Shop.Example/%61?b=1&a=2"
+    target_found = target("https", b"Shop.Example", b"/%61", b"b=1&a=2")
+    assert target_found is not None
+    assert target_found.url == "https://Shop.Example/%61?b=1&a=2"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_only_the_order_of_different_names_is_ignored(pieces: list[bytes], data:
     shuffled = data.draw(st.permutations(pieces))
 
     def by_name(order: list[bytes]) -> dict[bytes, list[bytes]]:
-        found: dict[bytes, list[bytes]] = {}
+        spellings: dict[bytes, list[bytes]] = {}
         for piece in order:
             if piece:
-                found.setdefault(piece.partition(b"=")[0], []).append(piece)
-        return found
+                spellings.setdefault(piece.partition(b"=")[0], []).append(piece)
+        return spellings
 
     same = resource(b"/", b"&".join(pieces)) == resource(b"/", b"&".join(shuffled))
     assert same == (by_name(pieces) == by_name(shuffled))

@@ -72,16 +72,16 @@ def test_no_ignored_parameter_reaches_a_parser_that_frameworks_use(text: str) ->
 
 
 def named(query: bytes, only: bytes) -> Target:
-    found = target("http", b"a", b"/p", query, kept=only)
-    assert found is not None
-    return found
+    target_found = target("http", b"a", b"/p", query, kept=only)
+    assert target_found is not None
+    return target_found
 
 
 def test_a_target_without_its_ignored_parameters_is_known_under_the_url_that_was_asked() -> None:
-    found = named(b"b=1&utm_source=x&a=2", b"b=1&a=2")
-    assert (found.key, found.resource) == ("http://a/p?a=2&b=1", "/p?a=2&b=1")
-    assert found.url == "http://a/p?b=1&utm_source=x&a=2"
-    assert not found.own
+    results = named(b"b=1&utm_source=x&a=2", b"b=1&a=2")
+    assert (results.key, results.resource) == ("http://a/p?a=2&b=1", "/p?a=2&b=1")
+    assert results.url == "http://a/p?b=1&utm_source=x&a=2"
+    assert not results.own
 
 
 @pytest.mark.parametrize(("query", "only"), [(b"a=1", b"a=1"), (b"", b""), (b"b&a", b"b&a"), (b"a=1&", b"a=1")])
@@ -186,7 +186,7 @@ def test_no_two_of_these_have_one_key() -> None:
 def test_users_and_fields_cannot_be_mixed_up(requests: list[tuple[str, bytes, bytes]]) -> None:
     policy = RoutePolicy(sharing=Sharing.PER_USER, headers=(b"a", b"b"))
     keys = {selection(policy, [(b"a", a), (b"b", b)], audience=user): (user, a, b) for user, a, b in requests if user}
-    assert len(keys) == len({one for one in requests if one[0]})
+    assert len(keys) == len({request for request in requests if request[0]})
 
 
 def test_what_does_not_count_changes_nothing() -> None:
@@ -202,16 +202,16 @@ def test_nobody_is_not_a_user() -> None:
 def test_a_key_does_not_tell_who_is_behind_it() -> None:
     policy = RoutePolicy(sharing=Sharing.PER_USER, headers=(b"x-a",), cookies=("session",))
     headers = [(b"x-a", b"secret1"), (b"cookie", b"session=secret2")]
-    found = selection(policy, headers, audience="secret3")
-    assert found is not None
-    assert found.startswith("#s")
-    assert "secret" not in found
-    assert len(found) == 42
+    chosen = selection(policy, headers, audience="secret3")
+    assert chosen is not None
+    assert chosen.startswith("#s")
+    assert "secret" not in chosen
+    assert len(chosen) == 42
 
 
 def test_a_variant_of_vary_is_never_taken_for_a_selection() -> None:
     """Variants are `#` and hex digits; selections begin with a letter that is none."""
-    assert all(not one or one[1] not in "0123456789abcdef" for one in DIFFERENT if one is not None)
+    assert all(not name or name[1] not in "0123456789abcdef" for name in DIFFERENT if name is not None)
 
 
 # Requests
@@ -278,11 +278,11 @@ def test_what_no_header_or_list_could_carry_is_no_tag(tag: str) -> None:
 
 
 def test_a_declaration_is_one_dependency_on_tags_and_url_and_one_for_each_further_collection() -> None:
-    asked = named(b"a=1", b"a=1")
+    first_key = named(b"a=1", b"a=1")
     policy = RoutePolicy(explicit=True, tags=("t",), depends_on=(("shop.stock", {"shop": 1}),))
-    first, second = declared_reads(policy, asked, deployment="d", namespace="q.c", since=7)
+    first, second = declared_reads(policy, first_key, deployment="d", namespace="q.c", since=7)
     assert first.query.namespace == "q.c"
     assert first.query.filter == {"_id": {"$in": ["d tag t", "d url /p?a=1", "d url http://a/p?a=1"]}}
     assert (second.query.namespace, second.query.filter) == ("shop.stock", {"shop": 1})
     assert {read.read_at for read in (first, second)} == {7}
-    assert declared_reads(DEFAULT, asked, deployment="d", namespace="q.c", since=7) == ()
+    assert declared_reads(DEFAULT, first_key, deployment="d", namespace="q.c", since=7) == ()

@@ -140,7 +140,7 @@ def order_disagreement(case: Case) -> str | None:
 
 
 def test_documents_are_sorted_as_mongod_sorts_them() -> None:
-    wrong = [found for case in cases("sort_cases.jsonl.gz") if (found := order_disagreement(case))]
+    wrong = [disagreement for case in cases("sort_cases.jsonl.gz") if (disagreement := order_disagreement(case))]
     assert not wrong, report(wrong)
 
 
@@ -169,5 +169,5 @@ LEFT_OUT = ("$expr", "$jsonSchema", "$text", "$where")
 
 def test_windows_hold_what_mongod_returns() -> None:
     """Filter, sort, skip and limit together."""
-    wrong = [found for case in cases("find_cases.jsonl.gz") if (found := window_disagreement(case))]
+    wrong = [disagreement for case in cases("find_cases.jsonl.gz") if (disagreement := window_disagreement(case))]
     assert not wrong, report(wrong)

@@ -45,8 +45,8 @@ from quaestor.read_path.ranges import MAX_RANGES, Span, content_range, if_range_
     ],
 )
 def test_what_a_range_field_selects_of_ten_bytes(field: str, expected: list[tuple[int, int]] | None) -> None:
-    found = spans(field.encode(), 10)
-    assert found == (None if expected is None else tuple(Span(*pair) for pair in expected))
+    ranges = spans(field.encode(), 10)
+    assert ranges == (None if expected is None else tuple(Span(*pair) for pair in expected))
 
 
 def test_without_a_range_field_or_with_an_empty_body() -> None:
@@ -97,9 +97,9 @@ def test_several_ranges_are_parts_with_their_place_and_type() -> None:
 @given(st.binary(max_size=60), st.integers(0, 30))
 def test_whatever_is_asked_for_what_is_sent_lies_inside_and_is_no_more_than_the_whole(data: bytes, size: int) -> None:
     for field in (data, b"bytes=" + data):
-        found = spans(field, size)
-        if found is not None:
-            assert all(0 <= span.first <= span.last < size for span in found)
-            assert sum(span.size for span in found) <= size
-            assert len(found) <= MAX_RANGES
-            assert all(content_range(span, size).startswith(b"bytes ") for span in found)
+        ranges = spans(field, size)
+        if ranges is not None:
+            assert all(0 <= span.first <= span.last < size for span in ranges)
+            assert sum(span.size for span in ranges) <= size
+            assert len(ranges) <= MAX_RANGES
+            assert all(content_range(span, size).startswith(b"bytes ") for span in ranges)

@@ -56,7 +56,7 @@ def test_guarded_entries(age_s: int, allowed: Windows, expected: Use) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "allowed", "asked", "expected"),
+    ("age_s", "allowed", "requested", "expected"),
     [
         (0, Windows(0, 0), "", Use.FRESH),
         (99, Windows(0, 0), "", Use.FRESH),
@@ -82,13 +82,15 @@ def test_guarded_entries(age_s: int, allowed: Windows, expected: Use) -> None:
         (104, Windows(5000, 0), "no-cache", Use.VALIDATE),
     ],
 )
-def test_explicit_entries_and_what_the_request_asks(age_s: int, allowed: Windows, asked: str, expected: Use) -> None:
-    directives = cache_control(fields(f"cache-control: {asked}"))
+def test_explicit_entries_and_what_the_request_asks(
+    age_s: int, allowed: Windows, requested: str, expected: Use
+) -> None:
+    directives = cache_control(fields(f"cache-control: {requested}"))
     assert use_explicit(entry(), allowed, directives, now_ms=STORED_MS + age_s * 1000) is expected
 
 
 @pytest.mark.parametrize(
-    ("late_s", "allowed", "asked", "expected"),
+    ("late_s", "allowed", "requested", "expected"),
     [
         (0, Windows(0, 5000), "", True),
         (5, Windows(0, 5000), "", False),
@@ -99,8 +101,8 @@ def test_explicit_entries_and_what_the_request_asks(age_s: int, allowed: Windows
         (1, Windows(0, 0, validate=True), "stale-if-error=5", False),
     ],
 )
-def test_instead_of_an_error(late_s: int, allowed: Windows, asked: str, expected: bool) -> None:
-    directives = cache_control(fields(f"cache-control: {asked}"))
+def test_instead_of_an_error(late_s: int, allowed: Windows, requested: str, expected: bool) -> None:
+    directives = cache_control(fields(f"cache-control: {requested}"))
     assert may_serve_on_error(entry(), allowed, directives, now_ms=STORED_MS + (100 + late_s) * 1000) is expected
 
 

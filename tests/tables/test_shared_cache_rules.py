@@ -184,5 +184,5 @@ A_DAY_BEFORE = "last-modified: Mon, 13 Nov 2023 22:13:20 GMT"
 )
 def test_a_lifetime_that_nobody_has_said(status: int, lines: list[str], fraction: float, expected: int | None) -> None:
     """RFC 9111, section 4.2.2."""
-    found = heuristic_lifetime_s(status, fields(*lines), fraction=fraction, now_s=NOW_S)
-    assert found == expected
+    results = heuristic_lifetime_s(status, fields(*lines), fraction=fraction, now_s=NOW_S)
+    assert results == expected

@@ -56,10 +56,10 @@ async def test_the_outbox_is_told_at_once_of_what_was_answered_while_it_was_told
 async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_follows_is_told() -> None:
     answers = iter([StoreError("away"), None])
     gate = asyncio.Event()
-    told: list[list[str]] = []
+    batches: list[list[str]] = []
 
     async def tell(held: Sequence[QueuedPurge]) -> None:
-        told.append([purge.member for purge in held])
+        batches.append([purge.member for purge in held])
         await gate.wait()
         if (error := next(answers)) is not None:
             raise error
@@ -68,13 +68,13 @@ async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_
     done = [
         asyncio.create_task(acknowledgements.done([QueuedPurge(member, "t", 0, 0, 0)])) for member in ("a", "b", "c")
     ]
-    await eventually(lambda: len(told) == 1)
+    await eventually(lambda: len(batches) == 1)
     done.append(asyncio.create_task(acknowledgements.done([QueuedPurge("d", "t", 0, 0, 0)])))
     await asyncio.sleep(0)
     gate.set()
     outcomes = await asyncio.gather(*done, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreError] * 3 + [type(None)]
-    assert told == [["a", "b", "c"], ["d"]]
+    assert batches == [["a", "b", "c"], ["d"]]
     await acknowledgements.aclose()
 
 

@@ -85,12 +85,12 @@ async def told(transport: httpx.AsyncBaseTransport, url: str) -> tuple[int, list
 @pytest.mark.parametrize("answer", [PLAIN, CHUNKED, UNCHANGED, LAST], ids=["plain", "chunked", "unchanged", "last"])
 async def test_requests_and_answers_are_those_of_httpx_own_transport(answer: bytes) -> None:
     """Also where an answer comes byte by byte."""
-    async with answering([answer], [bytes([one]) for one in answer], [answer]) as (server, url):
+    async with answering([answer], [bytes([byte]) for byte in answer], [answer]) as (server, url):
         ours, own = Network(url), httpx.AsyncHTTPTransport()
-        found = [await told(ours, url), await told(ours, url), await told(own, url)]
+        answers = [await told(ours, url), await told(ours, url), await told(own, url)]
         await ours.aclose()
         await own.aclose()
-    assert found[0] == found[1] == found[2]
+    assert answers[0] == answers[1] == answers[2]
     assert server.requests[0] == server.requests[1] == server.requests[2]
     assert server.connections == (3 if answer is LAST else 2)
 
@@ -99,7 +99,7 @@ async def test_requests_at_a_time_have_connections_of_their_own_and_those_are_us
     async with answering(*[[PLAIN]] * 9) as (server, url):
         ours = Network(url)
         for _ in range(3):
-            assert [one[0] for one in await asyncio.gather(*(told(ours, url) for _ in range(3)))] == [200] * 3
+            assert [answer[0] for answer in await asyncio.gather(*(told(ours, url) for _ in range(3)))] == [200] * 3
         await ours.aclose()
     assert server.connections == 3
 

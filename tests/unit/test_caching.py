@@ -163,8 +163,8 @@ def test_a_declaration_is_found_behind_wrappers_partials_and_on_classes() -> Non
         def list_items(self) -> None: ...
 
     def ttl(of: Any, method: str = "") -> Any:
-        found = declaration_of(of, method)
-        return None if found is None else found.given["ttl_ms"]
+        declaration = declaration_of(of, method)
+        return None if declaration is None else declaration.given["ttl_ms"]
 
     assert ttl(handler) == ttl(wrapped) == ttl(functools.partial(handler)) == 5000
     assert ttl(Page, "GET") == 6000
@@ -191,9 +191,9 @@ def test_a_policy_for_many_routes_is_a_dependency_that_does_nothing() -> None:
     dependency = cache_policy(tags=["a"])
     assert dependency() is None
     assert not inspect.signature(dependency).parameters
-    found = declaration_of(dependency)
-    assert found is not None
-    assert found.given["tags"] == ("a",)
+    declaration = declaration_of(dependency)
+    assert declaration is not None
+    assert declaration.given["tags"] == ("a",)
 
 
 # How declarations add up
@@ -213,9 +213,9 @@ def test_two_declarations_on_one_handler_are_both_heard() -> None:
     @cached(tags=["inner"], ttl=3, query="declared")
     def handler() -> None: ...
 
-    found = declaration_of(handler)
-    assert found is not None
-    policy = found.apply(RoutePolicy(declared_query=frozenset("a")))
+    declaration = declaration_of(handler)
+    assert declaration is not None
+    policy = declaration.apply(RoutePolicy(declared_query=frozenset("a")))
     assert (policy.tags, policy.ttl_ms, policy.query, policy.tracking) == (("inner", "outer"), 3000, None, False)
     assert joined(cached(), cached(query="declared")).declared_only
 

@@ -39,8 +39,8 @@ def test_what_is_open_and_what_is_dead_is_listed_replayed_and_dropped(
     asyncio.run(fill())
     where = ["--redis-url", redis_url, "--deployment", prefix]
     assert call("cdn", "queue", "stats", *where, "--json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["queue"], told["waiting"], told["taken"], told["dead"]) == (QUEUE, 1, 0, 1)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["queue"], output["waiting"], output["taken"], output["dead"]) == (QUEUE, 1, 0, 1)
     assert call("cdn", "queue", "ls", *where) == 0
     assert "tag b" in capsys.readouterr().out
     assert call("cdn", "queue", "ls", QUEUE, "--dead", *where) == 0

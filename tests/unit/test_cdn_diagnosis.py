@@ -23,8 +23,8 @@ FACTS = facts_of(Settings())
 
 
 def found(capabilities: Capabilities = PLACE, facts: Facts = FACTS, *, busiest_per_s: float = 0, dead: int = 0) -> str:
-    told = findings(capabilities, facts, busiest_per_s=busiest_per_s, dead=dead)
-    return "; ".join(f"{one.level} {one.sentence}" for one in told)
+    diagnoses = findings(capabilities, facts, busiest_per_s=busiest_per_s, dead=dead)
+    return "; ".join(f"{diagnosis.level} {diagnosis.sentence}" for diagnosis in diagnoses)
 
 
 def test_a_place_that_suffices_needs_no_word() -> None:
@@ -74,10 +74,10 @@ async def test_the_doctor_names_each_cdn_of_an_application() -> None:
     quaestor.add_cdn(Tiers("tiers", shield=FanOut("s", [Delivery(Slow())]), edge=FanOut("e", [Delivery(Slow())])))
     await quaestor.start()
     try:
-        told = await diagnosed(quaestor)
+        diagnoses = await diagnosed(quaestor)
     finally:
         await quaestor.stop()
-    assert [(one.level, one.subject) for one in told] == [
+    assert [(diagnosis.level, diagnosis.subject) for diagnosis in diagnoses] == [
         ("ok", "cdn memory"), ("warn", "cdn both"), ("warn", "cdn tiers")
     ]  # fmt: skip
 

@@ -23,10 +23,10 @@ def points(model: CellModel, unindexed: int) -> list[CellPoint]:
 
 def test_the_two_costs_are_found_again() -> None:
     made = CellModel(read_us=25.0, tried_us=1.5)
-    found = fitted([*points(made, 0), *points(made, 800)])
-    assert found.read_us == pytest.approx(25.0)
-    assert found.tried_us == pytest.approx(1.5)
-    assert found.ratios(points(made, 400)) == pytest.approx([1.0] * 9)
+    model = fitted([*points(made, 0), *points(made, 800)])
+    assert model.read_us == pytest.approx(25.0)
+    assert model.tried_us == pytest.approx(1.5)
+    assert model.ratios(points(made, 400)) == pytest.approx([1.0] * 9)
 
 
 def test_deviations_are_relative_so_that_cheap_cells_count_as_much_as_dear_ones() -> None:
@@ -35,14 +35,14 @@ def test_deviations_are_relative_so_that_cheap_cells_count_as_much_as_dear_ones(
     assert model.ratios([dearer]) == [0.5]
     cheap = [CellPoint(query_partitions=1, write_partitions=1, tried=0, us=us) for us in (9.0, 11.0)]
     dear = [CellPoint(query_partitions=1, write_partitions=1, tried=1, us=us) for us in (900.0, 1_100.0)]
-    found = fitted([*cheap, *dear])
-    assert found.ratios(cheap) == pytest.approx(found.ratios(dear), rel=0.01)
+    results = fitted([*cheap, *dear])
+    assert results.ratios(cheap) == pytest.approx(results.ratios(dear), rel=0.01)
 
 
 def test_write_partitions_multiply_the_writes_and_query_partitions_only_divide_what_is_tried() -> None:
     model = CellModel(read_us=20.0, tried_us=1.0)
-    one = model.writes_per_s(1, 1, unindexed=0, share=0.5)
-    assert one == pytest.approx(25_000)
-    assert model.writes_per_s(1, 4, unindexed=0, share=0.5) == pytest.approx(4 * one)
-    assert model.writes_per_s(4, 1, unindexed=0, share=0.5) == pytest.approx(one)
+    predicted = model.writes_per_s(1, 1, unindexed=0, share=0.5)
+    assert predicted == pytest.approx(25_000)
+    assert model.writes_per_s(1, 4, unindexed=0, share=0.5) == pytest.approx(4 * predicted)
+    assert model.writes_per_s(4, 1, unindexed=0, share=0.5) == pytest.approx(predicted)
     assert model.writes_per_s(4, 4, unindexed=80, share=0.5) == pytest.approx(4 * 0.5e6 / 40)

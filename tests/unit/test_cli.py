@@ -45,17 +45,17 @@ def test_explain_takes_a_sort_as_fields(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_explain_says_exact_for_a_sorted_and_limited_filter(capsys: pytest.CaptureFixture[str]) -> None:
     status = call("explain", BOARD, "--sort", '{"scheduled": 1, "_id": 1}', "--limit", "20", "--json")
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     assert status == 0
-    assert (told["match"], told["cacheable"]) == ("exact", True)
+    assert (output["match"], output["cacheable"]) == ("exact", True)
 
 
 def test_explain_takes_extended_json_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("explain", '{"at": {"$gt": {"$date": "2013-07-04T00:00:00Z"}}}', "--json") == 0
     assert json.loads(capsys.readouterr().out)["cacheable"] is True
     assert call("explain", '[{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}]', "--collection", "d.c", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["operation"], told["namespace"]) == ("aggregate", "d.c")
+    output = json.loads(capsys.readouterr().out)
+    assert (output["operation"], output["namespace"]) == ("aggregate", "d.c")
 
 
 def test_explain_says_why_a_query_is_not_cached(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,10 +83,10 @@ def test_explain_of_a_malformed_query_is_one_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("explain", *arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert sentence in told.err
-    assert len(told.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert sentence in output.err
+    assert len(output.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "\x07", "\u202e", "\r"])
@@ -95,8 +95,8 @@ def test_what_others_wrote_does_not_act_on_the_terminal(hostile: str, capsys: py
     assert call("explain", "{", "--collection", f"shop{hostile}") == 2
     assert call("explain", json.dumps({f"$x{hostile}": 1})) == 2
     assert call("explain", json.dumps({f"a{hostile}": 1})) == 0
-    told = capsys.readouterr()
-    assert hostile not in told.out + told.err
+    output = capsys.readouterr()
+    assert hostile not in output.out + output.err
     examined = Examined(
         path=f"/{hostile}", route=f"GET {hostile}", reads=(f"db.{hostile}\n  asked twice  the same",),
         not_covered=(hostile,), verdict=Finding.SAME, differs=(),

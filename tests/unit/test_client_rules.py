@@ -53,8 +53,8 @@ def test_lifetimes(field: str, expected: Lifetime | None) -> None:
 )  # fmt: skip
 def test_fields_of_sketches(field: str, expected: tuple[object, ...] | None) -> None:
     """The order is free; without the time of its making a sketch is worth nothing."""
-    found = sketch_field(httpx.Headers({"quaestor-sketch": field}))
-    assert (found and (found.made_ms, found.delta_s, found.nonce, found.off)) == expected
+    parsed = sketch_field(httpx.Headers({"quaestor-sketch": field}))
+    assert (parsed and (parsed.made_ms, parsed.delta_s, parsed.nonce, parsed.off)) == expected
 
 
 steps = st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))

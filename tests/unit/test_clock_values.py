@@ -31,19 +31,19 @@ def clock_values(value: Any) -> list[ClockValue]:
     return findings.clock_values
 
 
-def until(value: Any, now: datetime = NOW, *, took_ms: int = TOOK_MS, asked: str = "", local_ms: int = 0) -> Any:
+def until(value: Any, now: datetime = NOW, *, took_ms: int = TOOK_MS, requested: str = "", local_ms: int = 0) -> Any:
     """For ever, over, or the time of day when it is over."""
     started_ms = ms(now)
     ends = [
         valid_until_ms(
-            one,
+            clock_value,
             started_ms=started_ms,
             now_ms=started_ms + took_ms,
             window_ms=300_000,
             local_ms=(local_ms,),
-            asked=named(asked),
+            asked=named(requested),
         )
-        for one in clock_values(value)
+        for clock_value in clock_values(value)
     ]
     end_ms = min((end for end in ends if end is not None), default=None)
     if end_ms is None:
@@ -128,7 +128,7 @@ def test_how_long_a_value_stays_what_it_is(value: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "asked"),
+    ("value", "requested"),
     [
         (HOUR_AGO, "/events?since=" + HOUR_AGO.isoformat().replace("+", "%2B")),
         (EPOCH_S - 3600, f"/events/{EPOCH_S - 3600}"),
@@ -138,9 +138,9 @@ def test_how_long_a_value_stays_what_it_is(value: Any, expected: str) -> None:
         ("14:30", "/open?at=14%3A30"),
     ],
 )
-def test_what_the_request_names_is_the_clients(value: Any, asked: str) -> None:
+def test_what_the_request_names_is_the_clients(value: Any, requested: str) -> None:
     assert until(value) != "for ever"
-    assert until(value, asked=asked) == "for ever"
+    assert until(value, requested=requested) == "for ever"
 
 
 def test_what_is_floored_may_have_been_floored_to_less() -> None:
@@ -214,8 +214,8 @@ def test_what_was_floored_does_not_outlive_its_unit(
     assume(unit_s == 86400 or abs(shift * ROUND[unit_s]) <= 6 * HOUR)
     value = handler(now_ms)
     end = [
-        valid_until_ms(one, started_ms=now_ms, now_ms=now_ms, window_ms=300_000, local_ms=(0,))
-        for one in clock_values(value)
+        valid_until_ms(clock_value, started_ms=now_ms, now_ms=now_ms, window_ms=300_000, local_ms=(0,))
+        for clock_value in clock_values(value)
     ]
     assert end
     assert end[0] is not None

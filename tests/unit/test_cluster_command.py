@@ -45,10 +45,10 @@ def test_a_cluster_that_cannot_hold_the_grid_is_refused_in_a_sentence(
     arguments: list[str], parts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("cluster", *URLS, *arguments) == 2
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1
     for part in parts:
-        assert part in told
+        assert part in output
 
 
 def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,8 +84,8 @@ def test_a_cell_that_is_silent_or_behind_makes_the_grid_unhealthy() -> None:
     layer.append(streams.heartbeats("d"), [b"unreadable", beat(0, 1, fresh_as_of_ms=NOW_MS - 900, shape=shape)])
     whole = cluster_status.look(layer, "d", now_ms=NOW_MS)
     assert (whole.healthy(2_000), whole.healthy(500)) == (True, False)
-    told = json.loads(cluster_status.to_json(whole))
-    assert (told["shape"], [cell["lag_ms"] for cell in told["cells"]]) == ([1, 2], [200, 900])
+    decoded = json.loads(cluster_status.to_json(whole))
+    assert (decoded["shape"], [cell["lag_ms"] for cell in decoded["cells"]]) == ([1, 2], [200, 900])
 
 
 def test_a_cells_process_says_the_how_many_th_it_is() -> None:

@@ -69,35 +69,35 @@ def status() -> ClusterStatus:
 
 def sampled(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
     """By name and label values, checked against the declared labels."""
-    found = {}
+    samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = FAMILIES[sample.name][1]
             assert sample.labels.keys() == set(labels), sample.name
-            found[sample.name, tuple(sample.labels[label] for label in labels)] = sample.value
-    return found
+            samples[sample.name, tuple(sample.labels[label] for label in labels)] = sample.value
+    return samples
 
 
 def test_every_figure_is_in_the_text(status: ClusterStatus) -> None:
-    found = sampled(exposition(status, staleness_bound_ms=2_000))
-    assert {name for name, _ in found} == FAMILIES.keys() - {"quaestor_cell_restarts"}, "no process was announced"
-    assert found["quaestor_grid_up", ()] == 1
-    assert (found["quaestor_grid_cells", ()], found["quaestor_grid_cells_ready", ()]) == (2, 1)
-    assert found["quaestor_cell_lag_ms", ("0", "0")] == 200
-    assert ("quaestor_cell_lag_ms", ("0", "1")) not in found, "silent"
-    assert found["quaestor_cell_writes_total", ("0", "1")] == 100
-    assert found["quaestor_cell_write_latency_ms", ("0", "0", "0.99")] == 8
-    assert ("quaestor_cell_write_latency_ms", ("0", "1", "0.99")) not in found, "nothing was written"
-    assert found["quaestor_pipeline_entries", ("q0",)] == 510, "as who looked last says"
-    assert found["quaestor_pipeline_lag_ms", ("q0",)] == 70
-    assert ("quaestor_pipeline_lag_ms", ("n",)) not in found
-    assert found["quaestor_pipeline_max_bytes", ("w0",)] == 10_000
-    assert found["quaestor_stage_queries", ("0",)] == 4
-    assert found["quaestor_stage_matched_total", ("0",)] == 1_000
-    assert found["quaestor_stage_lag_ms", ("0",)] == 90
-    assert found["quaestor_stage_silence_ms", ("0",)] >= 300
-    assert found["quaestor_tenant_registrations", ("shop",)] == 9, "both rows hold the same ones"
-    assert found["quaestor_tenant_bytes", ("shop",)] == 10_000
+    samples = sampled(exposition(status, staleness_bound_ms=2_000))
+    assert {name for name, _ in samples} == FAMILIES.keys() - {"quaestor_cell_restarts"}, "no process was announced"
+    assert samples["quaestor_grid_up", ()] == 1
+    assert (samples["quaestor_grid_cells", ()], samples["quaestor_grid_cells_ready", ()]) == (2, 1)
+    assert samples["quaestor_cell_lag_ms", ("0", "0")] == 200
+    assert ("quaestor_cell_lag_ms", ("0", "1")) not in samples, "silent"
+    assert samples["quaestor_cell_writes_total", ("0", "1")] == 100
+    assert samples["quaestor_cell_write_latency_ms", ("0", "0", "0.99")] == 8
+    assert ("quaestor_cell_write_latency_ms", ("0", "1", "0.99")) not in samples, "nothing was written"
+    assert samples["quaestor_pipeline_entries", ("q0",)] == 510, "as who looked last says"
+    assert samples["quaestor_pipeline_lag_ms", ("q0",)] == 70
+    assert ("quaestor_pipeline_lag_ms", ("n",)) not in samples
+    assert samples["quaestor_pipeline_max_bytes", ("w0",)] == 10_000
+    assert samples["quaestor_stage_queries", ("0",)] == 4
+    assert samples["quaestor_stage_matched_total", ("0",)] == 1_000
+    assert samples["quaestor_stage_lag_ms", ("0",)] == 90
+    assert samples["quaestor_stage_silence_ms", ("0",)] >= 300
+    assert samples["quaestor_tenant_registrations", ("shop",)] == 9, "both rows hold the same ones"
+    assert samples["quaestor_tenant_bytes", ("shop",)] == 10_000
 
 
 def test_a_grid_that_nobody_has_heard_of_is_no_error() -> None:
@@ -106,8 +106,8 @@ def test_a_grid_that_nobody_has_heard_of_is_no_error() -> None:
 
 
 def test_status_shows_the_stages_of_subscribed_queries(status: ClusterStatus) -> None:
-    told = [line.split() for line in cluster_status.text(status).splitlines()]
-    assert ["0", "running", "90", "4", "6", "1", "25", "3", "2", "2.0"] in told
+    lines = [line.split() for line in cluster_status.text(status).splitlines()]
+    assert ["0", "running", "90", "4", "6", "1", "25", "3", "2", "2.0"] in lines
 
 
 def test_a_stage_that_has_heard_of_no_cell_has_no_lag_and_one_that_is_quiet_is_silent() -> None:
@@ -116,15 +116,15 @@ def test_a_stage_that_has_heard_of_no_cell_has_no_lag_and_one_that_is_quiet_is_s
     quiet = replace(STAGE, at_ms=NOW_MS - 2 * cluster_status.WINDOW_MS, lag_ms=standing_stats.UNKNOWN_LAG)
     layer.put(streams.stage_stats("d", 0), encode_stage_stats(quiet))
     status = cluster_status.look(layer, "d", now_ms=NOW_MS)
-    told = [line.split() for line in cluster_status.text(status).splitlines()]
-    assert ["0", "silent", "4", "6", "1", "25", "3", "2", "2.0"] in told
+    lines = [line.split() for line in cluster_status.text(status).splitlines()]
+    assert ["0", "silent", "4", "6", "1", "25", "3", "2", "2.0"] in lines
     assert '"lag_ms": null, "queries": 4' in cluster_status.to_json(status)
     assert ("quaestor_stage_lag_ms", ("0",)) not in sampled(exposition(status, staleness_bound_ms=2_000))
 
 
 def test_status_shows_the_pipelines_in_a_third_table(status: ClusterStatus) -> None:
-    told = [line.split() for line in cluster_status.text(status).splitlines()]
-    assert told[-4:] == [
+    lines = [line.split() for line in cluster_status.text(status).splitlines()]
+    assert lines[-4:] == [
         ["pipeline", "entries", "MB", "of", "its", "bound", "lag", "ms"],
         ["writes", "0", "20", "0.0", "75.0%", "40"],
         ["queries", "0", "510", "0.0", "51.0%", "70"],
@@ -135,8 +135,8 @@ def test_status_shows_the_pipelines_in_a_third_table(status: ClusterStatus) -> N
 def test_pipelines_are_told_once_and_in_the_order_of_the_data() -> None:
     names = ("t", "n", "q10", "q2", "w1", "h", "m0", "r0")
     sizes = tuple(PipelineStats(pipeline=name, entries=1, bytes=1, lag_ms=0) for name in names)
-    found = pipelines([replace(STATS, pipelines=sizes), replace(SECOND, pipelines=sizes)])
-    assert [one.size.pipeline for one in found] == ["w1", "q2", "q10", "m0", "r0", "n", "h", "t"]
+    sizes_shown = pipelines([replace(STATS, pipelines=sizes), replace(SECOND, pipelines=sizes)])
+    assert [pipeline.size.pipeline for pipeline in sizes_shown] == ["w1", "q2", "q10", "m0", "r0", "n", "h", "t"]
 
 
 def test_however_many_tenants_there_are_their_names_are_bounded() -> None:
@@ -148,12 +148,12 @@ def test_however_many_tenants_there_are_their_names_are_bounded() -> None:
         )
         return replace(STATS, cell=Cell(query_partition=number, write_partition=0), tenants=some)
 
-    found = tenants(map(of, range(1, 301)))
-    assert len(found) == MOST_NAMES
-    assert [one.tenant for one in found[:2]] == ["t300", "t299"]
-    assert found[-1].tenant == OTHER
-    assert sum(one.bytes for one in found) == sum(range(1, 301)) + 600
-    assert all(one.tenant.isprintable() and len(one.tenant) <= 64 for one in found)
+    tenants_shown = tenants(map(of, range(1, 301)))
+    assert len(tenants_shown) == MOST_NAMES
+    assert [usage.tenant for usage in tenants_shown[:2]] == ["t300", "t299"]
+    assert tenants_shown[-1].tenant == OTHER
+    assert sum(usage.bytes for usage in tenants_shown) == sum(range(1, 301)) + 600
+    assert all(usage.tenant.isprintable() and len(usage.tenant) <= 64 for usage in tenants_shown)
 
 
 # The server
@@ -184,19 +184,19 @@ def test_clients_that_say_nothing_are_bounded_and_keep_nobody_out_for_ever(serve
     with socket.create_connection(place) as ninth:
         ninth.settimeout(10)
         assert ninth.recv(1) == b""
-    for one in idle:
-        one.settimeout(10)
-        assert one.recv(1) == b"", "hung up on when it had said nothing for a while"
-        one.close()
+    for connection in idle:
+        connection.settimeout(10)
+        assert connection.recv(1) == b"", "hung up on when it had said nothing for a while"
+        connection.close()
     assert httpx.get(server.url).status_code == 200
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 65_536), ("no.such.host.invalid", 0)])
 def test_where_nobody_can_listen_is_said_in_one_sentence(host: str, port: int) -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as raised:
         MetricsServer(CollectorRegistry(), host=host, port=port)
-    assert "\n" not in str(told.value)
-    assert str(port) in str(told.value)
+    assert "\n" not in str(raised.value)
+    assert str(port) in str(raised.value)
 
 
 def test_a_grid_whose_port_is_taken_is_not_started(
@@ -213,10 +213,10 @@ def test_a_grid_whose_port_is_taken_is_not_started(
             "redis://127.0.0.1:1", "--metrics-port", port,
         ])  # fmt: skip
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1
-    assert port in told
-    assert "--metrics-port" in told
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1
+    assert port in output
+    assert "--metrics-port" in output
 
 
 def test_two_forms_at_once_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -240,18 +240,18 @@ def test_notifications_survive(notification: Notification) -> None:
 @pytest.mark.parametrize("source", [CELL, *OutsideGrid])
 def test_an_invalidation_says_its_source_and_earlier_releases_can_read_it(source: InvalidationSource) -> None:
     """They know only cells: those are written as they always were, and anything else carries a cell that they may read."""
-    told = Invalidated(
+    notification = Invalidated(
         registration_ids=("a:1",), query_id="q", match_type=MatchType.MATCH, version=VERSION, key=1, written_at_ms=5,
         source=source,
     )  # fmt: skip
-    payload = codec.encode_notification(told)
-    assert codec.decode_notification(payload) == told
+    payload = codec.encode_notification(notification)
+    assert codec.decode_notification(payload) == notification
     fields = bson.decode(payload)
     known = {"v", "t", "cell", "ids", "qid", "m", "ver", "key", "w"}
     assert fields.keys() - known == (set() if source == CELL else {"src"})
     as_before = bson.encode({name: fields[name] for name in known})
     cell = CELL if source == CELL else Cell(query_partition=0, write_partition=0)
-    assert codec.decode_notification(as_before) == replace(told, source=cell)
+    assert codec.decode_notification(as_before) == replace(notification, source=cell)
 
 
 def test_the_bytes_on_the_wire_are_these() -> None:

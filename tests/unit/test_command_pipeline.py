@@ -25,8 +25,8 @@ async def test_each_caller_is_given_its_own_reply_or_error(redis_url: str, prefi
     client = shared_client(redis_url)
     async with aclosing(client):
         echo, wrong = RedisScript(client, "return ARGV[1]"), RedisScript(client, "return redis.call('NO SUCH')")
-        asked = [echo(keys=[prefix], args=[number]) for number in range(70)]
-        *answers, failure = await asyncio.gather(*asked, wrong(keys=[prefix], args=[]), return_exceptions=True)
+        requests = [echo(keys=[prefix], args=[number]) for number in range(70)]
+        *answers, failure = await asyncio.gather(*requests, wrong(keys=[prefix], args=[]), return_exceptions=True)
         assert answers == [b"%d" % number for number in range(70)]
         assert isinstance(failure, ResponseError)
         await client.script_flush()

@@ -212,7 +212,7 @@ class Unencodable:
     ],
 )
 def test_what_no_write_invalidates_is_not_cached(command: dict[str, Any], reason: Uncacheable) -> None:
-    assert {found for found, _ in of(command).reasons} == {reason}
+    assert {reason for reason, _ in of(command).reasons} == {reason}
 
 
 @pytest.mark.parametrize("database", ["admin", "local", "config"])

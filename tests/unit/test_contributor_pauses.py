@@ -54,7 +54,7 @@ def test_what_is_due_first_comes_first() -> None:
     assert due.put(registration("early"), due_ms=900)
     assert not due.put(registration("third"), due_ms=900), "two may wait"
     taken = [due.take(stop), due.take(stop)]
-    assert [one and one.query_id for one in taken] == ["early", "late"]
+    assert [notification and notification.query_id for notification in taken] == ["early", "late"]
 
 
 def test_a_thread_that_waits_is_woken_to_end() -> None:

@@ -82,11 +82,11 @@ def test_windows_count_what_came_in_the_last_minutes() -> None:
             young = windows.report(counted, now_ms=NOW_MS + second * 1_000)
             assert [young[span]["requests"]["hit"] for span in ("60", "300", "3600")] == [60, 300, 600]
     assert len(windows) < 140
-    found = windows.report({"requests": {"hit": 7_203.0}}, now_ms=NOW_MS + 7_203_000)
+    windows_report = windows.report({"requests": {"hit": 7_203.0}}, now_ms=NOW_MS + 7_203_000)
     for span in (60, 300, 3_600):
-        grown = found[str(span)]["requests"]["hit"]
+        grown = windows_report[str(span)]["requests"]["hit"]
         assert span <= grown <= span + (60 if span == 3_600 else 5)
-    assert found["60"]["hits"] == {}
+    assert windows_report["60"]["hits"] == {}
 
 
 def test_windows_and_routes_of_all_processes_are_added() -> None:
@@ -111,7 +111,7 @@ def test_windows_and_routes_of_all_processes_are_added() -> None:
     recent = composed([a, b], now_ms=NOW_MS, published=None, canary=None)["windows"]["300"]
     assert recent["evicted_ms"] == {"p50": 100.0, "p99": 100.0}
     assert composed([b], now_ms=NOW_MS, published=None, canary=None)["windows"]["300"]["evicted_ms"]["p99"] == 2_500.0
-    assert [one["route"] for one in snapshot["routes"]] == ["GET busy", "GET items"]
+    assert [row["route"] for row in snapshot["routes"]] == ["GET busy", "GET items"]
     assert snapshot["routes"][1] == {
         "route": "GET items", "hits": 4, "misses": 2, "passed": 0, "why": {"absent": 2, "clock": 2},
         "collections": ["shop.items", "shop.prices"],
@@ -130,7 +130,7 @@ def test_routes_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -
     traffic = RouteTraffic()
     for i in range(100):
         traffic.of(f"GET /{i}").passed_by("no-reads")
-    assert next((one["route"], one["passed"]) for one in traffic.report()) == (OTHERS, 97)
+    assert next((row["route"], row["passed"]) for row in traffic.report()) == (OTHERS, 97)
     assert len(traffic.report()) == 4
 
 
@@ -139,7 +139,7 @@ def test_lifetimes_are_drawn_by_kind_and_all_together() -> None:
     outcomes = [["a", 1_000, 500, True], ["a", 1_000, 3_000, True], ["a", 1_000, 200, False]]
     outcomes += [["b", 100 + i, 2 * i + 1, True] for i in range(500)]
     everything, b, a = lifetimes(outcomes, {"a": (20, 10, 1.5)})
-    assert [one["kind"] for one in (everything, b, a)] == ["", "b", "a"]
+    assert [data["kind"] for data in (everything, b, a)] == ["", "b", "a"]
     assert (a["sampled"], a["judged"], a["changed"], a["learned"]) == (3, 2, 0.5, [20, 10, 1.5])
     assert a["survival"] == [[500, 0.5], [3_000, 0.0]]
     assert everything["sampled"] == 503
@@ -178,8 +178,8 @@ def test_reports_are_put_together() -> None:
     )
     a |= {"evicted_s": {"0.01": 99, "0.1": 99, "+Inf": 99}, "warnings": ["w"]}
     b |= {"evicted_s": {"0.01": 0, "0.1": 1, "+Inf": 1}, "warnings": ["w"]}
-    one = {"key": "/x", "cost_ms": 5.0, "times": 1}
-    a["heaviest"], b["heaviest"] = [one, {**one, "key": "/y", "cost_ms": 7.0}], [one]
+    entry = {"key": "/x", "cost_ms": 5.0, "times": 1}
+    a["heaviest"], b["heaviest"] = [entry, {**entry, "key": "/y", "cost_ms": 7.0}], [entry]
     snapshot = composed([a, b], now_ms=NOW_MS, published=3, canary={"number": 3})
     assert snapshot["sums"]["requests"] == {"hit": 7, "miss": 1}
     assert (snapshot["highest"]["sketch_fill"], snapshot["lifetime_factor"]) == ({"union": 0.3}, {"union": 0.5})
@@ -209,11 +209,11 @@ def test_readings_are_the_metrics_by_label() -> None:
 def test_what_is_compared_is_now_the_chosen_and_other_quantiles(estimator: str) -> None:
     """Where there is a quantile; collections with numbers of their own get it too."""
     chosen = TtlParameters(default=Tuning(estimator=estimator), kinds={"a.b": Tuning(estimator=estimator, alpha=0.5)})
-    found = candidates(TtlParameters(), chosen)
-    assert list(found)[:2] == ["now", "chosen"]
-    assert len(found) == (8 if estimator == "lifetimes" else 2)
+    candidates_found = candidates(TtlParameters(), chosen)
+    assert list(candidates_found)[:2] == ["now", "chosen"]
+    assert len(candidates_found) == (8 if estimator == "lifetimes" else 2)
     if estimator == "lifetimes":
-        assert found["quantile 0.9"].kinds["a.b"] == Tuning(quantile=0.9, alpha=0.5)
+        assert candidates_found["quantile 0.9"].kinds["a.b"] == Tuning(quantile=0.9, alpha=0.5)
 
 
 def test_the_newest_part_of_a_trace_knows_what_it_serves() -> None:

@@ -6,12 +6,12 @@ from quaestor.read_path.decision import TERMINAL, TRANSITIONS, Event, State
 
 
 def reachable(start: State, *, without: set[Event] = frozenset()) -> set[State]:
-    found = {start}
+    states = {start}
     while True:
-        more = {to for (state, event), to in TRANSITIONS.items() if state in found and event not in without}
-        if more <= found:
-            return found
-        found |= more
+        more = {to for (state, event), to in TRANSITIONS.items() if state in states and event not in without}
+        if more <= states:
+            return states
+        states |= more
 
 
 def test_every_state_is_reachable_and_every_other_one_leads_on() -> None:

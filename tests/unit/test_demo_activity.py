@@ -37,10 +37,10 @@ def test_requests_and_evictions_add_up_over_workers_but_an_invalidation_counts_o
     activity = Activity()
     activity.absorb(report(1), now_ms=0)
     activity.absorb(report(2, invalidations={"exact": 1}), now_ms=0)
-    told = activity.snapshot(after=0, now_ms=100)
-    assert told["app"] == {"requests": 8, "hits": 6, "misses": 2, "bypassed": 0}
-    assert told["invalidations"] == {"exact": 2, "widened": 1}
-    assert (told["evicted"], told["registrations"], told["workers"], told["serving"]) == (2, 8, 2, True)
+    shown = activity.snapshot(after=0, now_ms=100)
+    assert shown["app"] == {"requests": 8, "hits": 6, "misses": 2, "bypassed": 0}
+    assert shown["invalidations"] == {"exact": 2, "widened": 1}
+    assert (shown["evicted"], shown["registrations"], shown["workers"], shown["serving"]) == (2, 8, 2, True)
 
 
 def test_a_later_report_replaces_the_earlier_one_of_the_same_worker() -> None:
@@ -53,8 +53,8 @@ def test_a_later_report_replaces_the_earlier_one_of_the_same_worker() -> None:
 def test_a_silent_worker_no_longer_serves_but_its_counts_stay() -> None:
     activity = Activity()
     activity.absorb(report(1), now_ms=0)
-    told = activity.snapshot(after=0, now_ms=10_000)
-    assert (told["workers"], told["serving"], told["app"]["requests"]) == (0, False, 4)
+    shown = activity.snapshot(after=0, now_ms=10_000)
+    assert (shown["workers"], shown["serving"], shown["app"]["requests"]) == (0, False, 4)
 
 
 def test_latencies_run_from_the_write_and_are_never_negative() -> None:
@@ -64,10 +64,10 @@ def test_latencies_run_from_the_write_and_are_never_negative() -> None:
         Effect(keys=("b",), written_at_ms=100, evicted_at_ms=99),
     ]
     activity.absorb(report(1, effects=effects), now_ms=200)
-    told = activity.snapshot(after=0, now_ms=200)
-    assert told["evicted_ms"] == {"p50": 0, "p99": 4}
-    assert told["purged_ms"] == {"p50": 10, "p99": 10}
-    assert [event["purged_ms"] for event in told["events"]] == [10, None]
+    shown = activity.snapshot(after=0, now_ms=200)
+    assert shown["evicted_ms"] == {"p50": 0, "p99": 4}
+    assert shown["purged_ms"] == {"p50": 10, "p99": 10}
+    assert [event["purged_ms"] for event in shown["events"]] == [10, None]
 
 
 def test_each_event_is_told_once_to_a_page_that_says_what_it_has() -> None:

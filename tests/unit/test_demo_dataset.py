@@ -111,10 +111,10 @@ def test_loading_leaves_the_day_to_the_replay_and_tells_past_from_future(mongo_u
     client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url, tz_aware=True)
     with client:
         database = client[prefix]
-        told: list[int] = []
-        loaded = loader.load(database, day=day, around_days=1, progress=told.append)
+        counts: list[int] = []
+        loaded = loader.load(database, day=day, around_days=1, progress=counts.append)
         flights = database.flights
-        assert loaded == told[-1] + database.recorded_day.count_documents({})
+        assert loaded == counts[-1] + database.recorded_day.count_documents({})
         assert flights.count_documents({"day": day}) == 0
         assert database.recorded_day.count_documents({}) == database.recorded_day.count_documents({"day": day}) == 737
         assert flights.distinct("status", {"day": {"$gt": day}}) == ["scheduled"]

@@ -51,8 +51,8 @@ def flight(number: int = 1, *, delay: int | None = 0, arrived: bool = True) -> d
     ids=["on time", "late", "early", "diverted", "cancelled"],
 )
 def test_events_follow_the_record(recorded: dict[str, Any], story: list[tuple[str, int]]) -> None:
-    told = [(event.kind, (event.at - AT_NOON) // timedelta(minutes=1)) for event in replay.events(recorded)]
-    assert told == story
+    events = [(event.kind, (event.at - AT_NOON) // timedelta(minutes=1)) for event in replay.events(recorded)]
+    assert events == story
 
 
 def test_the_last_event_leaves_the_flight_as_recorded_and_the_first_without_hindsight() -> None:
@@ -72,12 +72,12 @@ def test_a_played_day_ends_in_the_recorded_state_at_the_recorded_pace(mongo_url:
     waits: list[float] = []
     client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url, tz_aware=True)
     with client:
-        day = [event for one in recorded for event in replay.events(one)]
+        day = [event for departure in recorded for event in replay.events(departure)]
         played = replay.play(client[prefix], day, speed=60, now_s=lambda: sum(waits), sleep=waits.append)
         assert played == len(day)
-        for one in recorded:
-            found = client[prefix].flights.find_one({"_id": one["_id"]}, {"expected": 0})
-            assert found == one
+        for departure in recorded:
+            record = client[prefix].flights.find_one({"_id": departure["_id"]}, {"expected": 0})
+            assert record == departure
         assert client[prefix].clock.find_one() == {"_id": "clock", "at": AT_NOON + timedelta(minutes=150)}
         client.drop_database(prefix)
     assert sum(waits) == pytest.approx(180)  # from 11:30, when the first boards, to 14:30, at a minute a second

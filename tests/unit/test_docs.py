@@ -57,10 +57,10 @@ def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
     for source in sources:
         if not (ROOT / source).exists():
             continue
-        for found in FAILURE.finditer((ROOT / source).read_text()):
-            names = [found["name"]]
-            if "{" in found["name"]:
-                names = [re.sub(r"{\w+}", part, found["name"]) for part in ("store", "sketch")]
+        for match in FAILURE.finditer((ROOT / source).read_text()):
+            names = [match["name"]]
+            if "{" in match["name"]:
+                names = [re.sub(r"{\w+}", part, match["name"]) for part in ("store", "sketch")]
             missing += [f"{source}: {name}" for name in names if f"`{name}`" not in text]
     assert missing == []
 
@@ -82,7 +82,7 @@ def test_the_measured_failures_in_the_documents_are_those_of_the_last_run() -> N
     """The part that `python -m tests.recovery.report` writes, and every failure of the tests in it."""
     result = json.loads(report.RESULT.read_text())
     assert result["failures"].keys() == FAILURES.keys()
-    assert all(one["violations"] == 0 for one in result["failures"].values())
+    assert all(failure["violations"] == 0 for failure in result["failures"].values())
     text = report.DOCUMENT.read_text()
     assert text == report.with_section(text, report.section(result))
     assert all(failure.what in text for failure in FAILURES.values())

@@ -43,7 +43,7 @@ def test_the_second_request_is_let_in() -> None:
     assert refused(keeper, "a", "b", "a", "b") == [True, True, False, False]
     assert refused(keeper, "c") == [True]
     assert refused(keeper, "c", now_ms=WINDOW_MS) == [False]
-    assert [one.name for one in keeper.kept] == ["GET /x"]
+    assert [named.name for named in keeper.kept] == ["GET /x"]
 
 
 def test_what_was_seen_long_ago_is_forgotten() -> None:

@@ -54,8 +54,8 @@ def test_another_version_or_half_an_entry_is_no_entry() -> None:
 @given(st.binary(max_size=80))
 def test_garbage_is_no_entry(data: bytes) -> None:
     entry_codec.decode(data)
-    found = entry_codec.decode(GOLDEN_BYTES[:20] + data)
-    assert found is None or found.status == 404
+    decoded = entry_codec.decode(GOLDEN_BYTES[:20] + data)
+    assert decoded is None or decoded.status == 404
 
 
 @pytest.mark.parametrize(

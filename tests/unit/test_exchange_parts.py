@@ -68,25 +68,25 @@ def test_a_request_that_is_keyed_as_it_is_reaches_its_handler_as_it_came() -> No
 
 def test_conditions_are_kept_from_a_handler_whose_answer_others_wait_for() -> None:
     """It would reduce the answer for everybody to a 304."""
-    asked = context((b"if-none-match", b'"x"'), (b"accept", b"text/html"))
-    shown = handler_scope(asked, [], AskedFields(), whole=True)
+    request = context((b"if-none-match", b'"x"'), (b"accept", b"text/html"))
+    shown = handler_scope(request, [], AskedFields(), whole=True)
     assert shown["headers"] == [(b"host", b"shop.test"), (b"accept", b"text/html")]
-    assert handler_scope(asked, [], AskedFields(), whole=False)["headers"] == asked.scope["headers"]
+    assert handler_scope(request, [], AskedFields(), whole=False)["headers"] == request.scope["headers"]
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_validators_of_what_is_stored_take_the_place_of_the_clients_conditions(whole: bool) -> None:
     """Otherwise a 304 would be about the client's copy."""
-    asked = context((b"if-none-match", b'"client"'))
-    shown = handler_scope(asked, [(b"if-none-match", b'"stored"')], AskedFields(), whole=whole)
+    request = context((b"if-none-match", b'"client"'))
+    shown = handler_scope(request, [(b"if-none-match", b'"stored"')], AskedFields(), whole=whole)
     assert shown["headers"] == [(b"host", b"shop.test"), (b"if-none-match", b'"stored"')]
-    assert (b"if-none-match", b'"client"') in asked.scope["headers"], "the request itself stays as it was"
+    assert (b"if-none-match", b'"client"') in request.scope["headers"], "the request itself stays as it was"
 
 
 def test_what_is_not_keyed_is_not_shown() -> None:
     """Tracking parameters, and of `Forwarded` all but host and scheme: nobody decides by them what others are given."""
-    asked = context((b"forwarded", b"for=203.0.113.7;host=shop.test"), query=b"utm_source=x&a=1")
-    shown = handler_scope(asked, [], AskedFields(), whole=True)
+    request = context((b"forwarded", b"for=203.0.113.7;host=shop.test"), query=b"utm_source=x&a=1")
+    shown = handler_scope(request, [], AskedFields(), whole=True)
     assert shown["query_string"] == b"a=1"
     assert shown["headers"][-1] == (b"forwarded", b"host=shop.test")
 

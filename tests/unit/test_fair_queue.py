@@ -62,7 +62,7 @@ def test_everything_is_taken_once_in_the_order_of_its_tenant_and_nothing_is_said
         entry(number, encode_query_event(registration(dice.choice(["a", "b", "b", "c"]), number)))
         for number in range(2_000)
     ]
-    owner = {one.offset: f"{number}" for number, one in enumerate(entries)}
+    owner = {entry.offset: f"{number}" for number, entry in enumerate(entries)}
     taken: list[StreamEntry] = []
     waiting = entries
     while waiting or backlog:
@@ -70,12 +70,12 @@ def test_everything_is_taken_once_in_the_order_of_its_tenant_and_nothing_is_said
         backlog.arrived(waiting[:many], leases)
         waiting = waiting[many:]
         taken += backlog.take(dice.choice([1, 30, 100]))
-        done = {one.offset for one in taken}
-        assert all(one.offset in done for one in entries if one.offset <= backlog.worked_off)
+        done = {entry.offset for entry in taken}
+        assert all(entry.offset in done for entry in entries if entry.offset <= backlog.worked_off)
     assert backlog.worked_off == entries[-1].offset
     assert len(taken) == len(owner) == 2_000
     for tenant in (b"a~", b"b~", b"c~"):
-        mine = [one.offset for one in taken if tenant in one.payload]
+        mine = [entry.offset for entry in taken if tenant in entry.payload]
         assert mine == sorted(mine)
 
 
@@ -84,7 +84,7 @@ def test_turns_are_taken_one_by_one_by_whoever_waits() -> None:
     tenants = ["a"] * 5 + ["b"] * 2 + ["c"]
     entries = [entry(number, encode_query_event(registration(name, number))) for number, name in enumerate(tenants)]
     backlog.arrived(entries, LeaseHorizon())
-    order = [tenants[entries.index(one)] for one in backlog.take(100)]
+    order = [tenants[entries.index(entry)] for entry in backlog.take(100)]
     assert order == ["a", "b", "c", "a", "b", "a", "a", "a"]
 
 
@@ -107,8 +107,8 @@ def test_what_costs_much_lets_others_go_first() -> None:
     backlog.arrived([entry(number, payload) for number, payload in enumerate(payloads)], leases)
     now_s, done = [0.0], ""
     while backlog:
-        for one in backlog.turns(50, within_s=0.1, clock=lambda: now_s[0]):
-            tenant = bson.decode(one.payload)["tenant"]
+        for turn in backlog.turns(50, within_s=0.1, clock=lambda: now_s[0]):
+            tenant = bson.decode(turn.payload)["tenant"]
             done += tenant
             now_s[0] += 1.0 if tenant == "a" else 0.001
     assert len(done) == 110
@@ -194,9 +194,9 @@ class Flooded:
     def activated(self, tenant: str) -> list[str]:
         stream = streams.notifications(self.deployment, tenant)
         said = map(
-            decode_notification, (one.payload for one in self.layer.read({stream: "0"}, count=50_000, block_ms=0))
+            decode_notification, (entry.payload for entry in self.layer.read({stream: "0"}, count=50_000, block_ms=0))
         )
-        return [one.registration_id for one in said if isinstance(one, Activated)]
+        return [message.registration_id for message in said if isinstance(message, Activated)]
 
 
 def test_after_a_flood_of_one_tenant_anothers_registration_is_active_within_a_few_steps(

@@ -21,28 +21,28 @@ PATIENT = BatchLimits(first_retry_ms=60_000, last_retry_ms=60_000)
 
 
 def two() -> tuple[MemoryCdn, MemoryCdn, FanOut]:
-    one, other = MemoryCdn("one"), MemoryCdn("other")
-    return one, other, FanOut("edge", [MemoryAdapter(cdn, limits=PATIENT) for cdn in (one, other)])
+    first, other = MemoryCdn("one"), MemoryCdn("other")
+    return first, other, FanOut("edge", [MemoryAdapter(cdn, limits=PATIENT) for cdn in (first, other)])
 
 
 async def test_one_that_is_away_does_not_keep_the_others_from_their_purge() -> None:
     """And what it has not taken is pending, at that one alone."""
-    one, other, edge = two()
-    for cdn in (one, other):
+    first, other, edge = two()
+    for cdn in (first, other):
         cdn.store(URL, edge.response_headers(["t"]))
-    one.outage = CdnError("away", retry_after_s=7.0)
+    first.outage = CdnError("away", retry_after_s=7.0)
     with pytest.raises(CdnError, match="away") as failure:
         await edge.purge(tags=["t"], urls=[])
     assert failure.value.retryable
     assert failure.value.retry_after_s == 7.0
-    assert (URL in one, URL in other) == (True, False)
+    assert (URL in first, URL in other) == (True, False)
     assert edge.pending == 1
     await edge.aclose()
 
 
 async def test_every_error_is_told_once_and_trying_again_is_worth_it_if_it_is_for_one() -> None:
-    one, other, edge = two()
-    one.outage, other.outage = CdnError("closed for good", retryable=False), CdnError("a moment, please")
+    first, other, edge = two()
+    first.outage, other.outage = CdnError("closed for good", retryable=False), CdnError("a moment, please")
     with pytest.raises(CdnError) as failure:
         await edge.purge(tags=["t"], urls=[])
     assert str(failure.value) == "closed for good; a moment, please"

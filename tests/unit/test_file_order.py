@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 
 def test_the_files_that_take_longest_exist_and_come_first_in_their_order() -> None:
     files = sorted(TESTS.rglob("test_*.py"), key=place)
-    assert [one.relative_to(TESTS).as_posix() for one in files[: len(FIRST)]] == list(FIRST)
+    assert [file.relative_to(TESTS).as_posix() for file in files[: len(FIRST)]] == list(FIRST)
 
 
 def test_the_others_are_mixed_in_the_same_way_by_every_process() -> None:
@@ -22,7 +22,7 @@ def test_the_others_are_mixed_in_the_same_way_by_every_process() -> None:
         TESTS / "oracle" / f"test_{n}.py" for n in range(20)
     ]
     mixed = sorted(others, key=place)
-    assert len({one.parent for one in mixed[:20]}) == 2
+    assert len({path.parent for path in mixed[:20]}) == 2
     program = "import sys; from pathlib import Path; from tests.file_order import place\n"
     program += "print(*sorted(map(Path, sys.argv[1:]), key=place))"
     elsewhere = subprocess.run(

@@ -60,9 +60,9 @@ def test_the_state_survives_the_event_layer() -> None:
     layer = MemoryEventLayer()
     assert get_state(layer, "d") is None
     state = FIRST.started("b", shape(2, 3))[0].ended("b").started("c", shape(4, 1))[0]
-    for one in (FIRST, state, state.ended("a"), state.promoted("c")):
-        put_state(layer, "d", one)
-        assert get_state(layer, "d") == one
+    for state_ in (FIRST, state, state.ended("a"), state.promoted("c")):
+        put_state(layer, "d", state_)
+        assert get_state(layer, "d") == state_
 
 
 def beat(of: GridShape, cell: Cell, fresh_as_of_ms: int) -> Heartbeat:
@@ -92,7 +92,8 @@ def test_drivers_that_start_at_once_never_have_a_generation_in_common(first: boo
         enter(layer, "d", "a", shape(1, 1))
     late = [cast(EventLayer, Late(layer)) for _ in range(3)]
     entered = [
-        enter(one, "d", run, shape(2, 2 + number)) for number, (run, one) in enumerate(zip("bcd", late, strict=True))
+        enter(state, "d", run, shape(2, 2 + number))
+        for number, (run, state) in enumerate(zip("bcd", late, strict=True))
     ]
     generations = [own.shape.generation for own, _ in entered]
     assert generations == ([0, 1, 2] if first else [1, 2, 3])
@@ -118,7 +119,7 @@ def test_a_grid_that_was_forgotten_by_the_state_is_taken_over_from() -> None:
     for partitions in (shape(1, 1), shape(4, 4)):
         own, earlier = enter(layer, "d", "e", partitions)
         assert own.shape.generation >= 3
-        assert {one.generation for one in earlier} >= {0, 1, 2}
+        assert {state.generation for state in earlier} >= {0, 1, 2}
 
 
 def test_the_later_of_two_grids_survives_a_loss_of_all_data_and_does_not_forget_whom_to_take_over_from() -> None:

@@ -36,10 +36,10 @@ class World:
             "exact": False,
             "source": Cell(query_partition=0, write_partition=0),
         }
-        told = Invalidated(
+        notification = Invalidated(
             registration_ids=(in_round(name, number),), query_id="q", version=5, written_at_ms=1, **(fields | other)
         )  # type: ignore[arg-type]
-        dead = self.held.take(told)
+        dead = self.held.take(notification)
         return () if dead is None else dead.registration_ids
 
     def renewed(self, name: str, number: int) -> None:
@@ -53,8 +53,8 @@ class World:
     def held_again(self, name: str) -> None:
         self.told.append(("held", name))
 
-    def given_up(self, told: Invalidated) -> None:
-        self.told += [("given up", name) for name in told.registration_ids]
+    def given_up(self, message: Invalidated) -> None:
+        self.told += [("given up", name) for name in message.registration_ids]
 
     def settled(self, name: str, *, renewed: bool) -> None:
         self.told.append(("renewed" if renewed else "dead", name))
@@ -70,7 +70,7 @@ class Rechecker:
         self.given_up = world.given_up
         self.settled = world.settled
 
-    def held(self, name: str, told: Invalidated) -> None:
+    def held(self, name: str, message: Invalidated) -> None:
         self._world.held_again(name)
 
 

@@ -30,7 +30,7 @@ def judge(known: HiddenInputs, of_run: list[RunQuery], at_ms: int, key: str = "/
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ({"a": 1}, {"a": 2}), ({"a": -1}, {"a": -2}), ({"a": 1}, {"a": 1.0}), ({"a": 1}, {"a": True}), ({"a": "1"}, {"a": b"1"}),
         ({"a": {"$in": [1, 2]}}, {"a": {"$in": [2, 1]}}), ({"a": {"$in": [1]}}, {"a": {"$in": [1, 2]}}),
@@ -38,9 +38,9 @@ def judge(known: HiddenInputs, of_run: list[RunQuery], at_ms: int, key: str = "/
         ({"$or": [{"a": 1}, {"b": [2]}]}, {"$or": [{"a": 1}, {"b": [3]}]}),
     ],
 )  # fmt: skip
-def test_other_values_have_one_shape(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert of(one).shape == of(other).shape
-    assert of(one).value != of(other).value
+def test_other_values_have_one_shape(first: dict[str, Any], other: dict[str, Any]) -> None:
+    assert of(first).shape == of(other).shape
+    assert of(first).value != of(other).value
 
 
 def test_other_fields_and_operators_have_another_shape() -> None:
@@ -49,12 +49,12 @@ def test_other_fields_and_operators_have_another_shape() -> None:
 
 
 def test_a_collection_of_the_month_is_a_value_and_so_are_skip_and_limit() -> None:
-    for one, other in (
+    for first, other in (
         (of({"a": 1}, "log_2026_11"), of({"a": 1}, "log_2026_12")), (of({"a": 1}, skip=3), of({"a": 1}, skip=4)),
         (of({"a": 1}, limit=3), of({"a": 1}, limit=4)),
     ):  # fmt: skip
-        assert one.shape == other.shape
-        assert one.value != other.value
+        assert first.shape == other.shape
+        assert first.value != other.value
 
 
 def test_options_that_change_no_result_are_not_compared() -> None:

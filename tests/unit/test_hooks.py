@@ -31,11 +31,11 @@ def failures(telemetry: Telemetry, part: str) -> float:
 
 async def test_every_answered_request_is_told_once_by_its_outcome() -> None:
     site = Site()
-    told: list[ReadAnswered] = []
-    site.engine.telemetry.hooks.reads.append(told.append)
+    events: list[ReadAnswered] = []
+    site.engine.telemetry.hooks.reads.append(events.append)
     await site.get()
     await site.get()
-    miss, hit = told
+    miss, hit = events
     assert (miss.outcome, miss.detail) == ("miss", "absent")
     assert miss.seconds is not None
     assert miss.seconds > 0
@@ -45,23 +45,23 @@ async def test_every_answered_request_is_told_once_by_its_outcome() -> None:
 
 async def test_an_observer_that_raises_breaks_no_request_and_is_counted() -> None:
     site = Site()
-    told: list[ReadAnswered] = []
-    site.engine.telemetry.hooks.reads += [raising, told.append]
+    events: list[ReadAnswered] = []
+    site.engine.telemetry.hooks.reads += [raising, events.append]
     with structlog.testing.capture_logs() as logs:
         assert [(await site.get()).status_code for _ in range(2)] == [200, 200]
-    assert [read.outcome for read in told] == ["miss", "hit"], "those after it are told"
+    assert [read.outcome for read in events] == ["miss", "hit"], "those after it are told"
     assert failures(site.engine.telemetry, "observer") == 2
     assert [log["event"] for log in logs] == ["hooks.observer_failed"], "the same failure is logged once a minute"
 
 
 def test_each_outcome_carries_why() -> None:
     telemetry = Telemetry()
-    told: list[ReadAnswered] = []
-    telemetry.hooks.reads.append(told.append)
+    events: list[ReadAnswered] = []
+    telemetry.hooks.reads.append(events.append)
     telemetry.requests.served("redis")
     telemetry.requests.followed("workers")
     telemetry.requests.missed("expired", seconds=0.5)
-    assert told == [
+    assert events == [
         ReadAnswered(outcome="hit", detail="redis"),
         ReadAnswered(outcome="coalesced", detail="workers"),
         ReadAnswered(outcome="miss", detail="expired", seconds=0.5),
@@ -70,10 +70,12 @@ def test_each_outcome_carries_why() -> None:
 
 def test_failures_are_told_with_what_the_log_says() -> None:
     telemetry = Telemetry()
-    told: list[FailureSeen] = []
-    telemetry.hooks.failures.append(told.append)
+    failures_seen: list[FailureSeen] = []
+    telemetry.hooks.failures.append(failures_seen.append)
     telemetry.failure("cdn", "effects.purge_failed", ValueError("refused"), cdn="varnish")
-    assert told == [FailureSeen(part="cdn", name="effects.purge_failed", error="refused", fields={"cdn": "varnish"})]
+    assert failures_seen == [
+        FailureSeen(part="cdn", name="effects.purge_failed", error="refused", fields={"cdn": "varnish"})
+    ]
 
 
 def test_an_observer_of_failures_that_fails_is_not_told_of_it() -> None:

@@ -167,13 +167,18 @@ class Driven:
         return [decode_notification(entry.payload) for entry in entries]
 
     def activated(self, tenant: str | None = None) -> set[str]:
-        return {one.registration_id for one in self.said(tenant) if isinstance(one, Activated)}
+        return {message.registration_id for message in self.said(tenant) if isinstance(message, Activated)}
 
     def refused(self, tenant: str | None = None) -> set[str]:
-        return {one.registration_id for one in self.said(tenant) if isinstance(one, Refused)}
+        return {message.registration_id for message in self.said(tenant) if isinstance(message, Refused)}
 
     def dead(self, tenant: str | None = None) -> set[str]:
-        return {dead for one in self.said(tenant) if isinstance(one, Invalidated) for dead in one.registration_ids}
+        return {
+            dead
+            for message in self.said(tenant)
+            if isinstance(message, Invalidated)
+            for dead in message.registration_ids
+        }
 
 
 def registration(name: str, value: int, tenant: str = DEPLOYMENT, lease_ms: int = 600_000) -> Registration:

@@ -91,9 +91,9 @@ def _expressions() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
         tree = ast.parse(source)
         named = set()
         for statement in tree.body:
-            if found := _named(path, source, statement):
+            if expression := _named(path, source, statement):
                 named |= {id(node) for node in ast.walk(statement)}
-                yield f"{path} {found[0]}", found[1], _ways(found[0], source) or {"search"}
+                yield f"{path} {expression[0]}", expression[1], _ways(expression[0], source) or {"search"}
         for node, way in _texts(tree):
             if id(node) in named:
                 continue
@@ -167,7 +167,9 @@ def deep() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("compiled", "ways"), [found[1:] for found in _EXPRESSIONS], ids=[found[0] for found in _EXPRESSIONS]
+    ("compiled", "ways"),
+    [expression[1:] for expression in _EXPRESSIONS],
+    ids=[expression[0] for expression in _EXPRESSIONS],
 )
 def test_steps_grow_as_the_text_does(compiled: re.Pattern[Any], ways: set[str]) -> None:
     """Eight times the text costs at most twelve times the steps, for every expression and every way into its repeats."""
@@ -213,7 +215,9 @@ def test_quadratic_expressions_are_found(text: str | bytes, way: str, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("compiled", "ways"), [found[1:] for found in _EXPRESSIONS], ids=[found[0] for found in _EXPRESSIONS]
+    ("compiled", "ways"),
+    [expression[1:] for expression in _EXPRESSIONS],
+    ids=[expression[0] for expression in _EXPRESSIONS],
 )
 def test_counted_matches_are_those_of_python(compiled: re.Pattern[Any], ways: set[str]) -> None:
     """The steps that are counted lead to the ends that `re` finds, so they are those of the expression."""
@@ -225,8 +229,8 @@ def test_counted_matches_are_those_of_python(compiled: re.Pattern[Any], ways: se
             else:
                 given = text
             for whole in (False, True):
-                found = compiled.fullmatch(given) if whole else compiled.match(given)
-                assert counted.match(text_of(given), whole=whole) == (found and found.end()), (given, whole)
+                match = compiled.fullmatch(given) if whole else compiled.match(given)
+                assert counted.match(text_of(given), whole=whole) == (match and match.end()), (given, whole)
 
 
 _PAGE = b"<!doctype html><html><head>%s</head><body>%s</body></html>"

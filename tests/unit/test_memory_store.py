@@ -47,13 +47,15 @@ def test_a_scan_of_pages_nobody_asks_for_twice_does_not_flush_the_hot_ones() -> 
     chance = random.Random(1)
     for _ in range(2_000):
         ask(store, chance.choice(HOT))
-    hits = asked = 0
+    hits = lookups = 0
     for n in range(10_000):
         ask(store, f"scan {n}")
         if n % 4 == 0:
-            asked += 1
+            lookups += 1
             hits += ask(store, chance.choice(HOT))
-    assert hits / asked > 0.95, "an LRU of this size finds none of them: 100 others pass between two calls for the same"
+    assert hits / lookups > 0.95, (
+        "an LRU of this size finds none of them: 100 others pass between two calls for the same"
+    )
     assert share_of_hits(store, HOT) > 0.9
 
 
@@ -94,12 +96,12 @@ def test_a_page_just_stored_is_there_for_those_who_waited_for_it() -> None:
 
 
 def test_one_enormous_entry_does_not_drive_out_what_is_popular() -> None:
-    one = size_bytes(entry("hot 00"))
-    store = MemoryStore(budget_bytes=100 * one)
+    entry_bytes = size_bytes(entry("hot 00"))
+    store = MemoryStore(budget_bytes=100 * entry_bytes)
     for _ in range(20):
         for n in range(90):
             ask(store, f"hot {n}")
-    store.keep(entry("enormous", b"x" * 80 * one))
+    store.keep(entry("enormous", b"x" * 80 * entry_bytes))
     assert share_of_hits(store, [f"hot {n}" for n in range(90)]) > 0.95
 
 
@@ -135,8 +137,8 @@ def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, 
 def test_what_guarded_several_entries_takes_all_of_them_along() -> None:
     store = MemoryStore(budget_bytes=1_000_000)
     shared = [replace(entry(key), registrations=(f"o:{key}", "o:shared")) for key in "abc"]
-    for one in shared:
-        store.keep(one)
+    for entry_ in shared:
+        store.keep(entry_)
     store.drop("b")
     assert {gone.key for gone in store.drop_guarded(["o:shared"])} == {"a", "c"}
     assert (len(store), len(store._guarded)) == (0, 0)
@@ -181,9 +183,9 @@ def test_an_entry_costs_the_same_however_many_its_registration_guards() -> None:
         for n in range(already):
             store.keep(replace(entry(f"k{n}"), registrations=("o:shared",)))
         more = [replace(entry(f"more{n}"), registrations=("o:shared",)) for n in range(40)]
-        kept = [allocated(partial(store.keep, one)) for one in more[:20]]
-        came = [instructions(partial(store.keep, one)) for one in more[20:]]
-        left = [instructions(partial(store.drop, one.key)) for one in more]
+        kept = [allocated(partial(store.keep, kept)) for kept in more[:20]]
+        came = [instructions(partial(store.keep, kept)) for kept in more[20:]]
+        left = [instructions(partial(store.drop, write.key)) for write in more]
         costs[already] = min(kept), min(came), min(left)
         assert len(store.drop_guarded(["o:shared"])) == already
     few, many = costs.values()

@@ -105,7 +105,7 @@ class Records(logging.Handler):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"debug_header": True}, r"'debug_header' is one of Quaestor's; write Quaestor\(debug_header=\.\.\.\)"),
         ({"sketch_pth": "/s"}, "knows no argument 'sketch_pth'; did you mean 'sketch_path'"),
@@ -115,11 +115,11 @@ class Records(logging.Handler):
     ],
 )
 def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
-    given: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raised where a module constructs it; where Starlette does, the server logs the sentence and does not start."""
     arguments = {"quaestor": Quaestor(grid=False)} | given
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         QuaestorMiddleware(Starlette(), **arguments)
     app = Starlette()
     app.add_middleware(QuaestorMiddleware, **arguments)
@@ -132,7 +132,7 @@ def test_a_wrong_argument_of_the_middleware_is_one_readable_error_at_start(
         server.run()
     assert not server.started
     sentence, end = (record.getMessage() for record in records.kept if record.levelno >= logging.ERROR)
-    assert re.search(told, sentence)
+    assert re.search(message, sentence)
     assert end == "Application startup failed. Exiting."
     assert "secret" not in sentence
 

@@ -25,11 +25,11 @@ SOURCES = [path for part in ("quaestor", "middleware", "cdn_adapters") for path 
 
 def families(telemetry: Telemetry) -> dict[str, list[str]]:
     """Of every metric its labels, by the name under which it is exposed."""
-    found = {}
+    families_found = {}
     for collector in telemetry.families.registry._collector_to_names:
         suffix = "_total" if isinstance(collector, Counter) else ""
-        found[f"{collector._name}{suffix}"] = list(collector._labelnames)  # type: ignore[attr-defined]
-    return found
+        families_found[f"{collector._name}{suffix}"] = list(collector._labelnames)  # type: ignore[attr-defined]
+    return families_found
 
 
 def documented() -> dict[str, tuple[str, str]]:
@@ -40,11 +40,11 @@ def documented() -> dict[str, tuple[str, str]]:
 
 
 def test_the_document_lists_every_metric_with_its_labels_and_a_sentence() -> None:
-    known, told = families(Telemetry()), documented()
+    known, described = families(Telemetry()), documented()
     for name, (_, grid_labels) in FAMILIES.items():
         assert known.setdefault(name, list(grid_labels)) == list(grid_labels), name
-    assert told.keys() == known.keys()
-    for name, (labels, sentence) in told.items():
+    assert described.keys() == known.keys()
+    for name, (labels, sentence) in described.items():
         assert re.findall(r"`(\w+)`", labels) == known[name], name
         assert sentence.endswith("."), name
 
@@ -127,8 +127,8 @@ def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric()
     ],
 )  # fmt: skip
 def test_the_kind_of_a_widening_quotes_nothing_of_the_query(query: dict[str, object], kind: str) -> None:
-    asked = Query(**({"namespace": "shop.items", "operation": Operation.FIND} | query))  # type: ignore[arg-type]
-    reason = plan_query(asked).reason
+    captured = Query(**({"namespace": "shop.items", "operation": Operation.FIND} | query))  # type: ignore[arg-type]
+    reason = plan_query(captured).reason
     assert reason is not None
     assert widening(reason) == kind
     assert kind in label_values.WIDENED

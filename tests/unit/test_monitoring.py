@@ -25,12 +25,14 @@ SCRAPED = {"job", "instance"}
 def exposed() -> dict[str, dict[str, Vocabulary]]:
     """Of every series the app and the grid expose, its labels and their values; None: names of configuration or code."""
     telemetry = Telemetry()
-    found: dict[str, dict[str, Vocabulary]] = {name: dict.fromkeys(labels) for name, (_, labels) in FAMILIES.items()}
+    vocabularies: dict[str, dict[str, Vocabulary]] = {
+        name: dict.fromkeys(labels) for name, (_, labels) in FAMILIES.items()
+    }
     for collector, names in telemetry.families.registry._collector_to_names.items():
         labels = telemetry.families.vocabularies.get(collector._name, {})  # type: ignore[attr-defined]
         for name in names:
-            found[name] = dict(labels) | ({"le": None} if isinstance(collector, Histogram) else {})
-    return found
+            vocabularies[name] = dict(labels) | ({"le": None} if isinstance(collector, Histogram) else {})
+    return vocabularies
 
 
 EXPOSED = exposed()
@@ -61,9 +63,9 @@ def test_what_is_asked_for_is_exposed_with_these_labels_and_values(title: str) -
         text = text.replace("$__rate_interval", "5m")
         parsed = promql_parser.parse(text)
         names = re.findall(r"\bquaestor_\w+", text)
-        found = [one for one in nodes(parsed) if isinstance(one, promql_parser.VectorSelector)]
-        assert sorted(one.name for one in found) == sorted(names)
-        for selector in found:
+        selectors = [node for node in nodes(parsed) if isinstance(node, promql_parser.VectorSelector)]
+        assert sorted(named.name for named in selectors) == sorted(names)
+        for selector in selectors:
             labels = EXPOSED[selector.name]
             for matcher in selector.matchers.matchers:
                 assert matcher.name in SCRAPED | labels.keys(), (text, matcher.name)
@@ -71,7 +73,7 @@ def test_what_is_asked_for_is_exposed_with_these_labels_and_values(title: str) -
                 assert vocabulary is None or matcher.value in vocabulary, (text, matcher.value)
         grouped = {label.strip() for by in re.findall(r"\bby \(([^)]*)\)", text) for label in by.split(",")}
         assert grouped <= SCRAPED.union(*(EXPOSED[name] for name in names)), text
-        seen += len(found)
+        seen += len(selectors)
     assert seen
 
 

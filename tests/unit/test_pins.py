@@ -17,14 +17,14 @@ FILES = ("requirements.lock", "requirements-build.txt", "requirements-uv.txt")
 def pins(file: str) -> dict[str, str]:
     """The versions in a file of requirements, by name; every one of them has hashes."""
     text = re.sub(r"\s*\\\n\s*", " ", (ROOT / file).read_text())
-    found = {}
+    results = {}
     for line in text.splitlines():
         if line and not line.lstrip().startswith("#"):
             pin = re.match(r"([\w.-]+)(?:\[[\w,]+\])?==(\S+)", line)
             assert pin is not None, line
             assert "--hash=sha256:" in line, line
-            found[pin[1]] = pin[2]
-    return found
+            results[pin[1]] = pin[2]
+    return results
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -196,7 +196,7 @@ def test_what_another_declaration_stored_is_not_found() -> None:
         cached(depends_on=[("shop.items", {"kind": 2})]),
         cached(depends_on=[("shop.shelves", {"kind": 2})]),
     ]
-    assert len({_key(one) for one in declarations}) == len(declarations)
+    assert len({_key(declaration) for declaration in declarations}) == len(declarations)
 
 
 def test_the_same_declaration_has_the_same_key_in_every_process() -> None:

@@ -15,7 +15,7 @@ def test_a_node_in_the_app_s_process_takes_the_plan_that_the_app_has_made() -> N
         sort=(("price", 1),), limit=3, projection={"name": 1},
     )  # fmt: skip
     plan = plan_of(query)
-    told = codec.decode_query_event(
+    decoded = codec.decode_query_event(
         codec.encode_query_event(
             Registration(
                 id="o:1",
@@ -30,6 +30,6 @@ def test_a_node_in_the_app_s_process_takes_the_plan_that_the_app_has_made() -> N
             )
         )
     )
-    assert isinstance(told, Registration)
-    _, planned = ActiveQueries().prepare(told.query_id, told.query, tenant=told.tenant, now_s=0)
+    assert isinstance(decoded, Registration)
+    _, planned = ActiveQueries().prepare(decoded.query_id, decoded.query, tenant=decoded.tenant, now_s=0)
     assert planned is plan

@@ -49,13 +49,13 @@ def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
     text = provider_configuration(name)
     values = dict.fromkeys(re.findall(r"@([a-z_]+)@", text), "value-1")
     values |= {"purger": "10.0.0.9", "app_port": "8001", "token": "value-10"} if name == "varnish" else {}
-    for one in (text, provider_configuration(name, values)):
+    for configuration in (text, provider_configuration(name, values)):
         if name in PARSED:
-            PARSED[name](one)
-        elif one.lstrip().startswith("{"):
-            json.loads(one)
+            PARSED[name](configuration)
+        elif configuration.lstrip().startswith("{"):
+            json.loads(configuration)
         else:
-            subprocess.run(["bash", "-n"], input=one, text=True, check=True, timeout=60)
+            subprocess.run(["bash", "-n"], input=configuration, text=True, check=True, timeout=60)
     assert re.findall(r"@[a-z_]+@", provider_configuration(name, values)) == []
 
 

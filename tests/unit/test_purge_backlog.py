@@ -84,14 +84,14 @@ def test_the_announced_bound_is_what_the_rates_allow() -> None:
 
 def test_metrics_of_several_places_of_one_name_show_the_worst() -> None:
     """A node that is dark does not hide behind one that is well, whoever looked last."""
-    told = Telemetry().purging
-    told.told("varnish", "varnish a", "dark", size(NOW_MS - 9_000, waiting=3), NOW_MS, stale_s=60.0)
-    told.told("varnish", "varnish b", "ok", size(None, waiting=1), NOW_MS, stale_s=0.0)
+    purging = Telemetry().purging
+    purging.told("varnish", "varnish a", "dark", size(NOW_MS - 9_000, waiting=3), NOW_MS, stale_s=60.0)
+    purging.told("varnish", "varnish b", "ok", size(None, waiting=1), NOW_MS, stale_s=0.0)
 
     def value(gauge: Any, *labels: str) -> float:
         return float(gauge.labels("varnish", *labels)._value.get())
 
-    assert [value(told.state, state) for state in ("ok", "throttled", "dark")] == [0, 0, 1]
-    assert (value(told.queued, "waiting"), value(told.oldest_s), value(told.stale_s)) == (4, 9, 60)
-    told.told("varnish", "varnish a", "ok", size(None), NOW_MS, stale_s=0.0)
-    assert (value(told.state, "ok"), value(told.oldest_s)) == (1, 0)
+    assert [value(purging.state, state) for state in ("ok", "throttled", "dark")] == [0, 0, 1]
+    assert (value(purging.queued, "waiting"), value(purging.oldest_s), value(purging.stale_s)) == (4, 9, 60)
+    purging.told("varnish", "varnish a", "ok", size(None), NOW_MS, stale_s=0.0)
+    assert (value(purging.state, "ok"), value(purging.oldest_s)) == (1, 0)

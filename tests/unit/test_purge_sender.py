@@ -172,8 +172,8 @@ async def test_two_queues_of_one_account_do_not_exceed_it_however_late_their_req
     api.gate = asyncio.Event()
     other = Api(api.capabilities)
     other.address, other.outbox, other.gate = "zone 2", api.outbox, api.gate
-    async with api.sender() as one, other.sender() as two:
-        purges = [asyncio.create_task(api.purged(one, "a")), asyncio.create_task(other.purged(two, "b"))]
+    async with api.sender() as first, other.sender() as two:
+        purges = [asyncio.create_task(api.purged(first, "a")), asyncio.create_task(other.purged(two, "b"))]
         await eventually(lambda: len(api.requests) == len(other.requests) == 1)
         later_ms = api.now_ms + 20_000
         bucket = Bucket(RATE.bucket, RATE.per_s, 2)
@@ -200,7 +200,7 @@ async def test_a_months_budget_is_spent_to_the_last_purge_and_nothing_is_sent_af
         state, lives_ms, stale_s = await api.looked(sender)
         assert (state, lives_ms) == ("over-budget", 5_000)
         assert 20 * 24 * 3_600 < stale_s <= 40 * 24 * 3_600
-        [line] = [one for one in seen if one.name == "cdn.over_budget"]
+        [line] = [named for named in seen if named.name == "cdn.over_budget"]
         assert "budget of 8 purges is spent; 2 purges are open" in line.error
         [finding] = await sender.watched.diagnose(Facts(lives_ms=3_600_000, tags=("own", "all")))
         assert finding.level is Level.BLOCK
@@ -374,8 +374,8 @@ async def test_a_purge_that_comes_in_while_the_same_is_under_way_waits_for_the_n
 async def test_an_unlimited_place_is_purged_by_the_process_that_asks() -> None:
     """Nobody leads, and nobody waits for anybody's poll."""
     api = Api(replace(LIMITED, rates=()))
-    async with api.sender() as one, api.sender() as other:
-        await asyncio.gather(api.purged(one, "a"), api.purged(other, "b"))
+    async with api.sender() as first, api.sender() as other:
+        await asyncio.gather(api.purged(first, "a"), api.purged(other, "b"))
     assert sorted(api.sent) == [("a",), ("b",)]
 
 
@@ -418,8 +418,8 @@ async def test_what_the_outbox_refuses_is_purged_and_asked_for_again() -> None:
 async def test_what_a_sender_leaves_behind_when_it_ends_another_sends() -> None:
     api = Api(replace(LIMITED, rates=()))
     api.gate = asyncio.Event()
-    async with api.sender() as one:
-        await one.put([Target(TAG, "a")], until_ms=api.now_ms + 3_600_000)
+    async with api.sender() as first:
+        await first.put([Target(TAG, "a")], until_ms=api.now_ms + 3_600_000)
         await eventually(lambda: len(api.requests) == 1)
     api.gate = None
     api.now_ms += 30_000

@@ -40,20 +40,20 @@ def test_a_connection_asks_for_the_same_again_and_deletes_what_it_inserted() -> 
     first, again, other = ([mix.next() for _ in range(20_000)] for mix in (Mix("a", 1), Mix("a", 1), Mix("a", 2)))
     assert first == again
     assert first != other
-    kinds = Counter(one.kind for one in first)
+    kinds = Counter(request.kind for request in first)
     assert 0.007 < (kinds["update"] + kinds["insert"] + kinds["delete"]) / len(first) < 0.013
     assert abs(kinds["record"] - kinds["query"]) < 1_000
-    inserted = [one.key for one in first if one.kind == "insert"]
-    deleted = [one.key for one in first if one.kind == "delete"]
+    inserted = [write.key for write in first if write.kind == "insert"]
+    deleted = [write.key for write in first if write.kind == "delete"]
     assert deleted == inserted[: len(deleted)]
     assert deleted
-    for one in first:
-        numbers = [resource(one)] if one.kind in ("record", "query") else changed(one)
+    for request in first:
+        numbers = [resource(request)] if request.kind in ("record", "query") else changed(request)
         assert all(0 <= number < RESOURCES for number in numbers)
 
 
 def test_each_resource_has_a_number_of_its_own_and_an_update_changes_record_and_query() -> None:
-    assert [resource(one) for one in everything()] == list(range(RESOURCES))
+    assert [resource(request) for request in everything()] == list(range(RESOURCES))
     assert set(changed(UPDATE)) == {resource(RECORD), resource(QUERY)}
 
 
@@ -106,16 +106,16 @@ def phase() -> Phase:
 
 def test_figures_are_counts_and_shares_of_the_reads() -> None:
     """Each read is in one bucket; a part without processor time left is named."""
-    told = figures.told(phase(), cores=2)
-    assert told["throughput_hz"] == 5.0
-    assert told["mean_ms"] == pytest.approx(31.52, abs=0.01)
-    assert told["layers"] == {"browser": 0.6, "cdn": 0.2, "app": 0.1, "database": 0.1}
-    assert told["histogram_ms"]["1"] == 6
-    assert told["histogram_ms"]["5"] + told["histogram_ms"]["10"] == 2
-    assert told["histogram_ms"]["160"] == 2
-    assert sum(told["histogram_ms"].values()) == 10
-    assert (told["stale"], told["stale_max_s"]) == (0.1, 3.0)
-    assert told["limited_by"] == ["clients"]
+    row = figures.told(phase(), cores=2)
+    assert row["throughput_hz"] == 5.0
+    assert row["mean_ms"] == pytest.approx(31.52, abs=0.01)
+    assert row["layers"] == {"browser": 0.6, "cdn": 0.2, "app": 0.1, "database": 0.1}
+    assert row["histogram_ms"]["1"] == 6
+    assert row["histogram_ms"]["5"] + row["histogram_ms"]["10"] == 2
+    assert row["histogram_ms"]["160"] == 2
+    assert sum(row["histogram_ms"].values()) == 10
+    assert (row["stale"], row["stale_max_s"]) == (0.1, 3.0)
+    assert row["limited_by"] == ["clients"]
     assert figures.limits({"clients": 0.9, "app": 0.5, "mongod": 0.55}, cores=2, late_ms=0.1) == ["machine"]
     assert figures.limits({"clients": 0.5, "app": 0.5}, cores=2, late_ms=0.1) == []
     assert figures.limits({"clients": 0.8, "app": 0.5}, cores=2, late_ms=9.0) == ["clients"]
@@ -173,9 +173,9 @@ def test_a_latency_is_not_moved_by_an_outlier() -> None:
 def test_document_and_plot_say_what_was_measured_and_what_was_missed(tmp_path: Path) -> None:
     rows = {}
     for setup in ("uncached", "CDN", "full"):
-        one = figures.told(phase(), cores=2)
-        said = one | {"p99_ms": 300.0}
-        rows[setup] = [one | {"simulator": said, "simulator_off_by": figures.beside(one, said)}]
+        row = figures.told(phase(), cores=2)
+        said = row | {"p99_ms": 300.0}
+        rows[setup] = [row | {"simulator": said, "simulator_off_by": figures.beside(row, said)}]
     result = {
         "what": "Closed loop.", "beside_the_app": "Nothing", "cores": 2, "delta_s": 10, "seconds": 15.0, "settle_s": 10.0,
         "over_uncached": figures.over_uncached(rows), "service_times": dict.fromkeys(rows, TIMES.report()), "setups": rows,
@@ -206,7 +206,7 @@ async def test_what_is_under_way_arrives_in_order_and_not_before_its_time() -> N
     assert [number for number, _ in arrived] == list(range(50))
     resolution_s = time.get_clock_info("monotonic").resolution
     assert all(at_s >= put_s[number] + delay_s - resolution_s for number, at_s in arrived)
-    assert all(one[1] <= other[1] for one, other in pairwise(arrived))
+    assert all(arrival[1] <= other[1] for arrival, other in pairwise(arrived))
 
 
 @asynccontextmanager

@@ -53,8 +53,8 @@ def sent(layer: MemoryEventLayer) -> list[bytes]:
 def test_what_nobody_waits_for_goes_with_what_is_sent_next(layer: CountedLayer) -> None:
     """A hundred of them and one that somebody waits for are one round trip, and none is lost."""
     sender = QuerySender(layer, Telemetry())
-    for one in names(100):
-        sender.send_later(STREAM, one)
+    for name in names(100):
+        sender.send_later(STREAM, name)
     sender.send(STREAM, b"now")
     sender.end()
     sender.run(ended())
@@ -67,8 +67,8 @@ def test_what_nobody_waits_for_goes_by_itself_in_the_end(layer: CountedLayer) ->
     stop = threading.Event()
     thread = threading.Thread(target=sender.run, args=(stop,))
     thread.start()
-    for one in names(1_000):
-        sender.send_later(STREAM, one)
+    for name in names(1_000):
+        sender.send_later(STREAM, name)
     while len(sent(layer)) < 1_000:
         layer.read({STREAM: layer.read({STREAM: "0"}, count=1_000, block_ms=1_000)[-1].offset}, count=1, block_ms=50)
     stop.set()

@@ -22,12 +22,12 @@ def followed(quotas: Quotas, tenant: str, number: int) -> list[QueryCharge]:
     """As many queries of one tenant as are let in, up to `number`."""
     held: list[QueryCharge] = []
     for _ in range(number):
-        one = QueryCharge()
+        charge = QueryCharge()
         try:
-            quotas.admit(one, tenant, admitted_before=False)
+            quotas.admit(charge, tenant, admitted_before=False)
         except QuotaError:
             break
-        held.append(one)
+        held.append(charge)
     return held
 
 

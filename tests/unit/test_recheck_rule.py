@@ -14,45 +14,45 @@ def rule(mode: str = "auto", *, query_ms: float = 10.0, answer_ms: float = 30.0)
     return made
 
 
-def wanted(one: RecheckRule, *, second: int, waiting: int = 0) -> bool:
-    return one.wanted(QUERY, now_ms=second * 1_000, waiting=waiting)
+def wanted(recheck_rule: RecheckRule, *, second: int, waiting: int = 0) -> bool:
+    return recheck_rule.wanted(QUERY, now_ms=second * 1_000, waiting=waiting)
 
 
 def test_a_query_whose_answers_are_dear_and_asked_for_is_run_again() -> None:
     """Half of the results are taken to be the same before anything is known: 0.5 x 1 x 30 ms is more than 10 ms."""
-    one = rule()
-    one.served(QUERY, 1)
-    assert wanted(one, second=1)
+    recheck_rule = rule()
+    recheck_rule.served(QUERY, 1)
+    assert wanted(recheck_rule, second=1)
 
 
 def test_an_answer_that_costs_nothing_but_its_query_is_kept_only_if_most_results_stay() -> None:
     """Running the query again costs as much as the miss, so it has to be in vain hardly ever."""
-    one = rule(answer_ms=10.5)
-    assert not one.pays(QUERY)
+    recheck_rule = rule(answer_ms=10.5)
+    assert not recheck_rule.pays(QUERY)
     for _ in range(50):
-        one.rechecked(QUERY, kept=True, query_ms=10.0)
-    assert one.pays(QUERY)
-    one.rechecked(QUERY, kept=False, query_ms=10.0)
-    assert not one.pays(QUERY)
+        recheck_rule.rechecked(QUERY, kept=True, query_ms=10.0)
+    assert recheck_rule.pays(QUERY)
+    recheck_rule.rechecked(QUERY, kept=False, query_ms=10.0)
+    assert not recheck_rule.pays(QUERY)
 
 
 def test_what_nobody_asks_for_between_two_changes_is_evicted() -> None:
     """There is no miss to be saved; now and then it is tried all the same."""
-    one = rule()
-    chosen = [wanted(one, second=second) for second in range(100)]
+    recheck_rule = rule()
+    chosen = [wanted(recheck_rule, second=second) for second in range(100)]
     assert sum(chosen[20:]) == 10
     for second in range(100, 110):
-        one.served(QUERY, 3)
-        chosen = [wanted(one, second=second)]
+        recheck_rule.served(QUERY, 3)
+        chosen = [wanted(recheck_rule, second=second)]
     assert chosen == [True]
 
 
 def test_a_burst_is_rechecked_a_few_times_a_second() -> None:
     """As often as a tenth of a second allows, within bounds."""
     for query_ms, most in ((0.1, MOST_PER_SECOND), (10.0, 10), (1_000.0, 5)):
-        one = rule("on", query_ms=query_ms)
-        assert sum(wanted(one, second=1) for _ in range(100)) == most
-        assert wanted(one, second=2)
+        recheck_rule = rule("on", query_ms=query_ms)
+        assert sum(wanted(recheck_rule, second=1) for _ in range(100)) == most
+        assert wanted(recheck_rule, second=2)
 
 
 def test_what_waits_already_is_bounded() -> None:

@@ -33,7 +33,7 @@ def private_names(tree: ast.Module) -> set[str]:
 
 def test_no_other_private_names_of_the_driver_are_used() -> None:
     """Names that a module defines itself, for its own objects, do not count."""
-    found = {}
+    results = {}
     for source in sorted(source for room in ROOMS for source in (ROOT / room).rglob("*.py")):
         tree = ast.parse(source.read_text())
         own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -43,8 +43,8 @@ def test_no_other_private_names_of_the_driver_are_used() -> None:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
         }
         if names := private_names(tree) - own:
-            found[str(source.relative_to(ROOT))] = names
-    assert found == RELIED_ON
+            results[str(source.relative_to(ROOT))] = names
+    assert results == RELIED_ON
 
 
 def test_a_connection_has_its_socket_in_sock(redis_url: str) -> None:

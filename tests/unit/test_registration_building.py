@@ -106,15 +106,15 @@ def test_what_a_projection_certainly_leaves_alone(projection: Any, field: str, s
 def test_a_primary_that_is_behind_what_was_reported_has_not_seen_it(read_at: int, expected: int) -> None:
     """It was succeeded and does not know it yet: what the reporting cells have seen is not in its answer."""
     read = CapturedRead(query=find({}), read_at=read_at, ids=())
-    one = registration(dependencies([read])[0], registration_id="a:1", tenant="t", since=4, expires_at_ms=9)
-    assert one.since == expected
+    built = registration(dependencies([read])[0], registration_id="a:1", tenant="t", since=4, expires_at_ms=9)
+    assert built.since == expected
 
 
 def test_two_runs_with_other_members_are_guarded_as_one_whose_members_are_not_known() -> None:
     """`find_one` without a sort may return another record each time, though nothing was written."""
     query = find({"s": 1}, limit=1)
     runs = [CapturedRead(query=query, read_at=at, ids=(at,), last={"_id": at}) for at in (6, 5, 5)]
-    (found,) = dependencies(runs)
-    assert (found.read.read_at, found.read.ids, found.read.last) == (5, None, None)
+    (dependency,) = dependencies(runs)
+    assert (dependency.read.read_at, dependency.read.ids, dependency.read.last) == (5, None, None)
     (same,) = dependencies([runs[1], replace(runs[1], read_at=4)])
     assert (same.read.read_at, same.read.ids) == (4, (5,))

@@ -25,7 +25,7 @@ async def _asked(client: SharedClient) -> int:
 async def _connected(client: SharedClient) -> set[int]:
     """The numbers of all connections to the server."""
     assert isinstance(client, redis.asyncio.Redis)
-    return {int(one["id"]) for one in await client.client_list()}
+    return {int(connection["id"]) for connection in await client.client_list()}
 
 
 @pytest.mark.anyio
@@ -150,11 +150,11 @@ def test_another_event_loop_has_other_connections(redis_url: str) -> None:
         await other.aclose()
 
     with asyncio.Runner() as last:
-        with asyncio.Runner() as one:
-            first = one.run(_asked(client))
+        with asyncio.Runner() as runner:
+            first = runner.run(_asked(client))
             second = last.run(_asked(client))
             assert second != first
-            assert one.run(_asked(client)) == first
+            assert runner.run(_asked(client)) == first
         last.run(gone(first))
         assert last.run(_asked(client)) == second
         last.run(end())

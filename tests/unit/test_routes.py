@@ -215,11 +215,11 @@ def test_security_schemes_make_private_wherever_they_stand(scheme: Any) -> None:
     def user(token: Any = Security(scheme)) -> Any:  # noqa: B008
         return token
 
-    def deeper(found: Any = Depends(user)) -> Any:  # noqa: B008
-        return found
+    def deeper(dependency: Any = Depends(user)) -> Any:  # noqa: B008
+        return dependency
 
     @app.get("/deep")
-    async def deep(found: Any = Depends(deeper)) -> None: ...  # noqa: B008
+    async def deep(dependency: Any = Depends(deeper)) -> None: ...  # noqa: B008
 
     @app.get("/beside", dependencies=[Depends(scheme)])
     @cached(ttl=60)

@@ -49,14 +49,14 @@ def printed(*arguments: str, cwd: Path = ROOT, **environment: str) -> dict[str, 
 def test_each_setting_is_printed_with_all_that_its_table_says() -> None:
     """As JSON and as text; the environment's values with their source."""
     environment = {"QUAESTOR_MEMORY_BYTES": "5", "REDIS_URL": "redis://h", "QUAESTOR_GRID": "0"}
-    found = printed(**environment)
-    assert found.keys() == setting_rows().keys()
-    assert found["memory_bytes"] == {
+    settings = printed(**environment)
+    assert settings.keys() == setting_rows().keys()
+    assert settings["memory_bytes"] == {
         "name": "memory_bytes", "group": "store", "value": 5, "source": "environment", "default": 67108864,
         "variable": "QUAESTOR_MEMORY_BYTES", "type": "whole number", "unit": "bytes", "lowest": 0, "highest": 1024**5,
         "excluded": [], "choices": [], "sentence": "Budget of the store in each process.",
     }  # fmt: skip
-    changed = {name for name, setting in found.items() if setting["source"] == "environment"}
+    changed = {name for name, setting in settings.items() if setting["source"] == "environment"}
     assert changed == {"memory_bytes", "redis_url", "grid"}
     assert printed("--changed", **environment).keys() == changed
     text = run(**environment).stdout
@@ -69,10 +69,10 @@ def test_an_apps_settings_are_printed_without_its_start(tmp_path: Path) -> None:
     """An app, or a Quaestor; variables count only where the program reads them."""
     (tmp_path / "shop.py").write_text(APP)
     for name, source in (("app", "environment"), ("read", "environment"), ("made", "default")):
-        found = printed("--app", f"shop:{name}", cwd=tmp_path, QUAESTOR_TTL_MIN_MS="7")
-        assert (found["memory_bytes"]["value"], found["memory_bytes"]["source"]) == (5, "argument")
-        assert found["ttl_min_ms"]["source"] == source
-        assert found["ttl_min_ms"]["value"] == (7 if source == "environment" else 1_000)
+        settings = printed("--app", f"shop:{name}", cwd=tmp_path, QUAESTOR_TTL_MIN_MS="7")
+        assert (settings["memory_bytes"]["value"], settings["memory_bytes"]["source"]) == (5, "argument")
+        assert settings["ttl_min_ms"]["source"] == source
+        assert settings["ttl_min_ms"]["value"] == (7 if source == "environment" else 1_000)
     refused = run("--app", "shop:bare", cwd=tmp_path)
     assert refused.returncode == 2
     assert "name the object itself, as in shop.main:quaestor" in refused.stderr

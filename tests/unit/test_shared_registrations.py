@@ -32,8 +32,8 @@ def holding(dead: set[str] | None = None, **fields: int) -> SharedRegistrations:
 
 
 def at_hand(held: SharedRegistrations, *, since: int = 12, expires_at_ms: int = 80_000) -> str | None:
-    found = held.reuse("q", members=(), since=since, expires_at_ms=expires_at_ms)
-    return None if found is None else found[0]
+    reused = held.reuse("q", members=(), since=since, expires_at_ms=expires_at_ms)
+    return None if reused is None else reused[0]
 
 
 def test_one_that_is_not_active_is_not_relied_on() -> None:
@@ -142,8 +142,8 @@ def test_what_others_rely_on_survives_the_death_of_one_response() -> None:
 
 def test_so_many_rely_on_it_then_one_makes_another() -> None:
     held = holding()
-    found = [at_hand(held) for _ in range(MOST_SHARED)]
-    assert found == ["r"] * (MOST_SHARED - 1) + [None]
+    ids = [at_hand(held) for _ in range(MOST_SHARED)]
+    assert ids == ["r"] * (MOST_SHARED - 1) + [None]
     assert at_hand(held) == "r", "whoever comes while the other one is being activated"
     held.open(registered("s"))
     held.offer("s", rate_hz=0.0)
@@ -152,8 +152,8 @@ def test_so_many_rely_on_it_then_one_makes_another() -> None:
 
 def test_without_another_it_ends_at_twice_as_many() -> None:
     held = holding()
-    found = [at_hand(held) for _ in range(3 * MOST_SHARED)]
-    assert found.count("r") == 2 * MOST_SHARED - 1
+    ids = [at_hand(held) for _ in range(3 * MOST_SHARED)]
+    assert ids.count("r") == 2 * MOST_SHARED - 1
 
 
 steps = st.lists(
@@ -190,14 +190,14 @@ def test_no_response_outlives_a_write_that_it_has_not_seen(steps: list[tuple[str
             read[who] = (begun.pop(who), version)
         elif step == "store" and who in read:
             since, seen = read.pop(who)
-            found = at_hand(held, since=since)
-            if found is None:
-                found = f"r{len(read_at)}"
-                read_at[found] = seen
-                held.open(registered(found, since=since, read_at=seen))
-                held.offer(found, rate_hz=0.0)
-            held.lease(found, until_ms=50_000)
-            stored.append((found, seen))
+            registration_id = at_hand(held, since=since)
+            if registration_id is None:
+                registration_id = f"r{len(read_at)}"
+                read_at[registration_id] = seen
+                held.open(registered(registration_id, since=since, read_at=seen))
+                held.offer(registration_id, rate_hz=0.0)
+            held.lease(registration_id, until_ms=50_000)
+            stored.append((registration_id, seen))
     killed = {name for name, at in read_at.items() if at < version}
     assert all(seen == version for name, seen in stored if name not in killed)
 
@@ -215,9 +215,9 @@ def test_what_is_run_again_is_shared_by_those_who_found_the_same_only() -> None:
     held = SharedRegistrations(set())
     held.open(rechecked(ROUND, b"one"))
     held.offer(ROUND, rate_hz=0.0)
-    for digest, found in ((b"one", ROUND), (b"other", None), (None, None)):
+    for digest, round_found in ((b"one", ROUND), (b"other", None), (None, None)):
         reused = held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=digest)
-        assert (reused and reused[0]) == found
+        assert (reused and reused[0]) == round_found
     held.open(replace(registered("plain"), members=None))
     held.offer("plain", rate_hz=0.0)
     for digest in (b"other", None):

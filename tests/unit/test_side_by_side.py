@@ -195,7 +195,7 @@ async def test_what_is_refused_alone_is_found_while_others_are_under_way_all_the
                 self.more -= 1
                 self.waits.append(asyncio.ensure_future(self.purged(self.own, f"more-{self.more}")))
             await asyncio.sleep(0)
-            return Rejected(reason="bad tag") if any(one.value == "t3" for one in targets) else Delivered()
+            return Rejected(reason="bad tag") if any(target.value == "t3" for target in targets) else Delivered()
 
     api = Refusing(GATHERING)
     api.waits: list[asyncio.Future[None]] = []  # type: ignore[misc]

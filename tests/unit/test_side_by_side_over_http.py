@@ -89,11 +89,11 @@ async def test_a_cache_is_asked_by_several_requests_at_once() -> None:
 async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() -> None:
     """The others were under way beside it."""
     paths = [f"/{n}" for n in range(5)]
-    asked: list[str] = []
+    requests: list[str] = []
     failed = asyncio.Event()
 
     async def answers(path: str) -> int:
-        asked.append(path)
+        requests.append(path)
         if path == "/3" and not failed.is_set():
             failed.set()
             return 503
@@ -103,17 +103,17 @@ async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() 
     async with http_cache(answers) as url, purging(url, MemoryOutbox()) as sender:
         async with asyncio.timeout(20):
             await asyncio.gather(*(purged(sender, path) for path in paths))
-    assert sorted(asked) == sorted([*paths, "/3"])
+    assert sorted(requests) == sorted([*paths, "/3"])
 
 
 async def test_closing_while_several_are_under_way_loses_none() -> None:
     """They are in the outbox, to be taken at once, and the next sender sends them."""
     paths = {f"/{n}" for n in range(20)}
-    asked: list[str] = []
+    requests: list[str] = []
     mute = asyncio.Event()
 
     async def answers(path: str) -> int:
-        asked.append(path)
+        requests.append(path)
         await mute.wait()
         return 200
 
@@ -121,15 +121,15 @@ async def test_closing_while_several_are_under_way_loses_none() -> None:
     async with http_cache(answers) as url:
         async with purging(url, outbox) as sender:
             puts = [asyncio.ensure_future(purged(sender, path)) for path in paths]
-            await eventually(lambda: len(asked) == SIDE_BY_SIDE)
+            await eventually(lambda: len(requests) == SIDE_BY_SIDE)
         size = await outbox.size(sender.queue)
         assert (size.waiting, size.taken) == (20, 0)
         await asyncio.gather(*puts)
-        asked.clear()
+        requests.clear()
         mute.set()
         async with purging(url, outbox):
-            await eventually(lambda: set(asked) == paths)
-        assert len(asked) == 20
+            await eventually(lambda: set(requests) == paths)
+        assert len(requests) == 20
 
 
 async def test_purges_without_an_outbox_follow_each_other_where_a_pause_is_wanted() -> None:

@@ -135,12 +135,12 @@ def test_measured_false_positives_agree_with_theory(entries: int) -> None:
     for i in range(entries):
         ours.add(wire_format.digest(f"/in/{i}/{dice.random()}"))
     theirs = loaded(wire_format.encode(DEFAULT, keys=entries, bits=ours.bits))
-    asked = 20_000
-    found = sum(f"/out/{i}/{dice.random()}" in theirs for i in range(asked))
+    lookups = 20_000
+    hits = sum(f"/out/{i}/{dice.random()}" in theirs for i in range(lookups))
     expected = DEFAULT.false_positive_rate(entries)
-    deviation = math.sqrt(expected * (1 - expected) / asked)
+    deviation = math.sqrt(expected * (1 - expected) / lookups)
     fill = 0.02 * expected  # the share of bits set varies a little too
-    assert abs(found / asked - expected) < 5 * deviation + fill
+    assert abs(hits / lookups - expected) < 5 * deviation + fill
     assert expected == pytest.approx(false_positive_rate(entries, DEFAULT.size_bits, 4), rel=0.15)
 
 

@@ -27,14 +27,14 @@ def test_it_fits_the_budget_and_keeps_the_rate_for_as_many_keys_as_it_says(
     entries: int, rate: float, budget_bytes: int
 ) -> None:
     """Where all of them fit, no more bytes than needed: with a hundredth less the rate is not kept any more."""
-    found = fitting(entries, rate, budget_bytes=budget_bytes)
-    assert found.size_bytes + HEADER_BYTES <= budget_bytes
-    assert found.capacity <= entries
-    assert found.false_positive_rate(found.capacity) <= rate
-    if found.capacity < entries:
-        assert found.false_positive_rate(found.capacity + 1) > rate
-    elif found.size_bytes > 1_000:
-        less = fitting(entries, rate, budget_bytes=HEADER_BYTES + found.size_bytes * 99 // 100)
+    geometry = fitting(entries, rate, budget_bytes=budget_bytes)
+    assert geometry.size_bytes + HEADER_BYTES <= budget_bytes
+    assert geometry.capacity <= entries
+    assert geometry.false_positive_rate(geometry.capacity) <= rate
+    if geometry.capacity < entries:
+        assert geometry.false_positive_rate(geometry.capacity + 1) > rate
+    elif geometry.size_bytes > 1_000:
+        less = fitting(entries, rate, budget_bytes=HEADER_BYTES + geometry.size_bytes * 99 // 100)
         assert less.capacity < entries
 
 
@@ -99,5 +99,5 @@ async def test_metrics_of_partitions_are_called_the_same_after_each_start() -> N
     await sketch.report_write(names, now_ms=NOW_MS)
     await look(sketch, LifetimeFactors(), DEFAULT, telemetry, now_ms=NOW_MS)
     values = telemetry.families.registry.get_sample_value
-    keys = [values("quaestor_sketch_keys", {"partition": one}) for one in ("union", "others", "0a1b2c3d")]
+    keys = [values("quaestor_sketch_keys", {"partition": partition}) for partition in ("union", "others", "0a1b2c3d")]
     assert keys == [3, 1, 2]

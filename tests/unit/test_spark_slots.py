@@ -19,15 +19,15 @@ GIB = 2**30
     ids=["as many as tasks", "whole executors", "more, if told so"],
 )
 def test_of_a_standalone_cluster_no_more_is_taken_than_is_needed(given: dict[str, str], cores: str) -> None:
-    asked = requested("spark://head:7077", 7, given)
-    assert (asked["spark.cores.max"], asked["spark.executor.memory"]) == (cores, "512m")
+    request = requested("spark://head:7077", 7, given)
+    assert (request["spark.cores.max"], request["spark.executor.memory"]) == (cores, "512m")
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://head:6443"])
 def test_of_yarn_and_kubernetes_containers_are_asked_for_that_hold_what_cells_may_hold(master: str) -> None:
-    asked = requested(master, 7, {"spark.executor.cores": "2"}, task_bytes=GIB)
-    assert (asked["spark.executor.instances"], asked["spark.executor.cores"]) == ("4", "2")
-    assert int(asked["spark.executor.memoryOverhead"].removesuffix("m")) >= 2 * 1024
+    request = requested(master, 7, {"spark.executor.cores": "2"}, task_bytes=GIB)
+    assert (request["spark.executor.instances"], request["spark.executor.cores"]) == ("4", "2")
+    assert int(request["spark.executor.memoryOverhead"].removesuffix("m")) >= 2 * 1024
     assert configuration(master)["spark.dynamicAllocation.enabled"] == "false"
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_asked_of_a_master_that_is_no_cluster_manager(master: str) ->
 
 
 @pytest.mark.parametrize(
-    ("master", "given", "told"),
+    ("master", "given", "message"),
     [
         ("spark://h:1", {"spark.cores.max": "3"}, "--conf spark.cores.max=3 asks for 3 slots, the grid needs 7"),
         ("spark://h:1", {"spark.cores.max": "7", "spark.executor.cores": "4"}, "asks for 4 slots"),
@@ -46,8 +46,10 @@ def test_nothing_is_asked_of_a_master_that_is_no_cluster_manager(master: str) ->
         ("spark://h:1", {"spark.executor.cores": "0"}, "spark.executor.cores=0 is not a whole number above 0"),
     ],
 )
-def test_asking_for_too_little_is_refused_before_anything_starts(master: str, given: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_asking_for_too_little_is_refused_before_anything_starts(
+    master: str, given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         requested(master, 7, given)
 
 
@@ -63,8 +65,8 @@ def test_a_cluster_on_loopback_is_talked_to_on_loopback_only() -> None:
 
 
 def test_the_refusal_says_what_was_granted_what_is_needed_and_what_to_do() -> None:
-    told = too_few("spark://h:1", GridShape(query_partitions=2, write_partitions=3), granted=4, within_s=120)
-    assert "spark://h:1 granted 4 slots within 120 s, but 6 cells, 2 stages and ingest need 9: add workers" in told
+    sentence = too_few("spark://h:1", GridShape(query_partitions=2, write_partitions=3), granted=4, within_s=120)
+    assert "spark://h:1 granted 4 slots within 120 s, but 6 cells, 2 stages and ingest need 9: add workers" in sentence
 
 
 def test_a_shortage_is_told_once_after_a_while_and_so_is_its_end() -> None:
@@ -87,7 +89,7 @@ def test_a_grid_without_any_slot_is_given_up_but_not_before_it_had_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("message", "said"),
     [
         (
             'java.io.IOException: Cannot run program "/x/python": error=2, No such file or directory\n\tat java.base/java.lang.A'
@@ -109,5 +111,5 @@ def test_a_grid_without_any_slot_is_given_up_but_not_before_it_had_one() -> None
     ],
     ids=["no interpreter", "no package", "an exception", "no stack", "nothing"],
 )
-def test_of_a_failed_tasks_report_the_line_that_says_why_is_shown(told: str, said: str) -> None:
-    assert cause(told) == said
+def test_of_a_failed_tasks_report_the_line_that_says_why_is_shown(message: str, said: str) -> None:
+    assert cause(message) == said

@@ -39,19 +39,19 @@ async def test_who_stops_refreshes_can_be_cancelled() -> None:
 @pytest.mark.anyio
 async def test_who_forgets_that_he_was_cancelled_is_asked_again() -> None:
     """As the Redis client does up to Python 3.11, when the cancellation comes together with the answer."""
-    began, asked = asyncio.Event(), 0
+    began, cancellations = asyncio.Event(), 0
 
     async def forgetful() -> None:
-        nonlocal asked
-        while asked < 2:
+        nonlocal cancellations
+        while cancellations < 2:
             try:
                 began.set()
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError:
-                asked += 1
+                cancellations += 1
 
     task = asyncio.create_task(forgetful())
     await began.wait()
     await ended((task, None))
     assert task.done()
-    assert asked == 2
+    assert cancellations == 2

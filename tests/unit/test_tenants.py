@@ -127,11 +127,11 @@ def test_pipelines_of_tenants_are_trimmed_until_nothing_is_left_in_them() -> Non
 
 def test_many_tenants_cost_a_cell_few_round_trips_a_second_and_none_is_forgotten() -> None:
     now_ms = 1_000
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Recording(MemoryEventLayer):
         def trim(self, stream: str, *, before_ms: int) -> None:
-            asked.append(stream)
+            requests.append(stream)
             super().trim(stream, before_ms=before_ms)
 
     layer = Recording(clock=lambda: now_ms)
@@ -141,11 +141,11 @@ def test_many_tenants_cost_a_cell_few_round_trips_a_second_and_none_is_forgotten
     out.add([invalidated("t77~a:2"), invalidated("t77~a:3")])
     out.send()
     look_after(layer, out, before_ms=0, now_ms=now_ms)
-    assert streams.notifications("d", "t77") in asked
+    assert streams.notifications("d", "t77") in requests
     for now_ms in range(10_000, 100_000, 1_000):
-        asked.clear()
+        requests.clear()
         look_after(layer, out, before_ms=now_ms - 5_000, now_ms=now_ms)
-        assert len(asked) <= 10
+        assert len(requests) <= 10
     assert all(read(layer, streams.notifications("d", tenant)) == [] for tenant in tenants)
     assert out._known == out._grown == {}
 
@@ -161,8 +161,8 @@ class App:
 
     async def register(self, version: int) -> tuple[str, ...]:
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": 1})
-        one = CapturedRead(query=query, read_at=version, ids=())
-        registered = await self.registry.register([one], since=version, expires_at_ms=system_clock() + 600_000)
+        captured = CapturedRead(query=query, read_at=version, ids=())
+        registered = await self.registry.register([captured], since=version, expires_at_ms=system_clock() + 600_000)
         return registered.ids
 
 
@@ -201,13 +201,13 @@ async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(shared_url
                 )
             )  # fmt: skip
             await eventually(lambda: all(app.invalidated for app in apps[:2]))
-            assert [one.registration_ids for app in apps for one in app.invalidated] == ids
+            assert [notification.registration_ids for app in apps for notification in app.invalidated] == ids
             await eventually(lambda: all(app.registry.watermark() == 6 for app in apps))
         finally:
             for app in apps:
                 app.registry.stop()
     said = read(layer, streams.notifications(prefix, "shop"))
-    assert {type(one) for one in said} == {Activated, Invalidated}, "its own only"
+    assert {type(message) for message in said} == {Activated, Invalidated}, "its own only"
     layer.close()
 
 
@@ -229,8 +229,8 @@ async def test_one_app_never_sees_anothers_entries(shared_url: str, prefix: str)
     try:
         await apps[0].read_path.store.put(response, ttl_ms=60_000)
         await apps[0].sketch.report_read("http://x/", expires_at_ms=now_ms + 60_000, now_ms=now_ms)
-        found = [await app.read_path.store.get("GET http://x/") for app in apps]
-        assert found == [response, None]
+        results = [await app.read_path.store.get("GET http://x/") for app in apps]
+        assert results == [response, None]
         assert await apps[1].sketch.report_write(["http://x/"], now_ms=now_ms) == [0]
         assert await apps[0].sketch.report_write(["http://x/"], now_ms=now_ms) != [0]
         assert apps[0].redis is not None

@@ -48,9 +48,9 @@ def test_the_condition_of_the_plan_says_all_that_is_needed() -> None:
 
 
 def test_another_index_is_another_query() -> None:
-    one = replace(QUERY, text_index=DEFINITION)
+    query = replace(QUERY, text_index=DEFINITION)
     other = replace(QUERY, text_index={**DEFINITION, "default_language": "none"})
-    assert plan_query(one).query_id != plan_query(other).query_id
+    assert plan_query(query).query_id != plan_query(other).query_id
 
 
 def test_sorted_by_score_the_searched_texts_say_where_a_record_stands() -> None:
@@ -89,13 +89,13 @@ def test_rank_is_by_distance() -> None:
 
 def test_both_ways_to_give_the_index_mean_the_same() -> None:
     filter_ = {"n": 1, "$or": [{"$text": {"$search": "dogs"}}, {"b": 2}]}
-    written, told = (
+    written, by_definition = (
         compile_query(with_text_index(filter_, DEFINITION)),
         compile_query(filter_, TextIndex.of(DEFINITION)),
     )
-    assert written.identity == told.identity
+    assert written.identity == by_definition.identity
     assert written.matches({"n": 1, "a": "dog"})
-    assert told.matches({"n": 1, "b": 2})
+    assert by_definition.matches({"n": 1, "b": 2})
 
 
 @pytest.mark.parametrize("language", ["russian", "ro", "turkish"])

@@ -34,9 +34,9 @@ def test_only_a_leading_match_searches() -> None:
 
 
 def test_the_name_of_an_index_decides_nothing() -> None:
-    one = {"name": "a", "weights": {"b": 2, "a": 1}, "default_language": "none", "textIndexVersion": 3}
+    index = {"name": "a", "weights": {"b": 2, "a": 1}, "default_language": "none", "textIndexVersion": 3}
     other = {"name": "b", "weights": {"a": 1, "b": 2}, "default_language": "none", "textIndexVersion": 3, "v": 2}
-    assert repr(reduced(one)) == repr(reduced(other))
+    assert repr(reduced(index)) == repr(reduced(other))
 
 
 def test_a_capped_collection_that_drops_in_silence_is_refused_also_below_a_view() -> None:

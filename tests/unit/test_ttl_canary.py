@@ -47,20 +47,20 @@ def traffic(
     stored: set[int] = set()
     for second in range(seconds):
         at_ms = second * 1_000
-        for one in range(results):
-            if dice.random() < 1 / change_s and one in stored:
-                stored.discard(one)
-                yield Changed(at_ms, f"q{one}")
+        for number in range(results):
+            if dice.random() < 1 / change_s and number in stored:
+                stored.discard(number)
+                yield Changed(at_ms, f"q{number}")
         times: dict[int, int] = {}
-        for one in dice.choices(range(results), weights, k=requests):
-            times[one] = times.get(one, 0) + 1
-        for one, count in times.items():
-            if one not in stored:
-                stored.add(one)
-                yield Filled(at_ms, f"r{one}", (f"q{one}",), 5_000, None, 1 / change_s, "db.items")
+        for choice in dice.choices(range(results), weights, k=requests):
+            times[choice] = times.get(choice, 0) + 1
+        for result, count in times.items():
+            if result not in stored:
+                stored.add(result)
+                yield Filled(at_ms, f"r{result}", (f"q{result}",), 5_000, None, 1 / change_s, "db.items")
                 count -= 1
             if count:
-                yield Served(at_ms + 999, f"r{one}", count)
+                yield Served(at_ms + 999, f"r{result}", count)
 
 
 def told(records: Iterator[Record], estimator: ChosenEstimators) -> None:
@@ -120,14 +120,14 @@ def test_what_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_belongs_to_a_canary_is_the_same_everywhere_and_as_many_as_were_said() -> None:
     """By the queries, in whatever order they were read; those of every query partition alike."""
     ids = [f"{i:032x}" for i in range(20_000)]
-    own = [one for one in ids if in_canary(result_of([query_hash(one)]), 10)]
+    own = [result_id for result_id in ids if in_canary(result_of([query_hash(result_id)]), 10)]
     assert 0.09 < len(own) / len(ids) < 0.11
-    by_partition = [sum(query_partition(one, 4) == partition for one in own) for partition in range(4)]
+    by_partition = [sum(query_partition(result_id, 4) == partition for result_id in own) for partition in range(4)]
     assert min(by_partition) > 0.2 * len(own)
     assert result_of([1, 2, 2]) == result_of([2, 1])
-    assert set(own) <= {one for one in ids if in_canary(result_of([query_hash(one)]), 20)}
+    assert set(own) <= {result_id for result_id in ids if in_canary(result_of([query_hash(result_id)]), 20)}
     arm = CanaryArm(canary(), ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
-    assert [one for one in ids if arm.has([one])] == own
+    assert [result_id for result_id in ids if arm.has([result_id])] == own
 
 
 def test_wilsons_interval_is_the_known_one_and_closes_with_observations() -> None:
@@ -158,18 +158,21 @@ def test_a_canary_is_worse_when_a_figure_lies_beyond_the_bad_end_of_the_band_and
     own: Counts, rest: Counts, verdict: str
 ) -> None:
     """Fewer hits, more invalidations, more that is stale; what is better than predicted is not held against it."""
-    found = judged(canary(), own, rest, cdn=False)
-    assert found.verdict == verdict
-    assert bool(found.why) == (verdict == "worse")
-    json.dumps(found.plain(), allow_nan=False)
+    judgement = judged(canary(), own, rest, cdn=False)
+    assert judgement.verdict == verdict
+    assert bool(judgement.why) == (verdict == "worse")
+    json.dumps(judgement.plain(), allow_nan=False)
 
 
 def test_behind_a_cdn_hits_are_not_compared_because_the_app_does_not_see_them() -> None:
     own = Counts(requests=5_000, hits=0, lifetimes=5_000)
     rest = Counts(requests=9_000, hits=4_500, lifetimes=4_500)
     assert judged(canary(), own, rest, cdn=False).verdict is Verdict.WORSE
-    found = judged(canary(), own, rest, cdn=True)
-    assert (found.verdict, [one.name for one in found.figures]) == (Verdict.INSIDE, ["invalidations", "stale"])
+    judgement = judged(canary(), own, rest, cdn=True)
+    assert (judgement.verdict, [figure.name for figure in judgement.figures]) == (
+        Verdict.INSIDE,
+        ["invalidations", "stale"],
+    )
 
 
 def test_the_band_follows_the_rest() -> None:
@@ -177,36 +180,36 @@ def test_the_band_follows_the_rest() -> None:
     predicted = {"hits": Prediction(math.log(2), math.log(2), 0.5, 2 / 3)}
     for share in (0.2, 0.5, 0.8):
         rest = Counts(requests=1_000_000, hits=int(share * 1_000_000))
-        (one,) = judged(canary(predicted=predicted), Counts(requests=1_000, hits=500), rest, cdn=False).figures
+        (figure,) = judged(canary(predicted=predicted), Counts(requests=1_000, hits=500), rest, cdn=False).figures
         odds = share / (1 - share)
-        assert one.low == pytest.approx(1 / (1 + 1 / (2 * odds * math.exp(-TOLERANCE))), rel=0.01)
-        assert one.high == pytest.approx(1 / (1 + 1 / (2 * odds * math.exp(TOLERANCE))), rel=0.01)
+        assert figure.low == pytest.approx(1 / (1 + 1 / (2 * odds * math.exp(-TOLERANCE))), rel=0.01)
+        assert figure.high == pytest.approx(1 / (1 + 1 / (2 * odds * math.exp(TOLERANCE))), rel=0.01)
 
 
 def test_longer_lifetimes_are_predicted_to_bring_hits_and_invalidations() -> None:
-    found = predicted_of(list(traffic(1)), now=SHORT, chosen=LONG, share=10, delta_ms=10_000, started_ms=NOW_MS)
-    assert found["invalidations"].low > 0 < found["hits"].high
-    assert found["hits"].chosen > found["hits"].now
+    figures = predicted_of(list(traffic(1)), now=SHORT, chosen=LONG, share=10, delta_ms=10_000, started_ms=NOW_MS)
+    assert figures["invalidations"].low > 0 < figures["hits"].high
+    assert figures["hits"].chosen > figures["hits"].now
     same = predicted_of(list(traffic(1)), now=SHORT, chosen=SHORT, share=10, delta_ms=10_000, started_ms=NOW_MS)
-    assert all(one.low < 0 < one.high for one in same.values())
-    assert all(one.now == one.chosen for one in same.values())
+    assert all(figure.low < 0 < figure.high for figure in same.values())
+    assert all(figure.now == figure.chosen for figure in same.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_canary_that_does_what_was_predicted_is_never_called_worse(seed: int) -> None:
     """Other traffic of the same kind, other results in the canary, a look every few seconds from the first one on."""
     predicted = predicted_of(list(traffic(100 + seed)), now=SHORT, chosen=LONG, share=10, delta_ms=10_000, started_ms=0)
-    one = canary(predicted=predicted)
+    chosen = canary(predicted=predicted)
     estimator = ChosenEstimators(SHORT, false_positive_rate=lambda keys: 0.0)
-    estimator.take_up(SHORT, one)
+    estimator.take_up(SHORT, chosen)
     arm = estimator.canary
     assert arm is not None
     records = list(traffic(seed))
     for i in range(0, len(records), 200):
         told(iter(records[i : i + 500]), estimator)
-        found = judged(one, arm.own, arm.rest, cdn=False)
-        assert found.verdict is not Verdict.WORSE, found.why
-    assert found.verdict is Verdict.INSIDE
+        judgement = judged(chosen, arm.own, arm.rest, cdn=False)
+        assert judgement.verdict is not Verdict.WORSE, judgement.why
+    assert judgement.verdict is Verdict.INSIDE
 
 
 def test_a_canary_that_does_something_else_than_was_predicted_is_called_worse() -> None:
@@ -215,14 +218,14 @@ def test_a_canary_that_does_something_else_than_was_predicted_is_called_worse() 
     many: dict[str, Any] = {"seconds": 200, "results": 400, "change_s": 60.0, "skew": 0.3, "requests": 100}
     records = list(traffic(1, **many))
     predicted = predicted_of(records, now=SHORT, chosen=LONG, share=10, delta_ms=10_000, started_ms=0)
-    one = canary(predicted=predicted, parameters=TtlParameters(default=Tuning(estimator="static", static_ms=1_000)))
+    chosen = canary(predicted=predicted, parameters=TtlParameters(default=Tuning(estimator="static", static_ms=1_000)))
     estimator = ChosenEstimators(SHORT, false_positive_rate=lambda keys: 0.0)
-    estimator.take_up(SHORT, one)
+    estimator.take_up(SHORT, chosen)
     assert estimator.canary is not None
     told(traffic(2, **many), estimator)
-    found = judged(one, estimator.canary.own, estimator.canary.rest, cdn=False)
-    assert found.verdict is Verdict.WORSE
-    assert found.why.startswith("hits: ")
+    judgement = judged(chosen, estimator.canary.own, estimator.canary.rest, cdn=False)
+    assert judgement.verdict is Verdict.WORSE
+    assert judgement.why.startswith("hits: ")
 
 
 def test_a_trace_with_too_little_in_it_predicts_nothing() -> None:
@@ -245,20 +248,23 @@ def test_a_canarys_results_have_its_lifetimes_and_the_others_go_on_as_before() -
     estimator.take_up(TtlParameters(), canary(share=50))
     assert estimator.canary is not None
     ids = [f"{i:032x}" for i in range(200)]
-    own = [one for one in ids if estimator.canary.has([one])]
-    for one in ids:
-        ttl_ms = estimator.estimate_ms([one], write_rate_hz=0, now_ms=NOW_MS)
-        assert ttl_ms == (60_000 if one in own else 3_600_000)
-        estimator.observe_read([one], now_ms=NOW_MS, given_ms=ttl_ms)
-    for one in ids:
-        assert ("canary" in estimator.reasons([one], write_rate_hz=0, now_ms=NOW_MS, kind="")) == (one in own)
-        estimator.observe_invalidation(one, now_ms=NOW_MS + 100_000)
+    own = [result_id for result_id in ids if estimator.canary.has([result_id])]
+    for result_id in ids:
+        ttl_ms = estimator.estimate_ms([result_id], write_rate_hz=0, now_ms=NOW_MS)
+        assert ttl_ms == (60_000 if result_id in own else 3_600_000)
+        estimator.observe_read([result_id], now_ms=NOW_MS, given_ms=ttl_ms)
+    for result_id in ids:
+        reasons = estimator.reasons([result_id], write_rate_hz=0, now_ms=NOW_MS, kind="")
+        assert ("canary" in reasons) == (result_id in own)
+        estimator.observe_invalidation(result_id, now_ms=NOW_MS + 100_000)
     assert (estimator.canary.own.requests, estimator.canary.rest.requests) == (len(own), len(ids) - len(own))
     assert estimator.canary.own.invalidations == 0  # they were over before
     assert estimator.canary.rest.invalidations == len(ids) - len(own)
     estimator.take_up(TtlParameters())
     assert estimator.canary is None
-    assert {estimator.estimate_ms([one], write_rate_hz=0, now_ms=NOW_MS + 100_000) for one in ids} == {69_314}
+    assert {estimator.estimate_ms([result_id], write_rate_hz=0, now_ms=NOW_MS + 100_000) for result_id in ids} == {
+        69_314
+    }
 
 
 def test_names_of_strangers_in_shared_entries_are_passed_over() -> None:
@@ -327,9 +333,9 @@ async def test_it_is_rolled_back_after_it_was_worse_for_long_enough_and_promoted
 ) -> None:
     layer, telemetry = MemoryEventLayer(clock=lambda: NOW_MS), Telemetry()
     published = PublishedParameters(layer, scope="d")
-    one = canary(hold_ms=30_000, promote=promote)
-    begun = published.begin_canary(one, base=0, by="ann", now_ms=NOW_MS)
-    arm = CanaryArm(one, ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
+    running = canary(hold_ms=30_000, promote=promote)
+    begun = published.begin_canary(running, base=0, by="ann", now_ms=NOW_MS)
+    arm = CanaryArm(running, ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
     watches = [CanaryWatch(published, OwnReports(), telemetry) for _ in range(2)]
     good, bad = Counts(requests=3_000, hits=1_500, lifetimes=900), Counts(requests=9_000, hits=100, lifetimes=900)
     arm.rest = Counts(requests=9_000, hits=4_500, lifetimes=900)
@@ -380,15 +386,15 @@ async def test_a_canary_that_does_what_was_predicted_ends_at_once_if_that_breaks
     of the guard; one of an older version reads the canary without it."""
     layer = MemoryEventLayer(clock=lambda: NOW_MS)
     published = PublishedParameters(layer, scope="d")
-    one = canary(hold_ms=3_600_000, promote=True, guards=guards)
-    published.begin_canary(one, base=0, by="ann", now_ms=NOW_MS)
+    running = canary(hold_ms=3_600_000, promote=True, guards=guards)
+    published.begin_canary(running, base=0, by="ann", now_ms=NOW_MS)
     begun = PublishedParameters(layer, scope="d").history()[-1]
-    assert begun.canary == one
+    assert begun.canary == running
     assert (
         "guards"
         not in json.loads(layer.read({"quaestor:{d:ttl}:parameters": "0"}, count=1, block_ms=0)[0].payload)["canary"]
     )
-    arm = CanaryArm(one, ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
+    arm = CanaryArm(running, ChosenEstimators(LONG, false_positive_rate=lambda keys: 0.0))
     arm.own = Counts(requests=9_000, hits=1_800, lifetimes=900, stale=7_200)
     arm.rest = Counts(requests=9_000, hits=1_800, lifetimes=900, stale=7_200)
     ended = await CanaryWatch(published, OwnReports(), Telemetry()).look(begun, arm, cdn=False, now_ms=NOW_MS)
@@ -401,9 +407,9 @@ async def test_a_canary_that_does_what_was_predicted_ends_at_once_if_that_breaks
 
 def test_a_guard_is_broken_by_its_whole_interval_and_hinders_a_promotion_before() -> None:
     """A few unlucky requests end nothing; a share beyond the limit is not promoted; hits behind a CDN are not judged."""
-    one = canary(after=100, guards=Guards(stale_at_most=0.6, hits_at_least=0.4))
+    running = canary(after=100, guards=Guards(stale_at_most=0.6, hits_at_least=0.4))
     begun = PublishedParameters(MemoryEventLayer(clock=lambda: NOW_MS), scope="d").begin_canary(
-        one, base=0, by="ann", now_ms=NOW_MS
+        running, base=0, by="ann", now_ms=NOW_MS
     )
     for own, cdn, verdict, said in (
         (
@@ -431,20 +437,20 @@ def test_a_guard_is_broken_by_its_whole_interval_and_hinders_a_promotion_before(
             "guard hits at least 0.4: not judged",
         ),
     ):
-        judgement = judged(one, own, own, cdn=cdn)
+        judgement = judged(running, own, own, cdn=cdn)
         assert judgement.verdict is verdict
         with pytest.raises(ConfigurationError, match=said):
             promotable(begun, judgement)
     kept = Counts(requests=200, hits=100, stale=20, lifetimes=100)
-    assert promotable(begun, judged(one, kept, kept, cdn=False)) == LONG
+    assert promotable(begun, judged(running, kept, kept, cdn=False)) == LONG
 
 
 def test_what_may_be_promoted_is_said_in_one_sentence() -> None:
     published = PublishedParameters(MemoryEventLayer(clock=lambda: NOW_MS), scope="d")
     with pytest.raises(ConfigurationError, match="there is no canary"):
         promotable(published.history()[-1], None)
-    one = canary()
-    begun = published.begin_canary(one, base=0, by="ann", now_ms=NOW_MS)
+    running = canary()
+    begun = published.begin_canary(running, base=0, by="ann", now_ms=NOW_MS)
     rest = Counts(requests=9_000, hits=4_500, lifetimes=900)
     for own, said in (
         (
@@ -454,8 +460,8 @@ def test_what_may_be_promoted_is_said_in_one_sentence() -> None:
         (Counts(requests=9_000, hits=0, lifetimes=900), "is worse than predicted: hits"),
     ):
         with pytest.raises(ConfigurationError, match=said):
-            promotable(begun, judged(one, own, rest, cdn=False))
-    enough = judged(one, Counts(requests=2_000, hits=1_000, lifetimes=100), rest, cdn=False)
+            promotable(begun, judged(running, own, rest, cdn=False))
+    enough = judged(running, Counts(requests=2_000, hits=1_000, lifetimes=100), rest, cdn=False)
     assert promotable(begun, enough) == LONG
 
 
@@ -472,6 +478,6 @@ def test_what_may_be_promoted_is_said_in_one_sentence() -> None:
     ],
 )
 def test_reports_that_cannot_be_do_not_count(change: dict[str, object]) -> None:
-    told = Told(own=Counts(requests=3, hits=1), rest=Counts(), cdn=True)
-    assert told_of(json.loads(json.dumps(told.plain()))) == told
-    assert told_of(told.plain() | change) is None
+    counts = Told(own=Counts(requests=3, hits=1), rest=Counts(), cdn=True)
+    assert told_of(json.loads(json.dumps(counts.plain()))) == counts
+    assert told_of(counts.plain() | change) is None

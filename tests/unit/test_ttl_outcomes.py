@@ -21,11 +21,11 @@ def test_of_each_lifetime_it_is_known_how_it_stands_now() -> None:
         sample.give([name], name, now_ms=NOW_MS, given_ms=1_000, watched_ms=watched_ms)
     sample.changed("changed", now_ms=NOW_MS + 700)
     sample.withdrawn("withdrawn", now_ms=NOW_MS + 800)
-    found = dict(sample.so_far(now_ms=NOW_MS + 5_000))
-    assert (found["changed"].lived_ms, found["changed"].changed, found["changed"].early) == (700, True, True)
-    assert (found["alive"].lived_ms, found["alive"].changed) == (5_000, False)
-    assert (found["withdrawn"].lived_ms, found["withdrawn"].judged) == (800, False)
-    assert (found["guarded"].lived_ms, found["guarded"].judged) == (2_000, True)
+    outcomes = dict(sample.so_far(now_ms=NOW_MS + 5_000))
+    assert (outcomes["changed"].lived_ms, outcomes["changed"].changed, outcomes["changed"].early) == (700, True, True)
+    assert (outcomes["alive"].lived_ms, outcomes["alive"].changed) == (5_000, False)
+    assert (outcomes["withdrawn"].lived_ms, outcomes["withdrawn"].judged) == (800, False)
+    assert (outcomes["guarded"].lived_ms, outcomes["guarded"].judged) == (2_000, True)
 
 
 def test_a_result_changes_with_any_of_its_queries_and_is_open_once() -> None:
@@ -35,7 +35,7 @@ def test_a_result_changes_with_any_of_its_queries_and_is_open_once() -> None:
     assert len(sample) == 1
     sample.changed("b", now_ms=NOW_MS + 100)
     sample.changed("a", now_ms=NOW_MS + 900)
-    assert [one.lived_ms for _, one in sample.so_far(now_ms=NOW_MS + 1_000)] == [100]
+    assert [outcome.lived_ms for _, outcome in sample.so_far(now_ms=NOW_MS + 1_000)] == [100]
     sample.give(["b", "c"], "k", now_ms=NOW_MS + 1_000, given_ms=1_000, watched_ms=None)
     assert len(sample) == 2
 
@@ -48,7 +48,7 @@ def test_the_sample_is_bounded_in_number_and_in_rate() -> None:
     assert len(sample) == 50
     assert len(sample._open) == 50
     sample.changed("q0", now_ms=NOW_MS + 20_000)
-    assert not any(one.changed for _, one in sample.so_far(now_ms=NOW_MS + 20_000))
+    assert not any(outcome.changed for _, outcome in sample.so_far(now_ms=NOW_MS + 20_000))
     later = Outcomes(per_second=2.0)
     for i in range(20_000):
         later.give([f"q{i}"], "k", now_ms=NOW_MS + 10 * i, given_ms=1_000, watched_ms=None)
@@ -67,7 +67,7 @@ def test_the_curve_of_the_sample_is_that_of_the_lifetimes(mean_ms: int) -> None:
     for at_ms, name in sorted(ends):
         if at_ms <= NOW_MS + 60_000:
             sample.changed(name, now_ms=at_ms)
-    curve = survival(one for _, one in sample.so_far(now_ms=NOW_MS + 60_000))
+    curve = survival(outcome for _, outcome in sample.so_far(now_ms=NOW_MS + 60_000))
     at_ms = min(mean_ms, 40_000)
     alive = next(share for ms, share in reversed(curve) if ms <= at_ms)
     assert alive == pytest.approx(2.718281828 ** (-at_ms / mean_ms), abs=0.05)
@@ -100,4 +100,4 @@ def test_outcomes_are_noted_once_somebody_wants_them() -> None:
     chosen.observe_read(["q"], now_ms=NOW_MS, given_ms=1_000, kind="k")
     chosen.observe_read(["none"], now_ms=NOW_MS, kind="k")
     chosen.observe_invalidation("q", now_ms=NOW_MS + 5)
-    assert [one.lived_ms for _, one in chosen.outcomes.so_far(now_ms=NOW_MS + 10)] == [5]
+    assert [outcome.lived_ms for _, outcome in chosen.outcomes.so_far(now_ms=NOW_MS + 10)] == [5]

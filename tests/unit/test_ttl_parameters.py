@@ -76,7 +76,7 @@ def test_what_is_published_last_counts_and_can_be_rolled_back() -> None:
     assert app.history()[-1].parameters == SHORT
     operator.publish(LONG, base=1, by="ann", now_ms=NOW_MS + 1)
     assert operator.rollback(by="bob", now_ms=NOW_MS + 2).parameters == SHORT
-    assert [(one.number, one.by, one.parameters) for one in app.history()[1:]] == [
+    assert [(publication.number, publication.by, publication.parameters) for publication in app.history()[1:]] == [
         (1, "ann", SHORT), (2, "ann", LONG), (3, "bob", SHORT),
     ]  # fmt: skip
     assert PublishedParameters(layer, scope="another").history() == [NOTHING]
@@ -112,7 +112,7 @@ def test_of_two_operators_at_once_one_is_told_and_nothing_is_overwritten() -> No
         ann.publish(SHORT, base=0, by="ann", now_ms=NOW_MS)
     with pytest.raises(ConfigurationError, match="meanwhile"):
         ann.publish(SHORT, base=0, by="ann", now_ms=NOW_MS)
-    assert [one.parameters for one in PublishedParameters(layer, scope="d").history()] == [None, LONG]
+    assert [publication.parameters for publication in PublishedParameters(layer, scope="d").history()] == [None, LONG]
     assert ann.publish(SHORT, base=1, by="ann", now_ms=NOW_MS).number == 2
 
 

@@ -27,7 +27,7 @@ def make(quantile: float, **options: object) -> TtlEstimator:
 
 
 @pytest.mark.parametrize("quantile", DECILES)
-@pytest.mark.parametrize("process", [one_poisson, bursty, cyclic, zipf], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("process", [one_poisson, bursty, cyclic, zipf], ids=lambda process: process.__name__)
 def test_the_share_that_changes_before_its_ttl_ends_is_the_quantile(process: Process, quantile: float) -> None:
     """At most two points off, whatever the writes are like, from the 1,000th fill on."""
     given = fills(make(quantile), process, count=7_000, dice=dice())
@@ -104,16 +104,16 @@ def test_a_budget_of_invalidations_is_kept_and_room_is_used_again() -> None:
     estimator = ConstrainedEstimator(
         inner, budgets=Budgets(invalidations_hz=2.0), ttl_min_ms=1, false_positive_rate=lambda keys: 0.0
     )
-    source, now_ms, told = dice(), float(START_MS), 0
+    source, now_ms, invalidated = dice(), float(START_MS), 0
     for i in range(8_000):
         name = f"q{i % 100}"
         given_ms = estimator.estimate_ms([name], write_rate_hz=0.1, now_ms=int(now_ms))
         estimator.observe_read([name], now_ms=int(now_ms), given_ms=given_ms, write_rate_hz=0.1)
         lived_ms = source.expovariate(0.1) * 1_000
         estimator.observe_invalidation(name, now_ms=int(now_ms + min(lived_ms, 90.0)))
-        told += i >= 6_000 and min(lived_ms, 90.0) < given_ms
+        invalidated += i >= 6_000 and min(lived_ms, 90.0) < given_ms
         now_ms += 100
-    assert told / 200 <= 2.5
+    assert invalidated / 200 <= 2.5
     assert estimator.factor < 0.9
     short = estimator.factor
     for i in range(2_000):

@@ -27,14 +27,18 @@ def registration(query_id: str) -> str:
 def test_what_was_recorded_is_read_again(tmp_path: Path) -> None:
     """A fill, hits of it, an invalidation, a withdrawal; the names are not in the file, and the estimator was told all of it."""
     path = tmp_path / "trace"
-    one = recorder(path)
-    one.observe_read(["secret"], now_ms=START_MS + 5, ttl_ms=100, given_ms=50, write_rate_hz=0.5, kind="db.items")
-    one.served([((registration("secret"),), 3), ((registration("never filled"),), 1)], now_ms=START_MS + 1_000)
-    one.write()
-    one.observe_invalidation("secret", now_ms=START_MS + 1_500)
-    one.observe_withdrawal("secret", now_ms=START_MS + 1_600)
-    one.observe_invalidation("never filled", now_ms=START_MS + 1_700)
-    one.end()
+    trace_recorder = recorder(path)
+    trace_recorder.observe_read(
+        ["secret"], now_ms=START_MS + 5, ttl_ms=100, given_ms=50, write_rate_hz=0.5, kind="db.items"
+    )
+    trace_recorder.served(
+        [((registration("secret"),), 3), ((registration("never filled"),), 1)], now_ms=START_MS + 1_000
+    )
+    trace_recorder.write()
+    trace_recorder.observe_invalidation("secret", now_ms=START_MS + 1_500)
+    trace_recorder.observe_withdrawal("secret", now_ms=START_MS + 1_600)
+    trace_recorder.observe_invalidation("never filled", now_ms=START_MS + 1_700)
+    trace_recorder.end()
     trace = read(path)
     filled, served, other, changed, withdrawn = trace.records
     assert isinstance(filled, Filled)
@@ -46,15 +50,15 @@ def test_what_was_recorded_is_read_again(tmp_path: Path) -> None:
     assert (trace.started_ms, trace.share, trace.full) == (START_MS, 1.0, False)
     assert "secret" not in path.read_text()
     assert f"{query_hash('secret'):016x}" not in path.read_text()
-    assert one.estimate_ms(["secret"], write_rate_hz=0, now_ms=START_MS + 1_700) < 10**6
+    assert trace_recorder.estimate_ms(["secret"], write_rate_hz=0, now_ms=START_MS + 1_700) < 10**6
 
 
 def test_a_share_of_the_results_is_recorded_whole(tmp_path: Path) -> None:
-    one = recorder(tmp_path / "trace", share=0.25)
+    trace_recorder = recorder(tmp_path / "trace", share=0.25)
     for i in range(2_000):
-        one.observe_read([f"q{i}", f"p{i}"], now_ms=START_MS + i)
-        one.served([((registration(f"q{i}"), registration(f"p{i}")), 1)], now_ms=START_MS + i)
-    one.end()
+        trace_recorder.observe_read([f"q{i}", f"p{i}"], now_ms=START_MS + i)
+        trace_recorder.served([((registration(f"q{i}"), registration(f"p{i}")), 1)], now_ms=START_MS + i)
+    trace_recorder.end()
     records = read(tmp_path / "trace").records
     filled = [record.result for record in records if isinstance(record, Filled)]
     assert filled == [record.result for record in records if isinstance(record, Served)]
@@ -62,11 +66,11 @@ def test_a_share_of_the_results_is_recorded_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_full_ends_whole(tmp_path: Path) -> None:
-    one = recorder(tmp_path / "trace", max_bytes=2_000)
+    trace_recorder = recorder(tmp_path / "trace", max_bytes=2_000)
     for i in range(100):
-        one.observe_read([f"q{i}"], now_ms=START_MS + i)
-        one.write()
-    one.end()
+        trace_recorder.observe_read([f"q{i}"], now_ms=START_MS + i)
+        trace_recorder.write()
+    trace_recorder.end()
     trace = read(tmp_path / "trace")
     assert trace.full
     assert 5 < len(trace.records) < 50
@@ -75,10 +79,10 @@ def test_a_file_that_is_full_ends_whole(tmp_path: Path) -> None:
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_WAITING", 10)
-    one = recorder(tmp_path / "trace")
+    trace_recorder = recorder(tmp_path / "trace")
     for i in range(100):
-        one.observe_read([f"q{i}"], now_ms=START_MS + i)
-    one.end()
+        trace_recorder.observe_read([f"q{i}"], now_ms=START_MS + i)
+    trace_recorder.end()
     trace = read(tmp_path / "trace")
     assert trace.full
     assert len(trace.records) == 10
@@ -92,10 +96,10 @@ def test_a_trace_that_never_began_is_whole(tmp_path: Path) -> None:
 def test_of_a_trace_that_is_still_written_or_was_cut_the_whole_lines_are_read(tmp_path: Path) -> None:
     """Wherever it ends at this moment; it is known not to have ended. More lines than its last one counts are refused."""
     path = tmp_path / "trace"
-    one = recorder(path)
+    trace_recorder = recorder(path)
     for i in range(5):
-        one.observe_read([f"q{i}"], now_ms=START_MS + i, kind="c")
-    one.end()
+        trace_recorder.observe_read([f"q{i}"], now_ms=START_MS + i, kind="c")
+    trace_recorder.end()
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
     for length in range(first, len(whole) - 1):

@@ -118,14 +118,14 @@ def test_the_read_path_counts_what_it_serves_until_somebody_asks() -> None:
 def test_the_store_is_told_what_its_copies_in_memory_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below it may be one that all processes share, and that keeps what is asked for. No hit waits for it."""
     engine = HandEngine()
-    told: list[tuple[str, int]] = []
-    monkeypatch.setattr(engine.store, "used", lambda key, hits: told.append((key, hits)))
+    reports: list[tuple[str, int]] = []
+    monkeypatch.setattr(engine.store, "used", lambda key, hits: reports.append((key, hits)))
     stored(engine, "a")
     for _ in range(3):
         engine.read_path.lookup.servable("a", START_MS)
-    assert told == []
+    assert reports == []
     engine.read_path.lookup.take_served()
-    assert told == [("a", 3)]
+    assert reports == [("a", 3)]
 
 
 def test_what_is_expired_or_dead_is_not_counted() -> None:

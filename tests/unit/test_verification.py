@@ -172,7 +172,9 @@ def test_a_quarantine_names_its_route_and_ends() -> None:
     book.begin_anew("a")
     book.quarantine("a", "GET a", ("body",), now_ms=5)
     assert book.barred("a") == "diverged"
-    assert [(one.route, one.differs, one.until_ms) for one in book.quarantines] == [("GET a", ("body",), 1_005)]
+    assert [(quarantine.route, quarantine.differs, quarantine.until_ms) for quarantine in book.quarantines] == [
+        ("GET a", ("body",), 1_005)
+    ]
     book.release("a")
     assert not book.barred("a")
     assert book.on_probation("a")

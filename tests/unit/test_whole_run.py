@@ -36,10 +36,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *arguments: str, asked: bool = True) -> str | None:
+def run(project: Path, *arguments: str, requested: bool = True) -> str | None:
     """The record after a run; None: none was written."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | ({VARIABLE: "tested.md"} if asked else {})
-    if not asked:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | ({VARIABLE: "tested.md"} if requested else {})
+    if not requested:
         environment.pop(VARIABLE, None)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.whole_run", *arguments]
     subprocess.run(command, cwd=project, env=environment, capture_output=True, check=False, timeout=120)
@@ -72,7 +72,10 @@ def test_a_tree_that_differs_from_its_commit_is_called_so(project: Path) -> None
     "arguments",
     [
         ("-k", "one"),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (("-m", "not slow"), ("checks/test_it.py",), ("-x",))),
+        *(
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (("-m", "not slow"), ("checks/test_it.py",), ("-x",))
+        ),
     ],
 )
 def test_a_part_of_the_tests_is_not_recorded(project: Path, arguments: tuple[str, ...]) -> None:
@@ -80,7 +83,7 @@ def test_a_part_of_the_tests_is_not_recorded(project: Path, arguments: tuple[str
 
 
 def test_nothing_is_recorded_unless_it_is_asked_for(project: Path) -> None:
-    assert run(project, asked=False) is None
+    assert run(project, requested=False) is None
 
 
 def test_a_run_that_is_broken_off_is_not_recorded(project: Path) -> None:

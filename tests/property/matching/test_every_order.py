@@ -94,11 +94,11 @@ def histories() -> Iterator[tuple[list[State], list[AfterImage]]]:
 
 
 def result(query: Query, state: State) -> list[Document]:
-    found = [document for document in state.values() if document["a"] == 1]
+    documents = [document for document in state.values() if document["a"] == 1]
     for path, _ in query.sort:
-        found.sort(key=lambda document: document[path])
-    found = found[query.skip : query.skip + query.limit if query.limit else None]
-    return [{"n": len(found)}] if query.operation is Operation.COUNT else found
+        documents.sort(key=lambda document: document[path])
+    documents = documents[query.skip : query.skip + query.limit if query.limit else None]
+    return [{"n": len(documents)}] if query.operation is Operation.COUNT else documents
 
 
 def same(query: Query, shown: list[Document], state: State) -> bool:
@@ -145,7 +145,7 @@ def test_nothing_live_is_stale_in_any_order(name: str, repeated: int) -> None:
             for seen, image in enumerate(images[order.arrives :], start=order.arrives + 1):
                 for _ in range(repeated):
                     fired = matching.process(image, now_ms=NOW_MS)
-                    live = live and not any("r" in one.registration_ids for one in fired)
+                    live = live and not any("r" in notification.registration_ids for notification in fired)
                 if live and seen >= order.read:
                     assert same(query, shown, states[seen]), (seen, where)
             lived += live

@@ -46,15 +46,15 @@ def test_a_record_finds_every_filter_it_matches(seed: int) -> None:
             kept.append((question, item))
         else:
             index.remove(item)
-    found = 0
+    hits = 0
     for position in range(60):
         record = generator.document(position)
         candidates = set(index.candidates(record))
         for question, item in kept:
             if compile_query(question).matches(record):
-                found += 1
+                hits += 1
                 assert item in candidates, (question, record)
-    assert found > 50
+    assert hits > 50
 
 
 def test_an_emptied_index_holds_nothing() -> None:

@@ -103,7 +103,9 @@ def test_what_a_pattern_requires_is_in_every_text_that_it_matches(
     for text in texts if compiled.required else []:
         with suppress(UncertainMatchError):
             if compiled.found(text):
-                assert any(one.text in (without_case(text) if one.caseless else text) for one in compiled.required), (
+                assert any(
+                    answer.text in (without_case(text) if answer.caseless else text) for answer in compiled.required
+                ), (
                     compiled.required,
                     text,
                 )
@@ -151,6 +153,6 @@ def _compare(changes: list[tuple[int, int, bool]], spans: list[tuple[int, int]])
         assert len(tree) == len(model)
     assert sorted(tree.payloads()) == sorted(model)
     for low, width in spans:
-        found: list[tuple[int, int]] = []
-        tree.overlapping(low, low + width, found)
-        assert sorted(found) == sorted(i for i in model if i[0] <= low + width and i[1] >= low)
+        overlapping: list[tuple[int, int]] = []
+        tree.overlapping(low, low + width, overlapping)
+        assert sorted(overlapping) == sorted(i for i in model if i[0] <= low + width and i[1] >= low)

@@ -183,15 +183,17 @@ class Run:
         registered, images = reading.registration, self.world.images == "exact"
         assert registered is not None
         plan = plan_query(reading.query)
-        found = contributing(plan, registered, images=images, most=MOST)
-        if found is None:
+        contributors = contributing(plan, registered, images=images, most=MOST)
+        if contributors is None:
             return
-        records = [project(_decode(one), found.projection) for one in whole(found, self.world.state)]
+        records = [
+            project(_decode(record), contributors.projection) for record in whole(contributors, self.world.state)
+        ]
         known = contributors_of(plan, registered, records, version=self.world.version, images=images, most=MOST)
         if known is not None:
-            told = codec.decode_query_event(codec.encode_query_event(replace(registered, contributors=known)))
-            assert isinstance(told, Registration)
-            outcomes = self.node.register(told, now_ms=NOW_MS)
+            decoded = codec.decode_query_event(codec.encode_query_event(replace(registered, contributors=known)))
+            assert isinstance(decoded, Registration)
+            outcomes = self.node.register(decoded, now_ms=NOW_MS)
             self.fired([outcome for outcome in outcomes if isinstance(outcome, Invalidated)])
 
     def deliver(self) -> None:
@@ -306,4 +308,8 @@ def test_pages_of_ordered_results_agree_with_re_execution(
 
 
 def _ids(documents: Sequence[Any]) -> tuple[Any, ...] | None:
-    return None if any("_id" not in one for one in documents) else tuple(one["_id"] for one in documents)
+    return (
+        None
+        if any("_id" not in document for document in documents)
+        else tuple(document["_id"] for document in documents)
+    )

@@ -14,7 +14,7 @@ MOVES = st.lists(st.tuples(st.integers(0, 5), KEYS), max_size=12)
 
 
 def ordered(keys: list[int]) -> bool:
-    return all(one < next_ for one, next_ in pairwise(keys))
+    return all(key < next_ for key, next_ in pairwise(keys))
 
 
 @given(

@@ -159,8 +159,8 @@ def test_a_write_concerns_exactly_the_queries_that_brute_force_finds(partitions:
                 del column.followed[gone]
                 for node in column.nodes:
                     node.subscriptions.end(gone)
-            expected, found = _process(column)
-            assert found == expected, f"seed {seed}, write {number}"
+            expected, events = _process(column)
+            assert events == expected, f"seed {seed}, write {number}"
             hits += len(expected)
         assert hits > 100
 

@@ -86,17 +86,17 @@ def same(a: Any, b: Any) -> bool:
 def execute(query: Query, state: State) -> Any:
     """What the database would answer, as something that can be compared."""
     matches = compile_query(query.filter).matches
-    found = [record for record in state.values() if matches(record)]
+    records = [record for record in state.values() if matches(record)]
     if query.operation is Operation.DISTINCT:
         return frozenset(
-            order_key(value) for record in found for value in _unwound(record.get(query.distinct_key or ""))
+            order_key(value) for record in records for value in _unwound(record.get(query.distinct_key or ""))
         )
-    found = sort_documents(found, query.sort)[query.skip :]
+    records = sort_documents(records, query.sort)[query.skip :]
     if query.limit:
-        found = found[: query.limit]
+        records = records[: query.limit]
     if query.operation is Operation.COUNT:
-        return len(found)
-    return [bson.encode(project(record, query.projection)) for record in found]
+        return len(records)
+    return [bson.encode(project(record, query.projection)) for record in records]
 
 
 def project(record: Document, projection: Document | None) -> Document:

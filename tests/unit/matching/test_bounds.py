@@ -55,10 +55,10 @@ def test_compacting_loses_no_lease_and_takes_turns() -> None:
         leases.add(f"{number}", number * 500)
     given_up = {f"{number}" for number in range(0, 1_000, 2)}
     for _ in range(500 // 60 + 1):
-        leases.compact(lambda one, _: one not in given_up)
+        leases.compact(lambda query, _: query not in given_up)
     assert len(leases) == 500
     assert {*leases.over(10**9)} == {f"{number}" for number in range(1, 1_000, 2)}
-    leases.compact(lambda one, _: True)
+    leases.compact(lambda query, _: True)
     assert leases.over(10**9) == []
 
 
@@ -137,9 +137,9 @@ def test_by_default_the_collector_is_left_alone() -> None:
 
 def test_queries_of_one_shape_share_their_rules() -> None:
     shared = SharedRules()
-    one, other = shared.of(plan_query(find({"a": 1}, limit=3))), shared.of(plan_query(find({"a": 2}, limit=7)))
-    assert one is other
-    assert shared.of(plan_query(find({"a": 1}, sort=(("a", 1),)))) is not one
+    plan, other = shared.of(plan_query(find({"a": 1}, limit=3))), shared.of(plan_query(find({"a": 2}, limit=7)))
+    assert plan is other
+    assert shared.of(plan_query(find({"a": 1}, sort=(("a", 1),)))) is not plan
 
 
 def test_a_slot_holds_none_one_or_many() -> None:

@@ -29,13 +29,13 @@ def supplied(
     placed: bool = False,
 ) -> None:
     """Registered, and then told its contributors, which were read after all that has been written."""
-    one = scene.registration(query, members, registration_id="app:c")
-    assert types(scene.node.register(one, now_ms=scene.now_ms)) == ["Activated"]
+    registered = scene.registration(query, members, registration_id="app:c")
+    assert types(scene.node.register(registered, now_ms=scene.now_ms)) == ["Activated"]
     known = Contributors(version=scene.version, records=records, complete=complete, placed=placed)
     if shown:
         rules = rules_of(plan_query(query))
         known = replace(known, digests=tuple(member_digest(rules, record) for record in records))
-    assert types(scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
+    assert types(scene.node.register(replace(registered, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
     scene.write(WriteKind.TICK, version=scene.version + 1)
     scene.version += 1
 
@@ -209,29 +209,29 @@ def dressed(scene: Scene, projection: Document, *records: Document, **rest: Any)
 def test_a_member_counts_by_the_part_of_an_array_that_is_shown() -> None:
     """Without any image before the write, also where it is replaced as a whole."""
     scene = Scene()
-    one = {"_id": 1, "price": 5, "list": [{"n": 1}, {"n": 2}, {"n": 3}]} | PAID
-    dressed(scene, {"price": 1, "list": {"$slice": 2}}, one)
-    later = one | {"list": [{"n": 1}, {"n": 2}, {"n": 9}]}
+    record = {"_id": 1, "price": 5, "list": [{"n": 1}, {"n": 2}, {"n": 3}]} | PAID
+    dressed(scene, {"price": 1, "list": {"$slice": 2}}, record)
+    later = record | {"list": [{"n": 1}, {"n": 2}, {"n": 9}]}
     assert scene.update(later, changed=("list.2.n",)) == []
     assert scene.write(WriteKind.REPLACE, 1, later | {"note": "x"}) == []
-    shown = one | {"list": [{"n": 1}, {"n": 7}]}
+    shown = record | {"list": [{"n": 1}, {"n": 7}]}
     assert types(scene.update(shown, changed=("list.1.n",))) == ["change"]
 
 
 def test_a_member_counts_by_what_is_computed_of_it() -> None:
     scene = Scene()
-    one = {"_id": 1, "price": 5, "n": 3} | PAID
-    dressed(scene, {"many": {"$gt": ["$n", 2]}}, one)
-    assert scene.update(one | {"n": 4}, changed=("n",)) == []
-    assert types(scene.update(one | {"n": 1}, changed=("n",))) == ["change"]
+    record = {"_id": 1, "price": 5, "n": 3} | PAID
+    dressed(scene, {"many": {"$gt": ["$n", 2]}}, record)
+    assert scene.update(record | {"n": 4}, changed=("n",)) == []
+    assert types(scene.update(record | {"n": 1}, changed=("n",))) == ["change"]
 
 
 @pytest.mark.parametrize("change", [{"price": 6}, {"status": "open"}])
 def test_a_member_that_looks_the_same_counts_where_it_may_move_or_leaves(change: Document) -> None:
     scene = Scene()
-    one = {"_id": 1, "price": 5, "n": 3} | PAID
-    dressed(scene, {"many": {"$gt": ["$n", 2]}}, one)
-    assert len(scene.update(one | change, changed=tuple(change))) == 1
+    record = {"_id": 1, "price": 5, "n": 3} | PAID
+    dressed(scene, {"many": {"$gt": ["$n", 2]}}, record)
+    assert len(scene.update(record | change, changed=tuple(change))) == 1
 
 
 def test_a_member_of_a_page_counts_by_what_is_shown_of_it() -> None:
@@ -245,10 +245,10 @@ def test_a_member_of_a_page_counts_by_what_is_shown_of_it() -> None:
 
 def test_what_is_shown_is_not_told_where_it_is_not_kept() -> None:
     scene = Scene()
-    one = {"_id": 1, "price": 5, "n": 3} | PAID
+    record = {"_id": 1, "price": 5, "n": 3} | PAID
     query = find(PAID, sort=BY_PRICE, projection={"many": {"$gt": ["$n", 2]}})
-    supplied(scene, query, one, members=(1,))
-    assert types(scene.update(one | {"n": 4}, changed=("n",))) == ["change"]
+    supplied(scene, query, record, members=(1,))
+    assert types(scene.update(record | {"n": 4}, changed=("n",))) == ["change"]
 
 
 def test_a_limit_without_a_sort_whose_members_are_hidden_is_changed_by_what_matches_alone() -> None:
@@ -380,8 +380,8 @@ def test_places_are_not_taken_over_by_another_cell() -> None:
     known = Contributors(version=scene.version, records=THREE, complete=True, placed=True)
     scene.write(WriteKind.TICK, version=scene.version + 5)
     query = find(PAID, sort=BY_PRICE, projection={"name": 1})
-    one = scene.registration(query, (1, 2, 3), since=scene.version + 5, read_at=scene.version)
-    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    registered = scene.registration(query, (1, 2, 3), since=scene.version + 5, read_at=scene.version)
+    scene.node.register(replace(registered, contributors=known), now_ms=scene.now_ms)
     scene.version += 6
     assert types(scene.update({"_id": 2, "price": 21} | PAID, changed=("price",))) == ["change"]
 
@@ -389,23 +389,23 @@ def test_places_are_not_taken_over_by_another_cell() -> None:
 def test_writes_up_to_the_snapshot_are_judged_without_it() -> None:
     """The snapshot was taken after the result: a record that it has because it came in between ends the registration."""
     scene = Scene()
-    one = scene.registration(count(PAID), None)
-    scene.node.register(one, now_ms=scene.now_ms)
+    registered = scene.registration(count(PAID), None)
+    scene.node.register(registered, now_ms=scene.now_ms)
     known = Contributors(version=scene.version + 1, records=tuple(ids(1)), complete=True)
-    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    scene.node.register(replace(registered, contributors=known), now_ms=scene.now_ms)
     assert types(scene.insert({"_id": 1} | PAID)) == ["add"]
 
 
 def test_writes_that_came_before_the_contributors_did_are_replayed() -> None:
     """They follow what was written between the snapshot and their arrival."""
     scene = Scene()
-    one = scene.registration(count(PAID, limit=1), None)
-    scene.node.register(one, now_ms=scene.now_ms)
+    registered = scene.registration(count(PAID, limit=1), None)
+    scene.node.register(registered, now_ms=scene.now_ms)
     known = Contributors(version=scene.version, records=tuple(ids(1, 2)), complete=False)
     before = {"before": {"_id": 8} | PAID}
     assert scene.update({"_id": 8, "n": 1} | PAID, **before) == []
     assert scene.update({"_id": 9} | OPEN, before={"_id": 9} | OPEN) == []
-    assert types(scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
+    assert types(scene.node.register(replace(registered, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
     assert scene.delete(1) == []
     assert scene.delete(2) == []  # 8 has been counted since
     assert types(scene.delete(8)) == ["remove"]
@@ -416,8 +416,8 @@ def test_who_follows_the_writes_is_not_taken_over_by_another_cell() -> None:
     scene = Scene()
     known = Contributors(version=scene.version, records=tuple(ids(1, 2)), complete=True)
     scene.write(WriteKind.TICK, version=scene.version + 5)
-    one = scene.registration(count(PAID, limit=1), None, since=scene.version + 5, read_at=scene.version)
-    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    registered = scene.registration(count(PAID, limit=1), None, since=scene.version + 5, read_at=scene.version)
+    scene.node.register(replace(registered, contributors=known), now_ms=scene.now_ms)
     scene.version += 6
     assert types(scene.delete(1)) == ["match"]
 
@@ -442,23 +442,23 @@ _SUMS: Any = ({"$match": PAID}, {"$group": {"_id": "$day", "n": {"$sum": "$price
 def test_a_group_is_changed_by_what_it_reads_of_the_records_that_it_is_computed_from() -> None:
     """Without any image before the write."""
     scene = Scene()
-    one = {"_id": 1, "day": 1, "price": 5} | PAID
-    supplied(scene, aggregate(*_SUMS), one)
-    assert scene.update(one | {"note": "x"}) == []
+    record = {"_id": 1, "day": 1, "price": 5} | PAID
+    supplied(scene, aggregate(*_SUMS), record)
+    assert scene.update(record | {"note": "x"}) == []
     assert scene.update({"_id": 2, "day": 1} | OPEN) == []
     assert scene.delete(3) == []
-    assert types(scene.update(one | {"price": 6})) == ["change"]
+    assert types(scene.update(record | {"price": 6})) == ["change"]
 
 
 def test_a_group_takes_newcomers_and_loses_who_leaves() -> None:
-    one = {"_id": 1, "day": 1, "price": 5} | PAID
+    record = {"_id": 1, "day": 1, "price": 5} | PAID
     for write, expected in (
         (lambda scene: scene.update({"_id": 2} | PAID), ["add"]),
-        (lambda scene: scene.update(one | OPEN), ["remove"]),
+        (lambda scene: scene.update(record | OPEN), ["remove"]),
         (lambda scene: scene.delete(1), ["remove"]),
     ):
         scene = Scene()
-        supplied(scene, aggregate(*_SUMS), one)
+        supplied(scene, aggregate(*_SUMS), record)
         assert types(write(scene)) == expected
 
 

@@ -242,7 +242,7 @@ def test_of_many_filters_that_name_one_record_each_is_told() -> None:
     scene = Scene()
     for number in range(100):
         scene.register(find({"_id": 5, "n": number}, projection=BARE), None)
-    assert sum(len(told.registration_ids) for told in scene.delete(5)) == 100
+    assert sum(len(outcome.registration_ids) for outcome in scene.delete(5)) == 100
 
 
 def test_what_is_farther_away_than_the_last_of_the_nearest_changes_nothing() -> None:

@@ -82,9 +82,9 @@ def tried(conditions: Condition | Callable[[int], Query], record: dict[str, Any]
     ],
 )
 def test_a_write_tries_few_queries(conditions: Any, record: dict[str, Any], most: int) -> None:
-    found = tried(conditions, record)
-    assert found <= most
-    assert found or most == 0
+    results = tried(conditions, record)
+    assert results <= most
+    assert results or most == 0
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_a_write_tries_few_queries(conditions: Any, record: dict[str, Any], most
 )  # fmt: skip
 def test_a_write_tries_few_queries_that_look_for_no_value(conditions: Any, record: dict[str, Any], most: int) -> None:
     """The same for what a query requires of a record without naming a value."""
-    found = tried(conditions, record)
-    assert found <= most
-    assert found or most == 0
+    results = tried(conditions, record)
+    assert results <= most
+    assert results or most == 0
 
 
 def test_what_cannot_be_indexed_is_tried_once_per_predicate() -> None:
@@ -168,5 +168,5 @@ def test_members_are_found_without_trying_anything_else() -> None:
 
 def test_wide_ranges_among_narrow_ones_do_not_spoil_the_index() -> None:
     widths = (1, 10, 100, 1_000)
-    found = tried(lambda n: {"a": {"$gte": n, "$lt": n + widths[n % 4]}}, {"a": 500.5})
-    assert found == sum(n <= 500.5 < n + widths[n % 4] for n in range(QUERIES))
+    results = tried(lambda n: {"a": {"$gte": n, "$lt": n + widths[n % 4]}}, {"a": 500.5})
+    assert results == sum(n <= 500.5 < n + widths[n % 4] for n in range(QUERIES))

@@ -47,11 +47,11 @@ def test_behind_an_offset_an_update_that_moves_nothing_does_not_count() -> None:
 
 def test_in_a_limited_result_a_tie_at_its_end_counts_where_an_index_may_order_it() -> None:
     """Which of two equal records mongod shows may depend on any other field of a compound index on what is filtered by."""
-    for index_keys, found in (((), []), ((("a", "note"),), ["add"])):
+    for index_keys, events in (((), []), ((("a", "note"),), ["add"])):
         scene = Scene()
         query = find({"a": 1}, projection={"price": 1}, sort=(("price", 1),), limit=1, index_keys=index_keys)
         scene.register(query, (2,), last={"_id": 2, "price": 20})
-        assert types(scene.update({"_id": 9, "a": 1, "price": 20}, changed=("note",))) == found
+        assert types(scene.update({"_id": 9, "a": 1, "price": 20}, changed=("note",))) == events
 
 
 def test_among_equals_a_member_counts_that_an_index_finds_at_another_place() -> None:
@@ -59,7 +59,7 @@ def test_among_equals_a_member_counts_that_an_index_finds_at_another_place() -> 
     filtered = {"status": {"$in": ["paid", "open"]}}
     before, after = ({"_id": 1, "status": status, "name": "n", "price": 5} for status in ("paid", "open"))
     index, by_price = ("status",), (("price", 1),)
-    for sort, keys, found in (
+    for sort, keys, events in (
         (by_price, (index,), ["change"]),
         (by_price, (("$*",),), ["change"]),
         (by_price, (("name",), ("price",)), []),
@@ -68,7 +68,7 @@ def test_among_equals_a_member_counts_that_an_index_finds_at_another_place() -> 
         for known in (None, before):
             scene = Scene()
             scene.register(find(filtered, projection={"name": 1}, sort=sort, index_keys=keys), (1, 2))
-            assert types(scene.update(after, before=known, changed=("status",))) == found
+            assert types(scene.update(after, before=known, changed=("status",))) == events
 
 
 def test_two_updates_of_one_transaction_that_look_up_the_same_record_are_two() -> None:

@@ -93,7 +93,7 @@ def predicates(node: Node) -> list[Predicate]:
             return predicates(node.member)
         case Constant():
             return []
-    return [found for member in node.members for found in predicates(member)]
+    return [predicate for member in node.members for predicate in predicates(member)]
 
 
 def test_predicates_on_one_path_stay_apart() -> None:

@@ -97,7 +97,7 @@ def test_a_stored_expression_matches_itself_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "found"),
+    ("source", "text", "matched"),
     [
         ("ß", "\u1e9e", True),
         ("[\u00df-\u00ff]", "\u1e9e", True),
@@ -111,9 +111,9 @@ def test_a_stored_expression_matches_itself_alone() -> None:
         ("ss", "ß", False),
     ],
 )
-def test_case_is_ignored_as_in_unicode_7(source: str, text: str, found: bool) -> None:
+def test_case_is_ignored_as_in_unicode_7(source: str, text: str, matched: bool) -> None:
     """As a mongod 6.0 does it, whatever Unicode the engines here know."""
-    assert pattern(source, "i").found(text) is found
+    assert pattern(source, "i").found(text) is matched
 
 
 @pytest.mark.parametrize(

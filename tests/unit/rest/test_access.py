@@ -157,13 +157,13 @@ acls = st.fixed_dictionaries({}, optional={"read": rules, "write": rules})
 @given(acls, st.sampled_from(["read", "write"]), st.sampled_from([ANONYMOUS, ANN, ROOT]))
 def test_the_condition_says_what_the_rules_say(acl: Any, kind: Any, principal: Principal) -> None:
     require_acl(acl)
-    found = compile_query(condition("_acl", kind, principal)).matches({"_id": 1, "_acl": acl})
+    permitted = compile_query(condition("_acl", kind, principal)).matches({"_id": 1, "_acl": acl})
     rule = acl.get(kind, {})
     mine = set(principal.names)
     expected = principal.superuser or (
         mine.isdisjoint(rule.get("deny", [])) and ("allow" not in rule or not mine.isdisjoint(rule["allow"]))
     )
-    assert found == expected == permits(acl, kind, principal)
+    assert permitted == expected == permits(acl, kind, principal)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ class World:
         return json.loads((await self.lists.answer(self.wanted)).body)
 
     def truth(self) -> list[Any]:
-        found = [record for record in self.records.values() if record["group"] == "a"]
-        return sorted(found, key=lambda record: (record["rank"], record["_id"]))
+        records = [record for record in self.records.values() if record["group"] == "a"]
+        return sorted(records, key=lambda record: (record["rank"], record["_id"]))
 
     def write(self, key: int, *, heard: str = "list record", **changes: Any) -> None:
         """heard: whose notifications arrive at once."""
@@ -79,19 +79,19 @@ class World:
         self.asked.append(f"records {sorted(ids)}")
         return await self._read([dict(self.records[key]) for key in ids if key in self.records], {"_id": {"$in": ids}})
 
-    async def _read(self, found: list[dict[str, Any]], filter_: Any) -> list[bytes]:
+    async def _read(self, records: list[dict[str, Any]], filter_: Any) -> list[bytes]:
         recorder = current()
         assert recorder is not None, "reads are recorded"
         query = Query(namespace="shop.items", operation=Operation.FIND, filter=filter_, sort=SORT)
         request = object()
         understood = Understood(query=query, keeps_records=True, description="find")
         recorder.begin(request, ReadInProgress(understood=understood, operation_id=None, primary=True, ids=[]))
-        ids = [record["_id"] for record in found]
+        ids = [record["_id"] for record in records]
         recorder.replied(request, read_at=7, ids=ids, cursor=None, cursor_id=0, duration_ms=1.0)
         hook, self.meanwhile = self.meanwhile, None
         if hook is not None:
             await hook()
-        return [bson.encode(record) for record in found]
+        return [bson.encode(record) for record in records]
 
 
 async def test_a_list_is_read_once_and_registered_by_its_ids_and_by_its_records() -> None:
@@ -274,10 +274,10 @@ async def test_who_waited_for_anothers_read_is_not_given_what_changed_since() ->
         register = world.engine.registry.register
 
         async def registers(reads: Any, **options: Any) -> Any:
-            found = await register(reads, **options)
+            registered = await register(reads, **options)
             if reads[0].query.filter == {"_id": 0}:
-                world.engine.registry.kill(*found.ids)
-            return found
+                world.engine.registry.kill(*registered.ids)
+            return registered
 
         world.engine.registry.register = registers  # type: ignore[method-assign]
         go_on.set()
@@ -294,10 +294,10 @@ async def test_a_reader_that_leaves_does_not_take_the_others_answer_with_it() ->
         await go_on.wait()
 
     world.meanwhile = hold
-    found: list[Any] = []
+    answers: list[Any] = []
 
     async def second() -> None:
-        found.append(await world.answer())
+        answers.append(await world.answer())
 
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as leaving:
@@ -308,7 +308,7 @@ async def test_a_reader_that_leaves_does_not_take_the_others_answer_with_it() ->
         tasks.start_soon(second)
         await anyio.lowlevel.checkpoint()
         go_on.set()
-    assert found == [world.truth()]
+    assert answers == [world.truth()]
     assert world.asked == ["list"]
 
 

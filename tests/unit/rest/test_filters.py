@@ -91,9 +91,9 @@ ACCEPTED: list[Any] = [
 
 @pytest.mark.parametrize("filter_", ACCEPTED, ids=str)
 def test_ordinary_filters_pass_as_they_are(filter_: Any) -> None:
-    found = parse_filter(json.dumps(filter_), LIMITS)
-    assert found.document == filter_
-    assert not found.ordered
+    parsed = parse_filter(json.dumps(filter_), LIMITS)
+    assert parsed.document == filter_
+    assert not parsed.ordered
 
 
 def test_near_orders_by_itself() -> None:

@@ -71,8 +71,8 @@ def test_different_ids_have_different_spellings(a: Any, b: Any) -> None:
     ],
 )
 def test_the_rule(text: str, key: Any) -> None:
-    found = parse_id(text)
-    assert (found, type(found)) == (key, type(key))
+    parsed = parse_id(text)
+    assert (parsed, type(parsed)) == (key, type(key))
 
 
 @pytest.mark.parametrize(

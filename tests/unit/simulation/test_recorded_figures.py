@@ -58,18 +58,18 @@ def found(case: str) -> tuple[float, ...]:
     invalidations, purges, keys in the sketch."""
     size, parameters, system = CASES[case]
     workload = drawn(7, **size)  # type: ignore[arg-type]
-    one = simulated(workload, production(parameters), system)
-    shares = (one.browser, one.cdn, one.app, one.database, one.browser_fresh, one.stale)
-    counts = [round(share * one.requests) for share in shares]
-    stale_s = round(one.stale_mean_s, 9), round(one.stale_max_s, 9)
-    rates = [round(rate * workload.length_s) for rate in (one.invalidations_hz, one.purges_hz)]
+    figures = simulated(workload, production(parameters), system)
+    shares = (figures.browser, figures.cdn, figures.app, figures.database, figures.browser_fresh, figures.stale)
+    counts = [round(share * figures.requests) for share in shares]
+    stale_s = round(figures.stale_mean_s, 9), round(figures.stale_max_s, 9)
+    rates = [round(rate * workload.length_s) for rate in (figures.invalidations_hz, figures.purges_hz)]
     return (
         *counts,
         *stale_s,
-        round(one.false_positives * one.requests),
+        round(figures.false_positives * figures.requests),
         *rates,
-        round(one.sketch_mean, 9),
-        one.sketch_peak,
+        round(figures.sketch_mean, 9),
+        figures.sketch_peak,
     )
 
 

@@ -99,7 +99,7 @@ def test_counting_cannot_begin_after_the_last_read() -> None:
 
 def test_an_answer_of_the_browser_takes_its_own_time() -> None:
     """And nobody else's takes longer for it."""
-    workload = by_hand([(0, 0), *((one / 10, 0) for one in range(1, 100))], [])
+    workload = by_hand([(0, 0), *((number / 10, 0) for number in range(1, 100))], [])
     free, own = (
         simulated(workload, StaticTtl(60_000), System(browser_ms=ms), seed=3) for ms in ((0.0, 0.0), (0.25, 0.0))
     )
@@ -122,7 +122,7 @@ def test_no_answer_is_staler_than_the_sketch_allows(seed: int, quantile: float, 
 
 def test_the_same_seed_gives_the_same_figures_and_another_one_others() -> None:
     first, again, other = (synthetic(SMALL, seed=seed) for seed in (1, 1, 2))
-    figures = [simulated(one, production(TtlParameters()), System()) for one in (first, again, other)]
+    figures = [simulated(workload, production(TtlParameters()), System()) for workload in (first, again, other)]
     assert figures[0] == figures[1] != figures[2]
 
 
@@ -159,8 +159,8 @@ def test_the_most_fresh_hits_within_the_bound_are_chosen_and_the_present_ones_of
     assert best(figures, 0.001) == 0
     present = Tuning(estimator="static", ttl_max_ms=90_000)
     assert candidates(present)[0] == present
-    assert {one.estimator for one in candidates(present)[1:]} == {"lifetimes"}
-    assert {one.ttl_max_ms for one in candidates(present)} == {90_000}
+    assert {candidate.estimator for candidate in candidates(present)[1:]} == {"lifetimes"}
+    assert {candidate.ttl_max_ms for candidate in candidates(present)} == {90_000}
 
 
 @pytest.mark.parametrize(
@@ -195,14 +195,14 @@ def test_counts_in_windows_are_a_workload() -> None:
         np.array([3, 2, 1]),
         np.array([0, 1, 2]),
     )
-    found = counted("k", *columns, clients=4)
-    assert (found.results, len(found.read_s), len(found.write_s)) == (2, 6, 3)
-    assert all(0 <= at_s < 10 for at_s in found.read_s[:5])
-    assert 10 <= found.read_s[5] < 20
-    assert sorted(found.read_of.tolist()) == [0, 0, 1, 1, 1, 1]
-    assert found.write_of.tolist() == [0, 1, 1]
-    assert list(found.read_s) == sorted(found.read_s)
-    assert found.kinds == ("k", "k")
+    results = counted("k", *columns, clients=4)
+    assert (results.results, len(results.read_s), len(results.write_s)) == (2, 6, 3)
+    assert all(0 <= at_s < 10 for at_s in results.read_s[:5])
+    assert 10 <= results.read_s[5] < 20
+    assert sorted(results.read_of.tolist()) == [0, 0, 1, 1, 1, 1]
+    assert results.write_of.tolist() == [0, 1, 1]
+    assert list(results.read_s) == sorted(results.read_s)
+    assert results.kinds == ("k", "k")
 
 
 def test_a_recorded_trace_is_a_workload() -> None:

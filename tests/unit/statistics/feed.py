@@ -55,13 +55,13 @@ class Feed:
 
     def write(self, *images: AfterImage, shape: GridShape | None = None) -> None:
         shape = shape or self.shape
-        for one in images:
-            if one.key is None:
+        for write in images:
+            if write.key is None:
                 partitions: Sequence[int] = range(shape.write_partitions)
             else:
-                partitions = [write_partition(one.key, shape.write_partitions)]
+                partitions = [write_partition(write.key, shape.write_partitions)]
             for partition in partitions:
-                self.layer.append(streams.writes(self.deployment, partition, shape.generation), [encode_image(one)])
+                self.layer.append(streams.writes(self.deployment, partition, shape.generation), [encode_image(write)])
 
     def register(self, registration_id: str, query_id: str, *, partition: int = 0, tenant: str | None = None) -> None:
         registration = Registration(
@@ -102,12 +102,12 @@ class Feed:
     def rows(self, start: Positions, end: Positions, rows: str = HISTORY) -> list[dict[str, Any]]:
         """What a batch from start to end yields; positions travel as JSON, as in a checkpoint."""
         reader = self.reader(rows)
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for partition in reader.partitions(start.encode(), end.encode()):
             assert isinstance(partition, RangePartition)
             for batch in reader.read(partition):
-                found += batch.to_pylist()
-        return found
+                results += batch.to_pylist()
+        return results
 
     def batch(
         self, start: Positions, rows: str = HISTORY, *, most: int = 1000

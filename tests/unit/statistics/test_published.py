@@ -39,9 +39,9 @@ def put(layer: MemoryEventLayer, *rows: dict[str, Any]) -> published.Windows:
 def test_windows_are_kept_by_start_and_the_oldest_give_way() -> None:
     layer = MemoryEventLayer()
     for number in range(MOST_WINDOWS + 5):
-        found = put(layer, row(number * 10, "collection", "a.b", update=number))
-    assert list(found.by_start) == [number * 10_000 for number in range(5, MOST_WINDOWS + 5)]
-    (newest,) = found.by_start[(MOST_WINDOWS + 4) * 10_000]
+        published_windows = put(layer, row(number * 10, "collection", "a.b", update=number))
+    assert list(published_windows.by_start) == [number * 10_000 for number in range(5, MOST_WINDOWS + 5)]
+    (newest,) = published_windows.by_start[(MOST_WINDOWS + 4) * 10_000]
     assert newest.measures == {"update": MOST_WINDOWS + 4}
 
 
@@ -72,12 +72,12 @@ def test_rates_are_shown_for_people_and_as_json() -> None:
         row(10, "query", "q1", change=5, hit=10),
         row(10, "deployment", "", tick=4),
     )
-    found = reader.newest(layer, "d", [10, 60])
-    text = reader.text(found, "d")
+    newest = reader.newest(layer, "d", [10, 60])
+    text = reader.text(newest, "d")
     assert "collection a.b x: update 2.5/s   most: k0 x100, k1 x99" in text
     assert "query q1: change 0.5/s  hit 1.0/s" in text
     assert "no window of 60 s yet" in text
-    (ten, sixty) = json.loads(reader.to_json(found))
+    (ten, sixty) = json.loads(reader.to_json(newest))
     assert ten["windows"][0]["rows"][1] == {
         "scope": "query",
         "name": "q1",

@@ -24,8 +24,8 @@ START = Positions()
 
 @pytest.fixture
 def fed(shared_url: str, prefix: str) -> Iterator[Feed]:
-    with feed(shared_url, prefix) as one:
-        yield one
+    with feed(shared_url, prefix) as made:
+        yield made
 
 
 def keys(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -33,10 +33,10 @@ def keys(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def sums(rows: list[dict[str, Any]]) -> Counter[tuple[str, str, str]]:
-    found: Counter[tuple[str, str, str]] = Counter()
+    results: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
-        found[row["scope"], row["name"], row["measure"]] += row["n"]
-    return found
+        results[row["scope"], row["name"], row["measure"]] += row["n"]
+    return results
 
 
 def test_every_write_is_read_once_and_ticks_are_none(fed: Feed) -> None:
@@ -45,7 +45,7 @@ def test_every_write_is_read_once_and_ticks_are_none(fed: Feed) -> None:
     end, rows = fed.batch(START)
     fed.write(TICK, *written[10:])
     again, more = fed.batch(end)
-    assert keys(rows + more) == sorted((f'"{one.key}"', one.version) for one in written)
+    assert keys(rows + more) == sorted((f'"{write.key}"', write.version) for write in written)
     assert fed.batch(again) == (again, [])
 
 
@@ -58,16 +58,16 @@ def test_a_range_reads_the_same_whenever_it_is_read(fed: Feed) -> None:
 
 def test_batches_are_bounded_and_none_is_skipped(fed: Feed) -> None:
     fed.write(*(image(version, version) for version in range(1, 1001)))
-    position, found, batches = START, [], 0
+    position, rows_read, batches = START, [], 0
     while True:
         reached, rows = fed.batch(position, most=200)
         if reached == position:
             break
         assert len(rows) <= 200
         position, batches = reached, batches + 1
-        found += rows
+        rows_read += rows
     assert batches >= 5
-    assert sorted(row["version"] for row in found) == list(range(1, 1001))
+    assert sorted(row["version"] for row in rows_read) == list(range(1, 1001))
 
 
 def test_a_batch_is_bounded_in_bytes_too(fed: Feed) -> None:
@@ -111,7 +111,7 @@ def test_records_of_one_transaction_are_all_told_and_its_repetition_is_not(fed: 
     end, rows = fed.batch(START)
     fed.write(*first, *second, *second)
     _, more = fed.batch(end)
-    assert keys(rows + more) == sorted((f'"{one.key}"', 7) for one in first + second)
+    assert keys(rows + more) == sorted((f'"{write.key}"', 7) for write in first + second)
 
 
 def test_records_with_one_id_in_two_collections_of_one_transaction_are_both_told(fed: Feed) -> None:
@@ -215,20 +215,20 @@ def test_a_write_that_the_pipelines_of_two_grids_carry_is_told_once(fed: Feed) -
     """While the grid is partitioned anew: whichever of the two is read first, and however far."""
     new = GridShape(query_partitions=1, write_partitions=3, generation=1)
     fed.write(*(image(version, version) for version in range(1, 41)))
-    end, found = fed.batch(START)
+    end, rows_read = fed.batch(START)
     fed.serve(fed.shape, successor=new)
     fed.write(*(image(version, version) for version in range(20, 61)), shape=new)
     end, rows = fed.batch(end)
-    found += rows
+    rows_read += rows
     fed.write(*(image(version, version) for version in range(41, 71)))
     fed.write(*(image(version, version) for version in range(61, 81)), shape=new)
     fed.serve(new)
     end, rows = fed.batch(end)
-    found += rows
+    rows_read += rows
     fed.write(*(image(version, version) for version in range(81, 101)), shape=new)
     _, rows = fed.batch(end)
-    found += rows
-    assert sorted(row["version"] for row in found) == list(range(1, 101))
+    rows_read += rows
+    assert sorted(row["version"] for row in rows_read) == list(range(1, 101))
 
 
 def test_writes_matches_and_reads_are_counted_by_what_they_concern(fed: Feed) -> None:

@@ -38,9 +38,9 @@ ROW: dict[str, Any] = {"_id": 1, "a": {"b": 1, "c": 2}, "l": [{"b": 1, "c": 2}, 
     ],
 )
 def test_a_row_becomes(name: str, argument: Any, expected: Any) -> None:
-    found = row_function(name, argument)(ROW)
-    assert found == expected
-    assert bson.encode({"": found}) == bson.encode({"": expected}), "the order of fields counts"
+    value = row_function(name, argument)(ROW)
+    assert value == expected
+    assert bson.encode({"": value}) == bson.encode({"": expected}), "the order of fields counts"
 
 
 def test_a_root_that_is_no_document_fails_the_query() -> None:

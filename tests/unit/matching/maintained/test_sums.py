@@ -27,10 +27,10 @@ AVERAGE = compile_expression({"$avg": "$values"})
 
 
 def total(values: list[Any]) -> Total:
-    found = Total()
+    results = Total()
     for value in values:
-        found.add(value)
-    return found
+        results.add(value)
+    return results
 
 
 def same(a: Any, b: Any) -> bool:
