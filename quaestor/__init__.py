@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quaestor.capture import uncacheable
     from quaestor.client.id_lists import resolve, resolve_sync
     from quaestor.client.levels import Level
+    from quaestor.client.live.http_live_query import HttpLiveQuery
     from quaestor.client.live.live_client import LiveClient
     from quaestor.client.live.streams import LiveEvent, LiveGap
     from quaestor.client.live.sync_live_client import SyncLiveClient
@@ -69,6 +70,7 @@ __all__ = [
     "EventLayerError",
     "FailureSeen",
     "Grant",
+    "HttpLiveQuery",
     "InvalidationDone",
     "Level",
     "LifetimeEstimator",
@@ -129,6 +131,7 @@ _NAMES = {
     "quaestor.capture": "uncacheable",
     "quaestor.client.id_lists": "resolve resolve_sync",
     "quaestor.client.levels": "Level",
+    "quaestor.client.live.http_live_query": "HttpLiveQuery",
     "quaestor.client.live.live_client": "LiveClient",
     "quaestor.client.live.streams": "LiveEvent LiveGap",
     "quaestor.client.live.sync_live_client": "SyncLiveClient",

@@ -66,7 +66,7 @@ LIVE_ENDS = frozenset({
     "unavailable",
 })  # fmt: skip
 """Reasons for which a subscription over a socket ends."""
-LIVE_HTTP_ANSWERS = frozenset({"snapshot", "changes", "unchanged", "gone", "refused"})
+LIVE_HTTP_ANSWERS = frozenset({"snapshot", "changes", "unchanged", "gone", "refused", "stream"})
 """Contents of answers about live queries over HTTP. gone: 409, the client's changes are not kept."""
 LIVE_REFUSALS = frozenset({"origin", "connections", "address"})
 """Reasons of refused WebSocket handshakes."""

@@ -28,6 +28,7 @@ from quaestor import (
     EventLayerError,
     FailureSeen,
     Grant,
+    HttpLiveQuery,
     InvalidationDone,
     Level,
     LifetimeEstimator,
@@ -357,6 +358,15 @@ async def followed_elsewhere() -> list[Any]:
                 case LiveGap():
                     print(item.reason, item.documents)
         print(results.stale_since)
+        return results.latest() or []
+
+
+async def followed_over_http() -> list[Any]:
+    async with HttpLiveQuery(
+        "https://shop.example/live", "items", {"tag": "tea"}, sort=[("price", 1)], limit=10
+    ) as results:
+        async for rows in results:
+            print(rows)
         return results.latest() or []
 
 

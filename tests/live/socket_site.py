@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pymongo
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
+from starlette.middleware import Middleware
 from websockets.asyncio.client import ClientConnection, connect
 
 from quaestor import Quaestor, QuaestorMiddleware
@@ -54,8 +55,13 @@ class Site:
 
 
 @contextmanager
-def live_site(mongo_url: str, database: str, *, settings: Json | None = None, **live: Any) -> Iterator[Site]:
-    """Serve an application with the middleware and an endpoint of live queries."""
+def live_site(
+    mongo_url: str, database: str, *, settings: Json | None = None, outer: Sequence[Middleware] = (), **live: Any
+) -> Iterator[Site]:
+    """Serve an application with the middleware and an endpoint of live queries.
+
+    outer: middlewares around the cache.
+    """
     quaestor = Quaestor(mongo_url=mongo_url, **PATIENT | (settings or {}))
     client: AsyncMongoClient[Json] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     loops: list[asyncio.AbstractEventLoop] = []
@@ -68,6 +74,8 @@ def live_site(mongo_url: str, database: str, *, settings: Json | None = None, **
 
     app = FastAPI(lifespan=lifespan)
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    for middleware in outer:
+        app.add_middleware(middleware.cls, *middleware.args, **middleware.kwargs)
     endpoint = LiveQueries(client[database], quaestor=quaestor, **{"access": Access.public_read()} | live)
     app.include_router(endpoint)
     with pymongo.MongoClient[Json](mongo_url) as writer:

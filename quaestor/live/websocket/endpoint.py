@@ -19,7 +19,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.live.followed_routes import server_stops
 from quaestor.live.followers import Places
 from quaestor.live.websocket.connection import TRY_LATER, SocketClosedError, SocketConnection, SocketContext
-from quaestor.live.websocket.forms import FORMS
+from quaestor.live.websocket.forms import FORMS, RecordForm
 from quaestor.live.websocket.groups import Engine, QueryGroups
 from quaestor.live.websocket.http.polls import LONGEST_WAIT_MS
 from quaestor.live.websocket.http.resource import LiveResource
@@ -177,20 +177,34 @@ class LiveEndpoint:
         """The longest wait of a long poll."""
         return min(self._quaestor.read_path.process.settings.realtime.live_wait_ms, LONGEST_WAIT_MS)
 
+    @property
+    def heartbeat_s(self) -> float:
+        """Time between two signs of life of a stream."""
+        return self._quaestor.read_path.process.settings.realtime.live_heartbeat_ms / 1_000
+
     async def _accept(self, websocket: WebSocket) -> None:
         offered = websocket.scope.get("subprotocols", [])
         chosen = next((name for name in offered if name in FORMS), None)
         await websocket.accept(subprotocol=chosen)
-        socket = SocketConnection(websocket.scope, self.shared(), form=FORMS[chosen or _DEFAULT_FORM])
+        closed = await self.serve(
+            websocket.scope, websocket.receive, websocket.send, form=FORMS[chosen or _DEFAULT_FORM]
+        )
+        if closed is not None:
+            await websocket.close(closed.code, closed.reason)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, *, form: RecordForm) -> SocketClosedError | None:
+        """Serve one connection with the messages of a socket. Returns why the endpoint has ended it; None: the client left."""
+        socket = SocketConnection(scope, self.shared(), form=form)
         self._sockets.add(socket)
         self._quaestor.telemetry.live.connections.inc()
         try:
-            await socket.run(websocket.receive, websocket.send)
+            await socket.run(receive, send)
         except SocketClosedError as closed:
-            await websocket.close(closed.code, closed.reason)
+            return closed
         finally:
             self._sockets.discard(socket)
             self._quaestor.telemetry.live.connections.dec()
+        return None
 
     def _admits(self, websocket: WebSocket) -> bool:
         """Whether the page may open a socket. Programs other than browsers send no origin."""

@@ -10,11 +10,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from quaestor.caching import cached
+from quaestor.live import sse
 from quaestor.live.followers import Places
-from quaestor.live.websocket.connection import SocketContext
+from quaestor.live.websocket.connection import SocketClosedError, SocketContext
+from quaestor.live.websocket.forms import RecordForm, extended_json
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.http import answers
 from quaestor.live.websocket.http.answers import Chunks
+from quaestor.live.websocket.http.event_streams import EventStream
 from quaestor.live.websocket.http.parameters import LiveRequest, parse_live
 from quaestor.live.websocket.http.polls import Poll, slot
 from quaestor.live.websocket.positions import Position
@@ -43,8 +46,15 @@ class Sockets(Protocol):
     def wait_ms(self) -> int:
         """The longest wait of a long poll."""
 
+    @property
+    def heartbeat_s(self) -> float:
+        """Time between two signs of life of a stream."""
+
     def shared(self) -> SocketContext:
         """Parts of this event loop."""
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, *, form: RecordForm) -> SocketClosedError | None:
+        """Serve one connection with the messages of a socket. Returns why the endpoint has ended it."""
 
 
 @cached(bypass=True)
@@ -55,6 +65,7 @@ class LiveResource:
         self._sockets = sockets
         self._chunks = Chunks()
         self._polls: set[Poll] = set()
+        self._streams: set[EventStream] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -68,6 +79,9 @@ class LiveResource:
             return
         give_back = self._sockets.places.take(address)
         try:
+            if scope["method"] == "GET" and sse.wants_stream(scope["headers"]):
+                await self._stream(request, send, context)
+                return
             response = await self._response(request, context)
         finally:
             give_back()
@@ -75,9 +89,29 @@ class LiveResource:
             await response(scope, receive, send)
 
     def end_all(self) -> None:
-        """End all long polls: the service stops."""
+        """End all long polls and streams: the service stops."""
         for poll in self._polls:
             poll.leave()
+        for stream in self._streams:
+            stream.leave()
+
+    async def _stream(self, request: Request, send: Send, context: SocketContext) -> None:
+        """Serve a stream of events until the client leaves, or the subscription ends."""
+        try:
+            asked = parse_live(request, request.path_params["bucket"], context.limits)
+        except Exception as error:
+            context.metrics.http.labels("refused").inc()
+            return await answers.problem(error)(request.scope, request.receive, send)
+        context.metrics.http.labels("stream").inc()
+        stream = EventStream(request, asked, send, heartbeat_s=self._sockets.heartbeat_s)
+        gone = context.groups.start(stream.watch())
+        self._streams.add(stream)
+        try:
+            await self._sockets.serve(request.scope, stream.receive, stream.send, form=extended_json)
+        finally:
+            self._streams.discard(stream)
+            gone.cancel()
+        return await stream.finish()
 
     async def _response(self, request: Request, context: SocketContext) -> Response | None:
         """The answer; None: the client has left."""
