@@ -27,13 +27,17 @@ class HostileProxy:
     """
 
     def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self.mend()
+
+    def mend(self) -> None:
+        """Have no fault, and keep nothing."""
         self.strips: frozenset[str] = frozenset()
         self.keeps: frozenset[int] = frozenset()
         self.by_path = False
         self.fails = 0.0
         self.redirects = False
         self.requests = 0
-        self._origin = origin
         self._random = random.Random(7)
         self._kept: dict[str, Response] = {}
 

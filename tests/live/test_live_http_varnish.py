@@ -1,4 +1,4 @@
-"""Live queries over HTTP behind a real Varnish: one request of the application for each change, whatever the number of clients."""
+"""Live queries over HTTP behind a real Varnish: one request of the application for a change, however many clients."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ async def test_many_polls_are_one_request_for_a_change_and_chunks_are_hits(mongo
     async with behind_varnish(mongo_url, "live_http_varnish", asked) as (site, web):
         snapshot = (await web.get("/items")).json()
         following = snapshot["next"]
+        waiting = site.quaestor.telemetry.live.polls._value
         for number in range(3):
             asked.clear()
             sent: list[str] = []
@@ -66,7 +67,6 @@ async def test_many_polls_are_one_request_for_a_change_and_chunks_are_hits(mongo
 
             url = "/items" + following
             polls = [asyncio.create_task(web.get(url, extensions={"trace": trace})) for _ in range(CLIENTS)]
-            waiting = site.quaestor.telemetry.live.polls._value
             await eventually(lambda sent=sent: len(sent) == CLIENTS and waiting.get() == 1)
             site.database.items.insert_one({"_id": number})
             answers = await asyncio.gather(*polls)

@@ -99,7 +99,10 @@ class EventStream:
 
 
 def _token(text: str, kind: str) -> str:
-    """The position behind a message; empty: it has none. It stands behind the record of a `match`, and before those of a `result`."""
+    """The position behind a message; empty: it has none.
+
+    The field stands behind the record of a `match`, and before the records of a `result`.
+    """
     place = text.rfind(_TOKEN) if kind == "match" else text.find(_TOKEN)
     if place < 0 or kind not in ("match", "result", "resumed"):
         return ""
