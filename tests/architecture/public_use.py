@@ -442,6 +442,7 @@ USES = (
         follow,
         roles_changed,
         followed_elsewhere,
+        followed_over_http,
         followed_in_a_thread,
         invalidate,
         history,

@@ -222,6 +222,14 @@ async def end_of_the_site(names: Names, mongo: Any) -> None:
         names["running"].__exit__(None, None, None)
 
 
+async def end_of_the_result(names: Names, mongo: Any) -> None:
+    """The block came to its end: it has met a result."""
+    try:
+        assert names["rows"] == [{"_id": 1, "tag": "tea"}]
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
 async def read_by_a_client(names: Names, mongo: Any) -> None:
     """It comes to its end; what it shows is what it says."""
     try:
@@ -288,6 +296,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
     "docs/live.md-python-1": ("", live_shelf),
+    "docs/live_http.md-python-1": (LIVE, end_of_the_result),
     "docs/live_queries.md-python-2": (LIVE, end_of_the_site),
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
@@ -309,6 +318,7 @@ async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch:
     (tmp_path / "secret").write_text("a-token-of-enough-characters-0123456789")
     text = URL.sub(mongo_url, f"{presumed}\n{block.text}")
     text = text.replace('"ws://localhost:8000/live"', "SITE.url")
+    text = text.replace('"http://localhost:8000/live"', 'SITE.http + "/live"')
     text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
     text = text.replace("/run/secrets/purger.json", str(tmp_path / "purger.json"))
     text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")
