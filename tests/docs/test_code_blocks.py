@@ -225,6 +225,7 @@ async def end_of_the_site(names: Names, mongo: Any) -> None:
 async def end_of_the_result(names: Names, mongo: Any) -> None:
     """The block came to its end: it has met a result."""
     try:
+        await eventually(lambda: "rows" in names)
         assert names["rows"] == [{"_id": 1, "tag": "tea"}]
     finally:
         names["running"].__exit__(None, None, None)
