@@ -13,7 +13,7 @@ from quaestor.caching import cached
 from quaestor.live import sse
 from quaestor.live.followers import Places
 from quaestor.live.websocket.connection import SocketClosedError, SocketContext
-from quaestor.live.websocket.forms import RecordForm, extended_json
+from quaestor.live.websocket.forms import EXTENDED_JSON, RecordForm
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.http import answers
 from quaestor.live.websocket.http.answers import Chunks
@@ -107,7 +107,7 @@ class LiveResource:
         gone = context.groups.start(stream.watch())
         self._streams.add(stream)
         try:
-            await self._sockets.serve(request.scope, stream.receive, stream.send, form=extended_json)
+            await self._sockets.serve(request.scope, stream.receive, stream.send, form=EXTENDED_JSON)
         finally:
             self._streams.discard(stream)
             gone.cancel()
