@@ -337,6 +337,7 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
         telemetry=parts.process.telemetry,
         clock=parts.process.clock,
         supervisor=parts.process.supervisor,
+        followed=lambda: parts.subscriptions.queries > 0 or len(parts.read_path.lookup.watches) > 0,
     )
     grid.start()
     if parts.process.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:

@@ -80,6 +80,7 @@ class SettingsArguments(TypedDict, total=False):
     live_followers: int
     live_followers_of_client: int
     live_heartbeat_ms: int
+    live_journal_flush_ms: int
     live_interval_ms: int
     live_reconnect_ms: int
     live_send_timeout_ms: int

@@ -265,6 +265,11 @@ class RealtimeSettings:
     live_heartbeat_ms: int = whole(
         15_000, "ms", 10, _YEAR_MS, "Interval between two signs of life of a stream to which nothing is sent."
     )
+    live_journal_flush_ms: int = whole(
+        0, "ms", 0, 100,
+        "As journal_flush_ms, but only while clients of this process follow live answers or queries, where the process runs the "
+        "matching. 0: never (docs/write_concern.md).",
+    )  # fmt: skip
     live_interval_ms: int = whole(
         20, "ms", 0, _YEAR_MS, "The shortest time between two runs of a handler for one followed answer."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +126,25 @@ def test_the_grid_in_a_process_asks_for_flushes_if_the_settings_want_them(
         write_until(client, lambda: asked(telemetry) >= 3)
     finally:
         grid.stop()
+
+
+def test_flushes_for_live_results_come_only_while_clients_follow_some(mongod: servers.Server, client: Client) -> None:
+    """Nothing is asked of the primary before that, and nothing after it."""
+    telemetry, followed = Telemetry(), threading.Event()
+    settings = Settings(deployment="live-journal", heartbeat_ms=40, live_journal_flush_ms=2)
+    grid = EmbeddedGrid(mongod.url, settings=settings, telemetry=telemetry, followed=followed.is_set)
+    looks: list[float] = []
+    unhurried = client.get_database("shop", write_concern=pymongo.WriteConcern(w=1, j=False)).items
+    grid.start()
+    try:
+        for _ in range(20):
+            unhurried.insert_one({})
+        looks.append(asked(telemetry))
+        followed.set()
+        write_until(client, lambda: asked(telemetry) >= 3)
+    finally:
+        grid.stop()
+    assert looks == [0]
 
 
 def test_a_user_who_may_only_read_is_told_once(tmp_path: Path) -> None:

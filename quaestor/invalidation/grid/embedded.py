@@ -54,11 +54,13 @@ class EmbeddedGrid:
         telemetry: Telemetry,
         clock: Clock = system_clock,
         supervisor: Supervisor | None = None,
+        followed: Callable[[], bool] | None = None,
     ) -> None:
         """Make the grid; `start` begins.
 
         client_or_url: a client stays its owner's; for a URL, a client is made and closed.
         layer: event layer of all loops, which stays its owner's; None makes one in memory.
+        followed: whether clients of this process follow live results; None: not known.
         each_layer: instead, makes an event layer for each loop: a layer on Redis reports a loss of data only once.
         """
         self._source = client_or_url
@@ -70,6 +72,7 @@ class EmbeddedGrid:
         idle_ms = min(settings.grid.staleness_bound_ms * _IDLE_SHARE, _LONGEST_IDLE_MS)
         self._idle_slack = max(1, int(idle_ms / settings.grid.heartbeat_ms))
         self._node: MatchingNode | None = None
+        self._followed = followed
         self._telemetry = telemetry
         self._clock = clock
         self._supervisor = supervisor or Supervisor(telemetry)
@@ -87,7 +90,7 @@ class EmbeddedGrid:
         """
         self._loops = replace(self._loops, shape=shape, earlier=tuple(earlier))
         loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
-        if self._loops.journal_flush_ms:
+        if self._loops.journal_flush_ms or (self._loops.live_journal_flush_ms and self._followed is not None):
             loops["journal"] = self._run_journal
         for name, loop in loops.items():
             self._threads.append(self._supervisor.thread(name, partial(self._keep, name, loop)))
@@ -131,7 +134,7 @@ class EmbeddedGrid:
         stage.run(stop)
 
     def _run_journal(self, layer: EventLayer, stop: threading.Event) -> None:
-        journal = self._loops.journal(self._client(), self._telemetry, clock=self._clock)
+        journal = self._loops.journal(self._client(), self._telemetry, clock=self._clock, followed=self._followed)
         if journal is not None:
             journal.run(stop)
 

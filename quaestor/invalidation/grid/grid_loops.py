@@ -41,7 +41,7 @@ class GridLoops:
     shape: partitions and generation.
     earlier: grids that this one takes over from.
     rules, standing_records: parameters of the stages.
-    journal_flush_ms, control_namespace: parameters of ingest, see Settings.
+    journal_flush_ms, live_journal_flush_ms, control_namespace: parameters of ingest, see Settings.
     """
 
     deployment: str
@@ -53,6 +53,7 @@ class GridLoops:
     rules: StageRules = field(default_factory=StageRules)
     standing_records: int = 100_000
     journal_flush_ms: int = 0
+    live_journal_flush_ms: int = 0
     control_namespace: str = "quaestor.control"
     bounds: PipelineBounds = field(default_factory=PipelineBounds)
 
@@ -71,6 +72,7 @@ class GridLoops:
             rules=StageRules.of(settings),
             standing_records=settings.realtime.standing_records,
             journal_flush_ms=settings.grid.journal_flush_ms,
+            live_journal_flush_ms=settings.realtime.live_journal_flush_ms,
             control_namespace=settings.control_namespace,
             bounds=PipelineBounds.of(settings),
         )
@@ -171,15 +173,25 @@ class GridLoops:
         )
 
     def journal(
-        self, client: pymongo.MongoClient[Any], telemetry: Telemetry, *, clock: Clock = system_clock
+        self,
+        client: pymongo.MongoClient[Any],
+        telemetry: Telemetry,
+        *,
+        clock: Clock = system_clock,
+        followed: Callable[[], bool] | None = None,
     ) -> JournalFlushing | None:
-        """Return the loop of journal flushes; None if the settings turn it off."""
-        if not self.journal_flush_ms:
+        """Return the loop of journal flushes; None if the settings turn it off.
+
+        followed: whether clients of this process follow live results; None: not known here.
+        """
+        always, live = self.journal_flush_ms, self.live_journal_flush_ms
+        if not always and (not live or followed is None):
             return None
         return JournalFlushing(
             client,
-            interval_ms=self.journal_flush_ms,
+            interval_ms=always or live,
             namespace=self.control_namespace,
             telemetry=telemetry,
             clock=clock,
+            wanted=None if always else followed,
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import pymongo
@@ -101,6 +102,7 @@ class JournalFlushing:
 
     interval_ms: time between two probes of the primary while writers do not wait for the journal.
     namespace: namespace of the delete; the user needs `remove` there.
+    wanted: whether anything waits for prompt events now; while nothing does, the primary is not probed. None: always.
     """
 
     def __init__(
@@ -111,8 +113,10 @@ class JournalFlushing:
         namespace: str,
         telemetry: Telemetry,
         clock: Clock = system_clock,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         self._client = client
+        self._wanted = wanted
         self._schedule = FlushSchedule(interval_ms / 1000)
         self._database, _, self._collection = namespace.partition(".")
         self._telemetry = telemetry
@@ -127,6 +131,8 @@ class JournalFlushing:
 
     def step(self) -> float:
         """Probe once, and flush if necessary; return the time until the next step, in seconds."""
+        if self._wanted is not None and not self._wanted():
+            return _IDLE_S
         effective, vain = self._schedule.effective, self._schedule.vain
         try:
             probe = probe_primary(self._client, self._clock)
