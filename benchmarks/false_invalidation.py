@@ -1,4 +1,4 @@
-"""How many invalidations were for nothing: of what a write evicted, the share whose query gives the same answer again.
+"""Share of needless invalidations: evicted answers whose query gives the same answer again.
 
 A real mongod with one writer and its change stream, one matching node; after every write, what the node invalidates is executed
 again and compared with the cached answer (then it is cached anew), and what it does not invalidate is executed again too: a

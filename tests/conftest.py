@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin what watches over a run, and what is told of it."""
+    """Begin the watches over a run."""
     plugin.pytest_configure(config)
     ended_by_force.pytest_configure(config)
     file_order.pytest_configure(config)
@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_open() -> Iterator[None]:
-    """What a module's tests forget to close is said of them, not of whoever runs when it happens to be collected."""
+    """Attribute an unclosed resource to the module that left it open."""
     yield
     # What failed last is kept for debuggers, with all that its frames hold.
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):

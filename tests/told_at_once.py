@@ -1,4 +1,4 @@
-"""Failures of a run, told as they happen: a run that is broken off from outside has said by then what it found."""
+"""Failures of a run, printed as they happen: a run that is broken off has already printed its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same writes, made in MongoDB by a program that knows nothing of Quaestor: change stream, ingest and all."""
+"""The same writes into MongoDB by an independent program: change stream and ingest are part of the measurement."""
 
 from __future__ import annotations
 

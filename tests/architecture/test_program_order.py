@@ -1,4 +1,4 @@
-"""Programs and rooms on top of the grid: who may import whom."""
+"""Order of the programs and rooms on top of the grid: the allowed imports."""
 
 from __future__ import annotations
 

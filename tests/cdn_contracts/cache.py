@@ -1,4 +1,4 @@
-"""What the cache of a hosted CDN keeps of responses, with the documented rules of its tag field."""
+"""The cache of a hosted CDN: responses it keeps, by the documented rules of its tag field."""
 
 from __future__ import annotations
 

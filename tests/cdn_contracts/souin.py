@@ -1,4 +1,4 @@
-"""Souin in Caddy, with the printed configuration: its API takes purges by tag, of whoever knows the token.
+"""Souin in Caddy with the printed configuration: its API accepts purges by tag from clients with the token.
 
 As its source has it (github.com/darkweak/souin, 1.7.9, read 2026-11; `pkg/api/souin.go`, `pkg/surrogate/providers/common.go`):
 PURGE of the API's path, tags in `Surrogate-Key`, split at a comma and a blank; 204 whatever was found. What is kept, and for how

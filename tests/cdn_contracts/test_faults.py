@@ -1,4 +1,4 @@
-"""What goes wrong with a hosted provider has a name each time: which answer, or which error, and whether it is tried again."""
+"""Faults of a hosted provider: each has a name, an answer or error, and a rule for the next attempt."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ BATCHES = {
 @pytest.mark.parametrize("kind", BATCHES)
 @pytest.mark.parametrize(("soft", "action"), [(False, "delete"), (True, "invalidate")])
 async def test_requests(kind: str, soft: bool, action: str) -> None:
+    """The place's purge requests equal those that the provider's own library signs."""
     contract = AkamaiContract()
     targets = BATCHES[kind]
     with serving(contract) as served:

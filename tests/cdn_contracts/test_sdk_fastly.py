@@ -34,6 +34,7 @@ def client(served: Served) -> purge_api.PurgeApi:
 
 @pytest.mark.parametrize("soft", [False, True])
 async def test_keys(soft: bool) -> None:
+    """The place's purges by surrogate key equal those of the provider's own SDK."""
     more = {"fastly_soft_purge": 1} if soft else {}
     with serving(FastlyContract()) as served:
         body = PurgeResponse()  # version 15 names this model for the body, and it lacks the field
@@ -48,6 +49,7 @@ async def test_keys(soft: bool) -> None:
 
 @pytest.mark.parametrize("url", URLS)
 async def test_urls(url: str) -> None:
+    """The place's purges by URL equal those of the provider's own SDK."""
     with serving(FastlyContract()) as served:
         served.contract.cache.store(url, [])  # type: ignore[attr-defined]
         client(served).purge_single_url(url.partition("://")[2])

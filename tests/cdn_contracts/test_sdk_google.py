@@ -1,4 +1,4 @@
-"""google-auth and google-cloud-compute pass on the contract, and the place's requests are theirs."""
+"""google-auth and google-cloud-compute work on the contract; the place's requests equal theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every Cache Sketch promises. The snapshots are read by the real pybloom_live, as clients do."""
+"""Cache Sketches of every implementation. The real pybloom_live reads the snapshots, as clients do."""
 
 from __future__ import annotations
 

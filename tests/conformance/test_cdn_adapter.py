@@ -1,4 +1,4 @@
-"""What every CDN adapter promises: a purge removes what it names and nothing else, and is effective when it returns."""
+"""CDN adapters of every implementation: a purge removes exactly its targets, and is effective when it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every dependency index promises: nothing that was handed out is forgotten before its effects are done."""
+"""Dependency indexes of every implementation: a handed-out entry is kept until its effects are done."""
 
 from __future__ import annotations
 

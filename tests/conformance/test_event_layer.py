@@ -1,4 +1,4 @@
-"""What every event layer promises (ports.EventLayer). All implementations run all of it."""
+"""Event layers of every implementation, against the contract of `ports.EventLayer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lease promises: one holder at a time, none for ever, and whoever asks gets the entry as soon as there is one."""
+"""Leases of every implementation: one holder at a time, none for ever, and each waiting process gets the new entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every LifetimeEstimator promises: lifetimes within bounds, the same for the same past, whatever is observed."""
+"""Lifetime estimators of every implementation: lifetimes within bounds, and equal for equal pasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every outbox of purges promises: what was put is sent, whoever dies; each target waits once; the buckets hold for all."""
+"""Purge outboxes of every implementation: each purge is sent although processes die, waits once, and all share the buckets."""
 
 from __future__ import annotations
 

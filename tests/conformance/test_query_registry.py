@@ -1,4 +1,4 @@
-"""What every QueryRegistry promises: what it takes for live has not changed, and what it cannot guard it refuses.
+"""Query registries of every implementation: a live registration has not changed; an unguardable query is refused.
 
 A registry with a grid of two cells, on every event layer; and the one without a grid, as far as it promises anything.
 """

@@ -1,4 +1,4 @@
-"""What every response store promises: another response than the one asked for is never returned."""
+"""Response stores of every implementation: a look-up never returns the response of another key."""
 
 from __future__ import annotations
 

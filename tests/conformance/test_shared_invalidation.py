@@ -1,4 +1,4 @@
-"""What every SharedInvalidation promises: claimed, known to the sketch and evicted, or none of it.
+"""Shared invalidation of every implementation: an entry is claimed, in the sketch and evicted, or none of the three.
 
 On one Redis in one round trip.
 """

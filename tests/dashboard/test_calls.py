@@ -1,4 +1,4 @@
-"""Calls of the dashboard: who may, what is told, what is refused in one sentence, what an application changes."""
+"""Calls of the dashboard: permissions, data shown, refusals in one sentence, changes of an application."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUANTILE = {"default": {"quantile": 0.3}}
 
 
 async def test_the_page_is_for_everybody_and_what_it_shows_is_not() -> None:
-    """Without a token nothing is told, not even which calls exist."""
+    """Without a token the server shows no data, not even the names of the calls."""
     async with watched() as client:
         page = await client.get(f"{HERE}/")
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -125,7 +125,7 @@ async def test_one_snapshot_a_second_is_made_for_all_viewers(monkeypatch: pytest
 
 
 async def test_what_is_told_is_what_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And goes on, second by second; packed for whoever wants that."""
+    """The figures equal the requests made; updates follow each second, compressed if the client accepts it."""
     monkeypatch.setattr(live, "EVERY_S", 0.05)
     async with watched() as client:
         for _ in range(5):
@@ -192,7 +192,7 @@ async def test_parameters_are_applied_and_undone_and_all_of_it_is_told(monkeypat
 
 
 async def test_of_two_operators_at_once_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was faster, and that nothing of the other has happened."""
+    """The slower operator receives the name of the faster one; none of the slower one's changes was applied."""
     async with watched() as client:
         for by, status in (("ann", 200), ("bob", 409)):
             wanted = {"by": by, "base": 0, "parameters": QUANTILE}

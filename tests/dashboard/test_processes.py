@@ -1,4 +1,5 @@
-"""Several processes of an app and one dashboard: each shows all of them, and so does the program of its own."""
+"""Several processes of an app and one dashboard: each process shows all of them, and so does the command `quaestor
+dashboard`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What-ifs: parameters tried on a trace that is still being recorded, and traces with which that cannot be done."""
+"""What-ifs: parameters tried on a trace that is still being recorded, and traces that cannot be used."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ async def test_without_a_trace_it_is_said_how_one_is_recorded() -> None:
     ],
 )
 def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
-    """Files are named by whoever runs the app, never by who asks."""
+    """The operator of the app names the files; a caller never does."""
     with pytest.raises((Refused, ConfigurationError), match=sentence):
         WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10).asked(body, now=TtlParameters())
 
 
 async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one is told to wait; when the first one has gone there is room again."""
+    """A second what-if is refused until the first one has ended."""
     question = WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10)
     request = question.asked({"parameters": CHOSEN}, now=TtlParameters())
     first = question.run(request)

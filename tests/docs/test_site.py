@@ -74,7 +74,7 @@ def test_search_finds_words_of_pages(site: Path) -> None:
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    """No fonts, scripts or pictures of others: reading the documents tells nobody."""
+    """Pages load no fonts, scripts or pictures of other sites, so reading them reveals nothing to strangers."""
     for page in site.rglob("*.html"):
         text = page.read_text()
         loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="(https?:[^"]*)"', text)

@@ -1,4 +1,4 @@
-"""What capture saw of a handler that reads with a real driver on a real mongod, for the tests that ask it."""
+"""Outcome of capture for a handler that reads with a real driver on a real mongod."""
 
 from __future__ import annotations
 

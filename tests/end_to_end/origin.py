@@ -1,4 +1,4 @@
-"""A real HTTP origin to put behind a cache: answers what the test says, and tells what it was asked."""
+"""A real HTTP origin behind a cache: it sends the answers of the test and records the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One real Starlette app behind the middleware; the grid is driven by hand: a registration dies exactly when a test says so."""
+"""One real Starlette app behind the middleware. The test drives the grid: it decides when a registration dies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def status_of(response: httpx.Response) -> str:
 
 
 async def until_waiting(tasks: list[asyncio.Task[Any]]) -> None:
-    """Give every task its turns until nothing moves any more: whoever can wait is waiting then."""
+    """Run every task until all of them wait."""
     for _ in range(50):
         await asyncio.sleep(0)
     assert not any(task.done() for task in tasks)

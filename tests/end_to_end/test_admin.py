@@ -1,4 +1,4 @@
-"""The admin API: what it does for whoever has the token, and what it tells those who have not."""
+"""The admin API: its functions with the token, and its refusals without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache groups (RFC 9875): what belongs together is outdated together, by whoever changes it."""
+"""Cache groups (RFC 9875): a change of one member outdates the whole group, from any writer."""
 
 from __future__ import annotations
 

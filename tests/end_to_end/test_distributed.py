@@ -345,6 +345,6 @@ def _invalidated(layer: RedisPipelines, deployment: str) -> bool:
 
 
 async def dark(worker: Worker) -> bool:
-    """Whether the sketch tells clients to revalidate everything."""
+    """Whether the sketch makes clients revalidate everything."""
     body = await worker.quaestor.sketch.snapshot(now_ms=worker.quaestor.read_path.clock())
     return "/never-seen" in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))

@@ -1,4 +1,4 @@
-"""What is loaded when: by the import of two names, by a started application, and by requests that come at once."""
+"""Modules load at first use: at the import of two names, at the start of an application, at requests that come at once."""
 
 from __future__ import annotations
 

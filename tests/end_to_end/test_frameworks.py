@@ -1,4 +1,4 @@
-"""One ASGI middleware, whatever framework is inside: hits, exact invalidation, and everything else as if it were not there."""
+"""One ASGI middleware in each framework: hits, exact invalidation, and otherwise the behaviour of the bare app."""
 
 from __future__ import annotations
 

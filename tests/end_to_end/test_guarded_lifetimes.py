@@ -1,4 +1,4 @@
-"""How long entries that registrations guard are used, and how long whoever is handed one may keep it."""
+"""Lifetimes of entries that registrations guard: in the cache, and in copies outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enormous, malformed and contradictory fields, of clients and of handlers: an answer, and nothing kept that should not be."""
+"""Enormous, malformed and contradictory header fields: each request gets an answer, and no wrong entry is kept."""
 
 from __future__ import annotations
 

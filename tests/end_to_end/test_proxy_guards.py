@@ -1,4 +1,4 @@
-"""Requests that could be understood in two ways, or that are too much, do not reach the origin."""
+"""Ambiguous or oversized requests never reach the origin."""
 
 from __future__ import annotations
 

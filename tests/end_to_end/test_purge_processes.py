@@ -1,4 +1,4 @@
-"""Several processes, one account: the limit holds for all together, and nothing is lost, whoever is killed."""
+"""Several processes with one account: the rate limit holds for all together, and no purge is lost when a process is killed."""
 
 from __future__ import annotations
 

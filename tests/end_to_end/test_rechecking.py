@@ -1,4 +1,5 @@
-"""Answers of widened queries live on when a write that may have changed their results has not: the query is run again first."""
+"""Rechecking: after a write that may have changed a widened query's result, the query runs again and an unchanged answer
+lives on."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ async def test_a_request_waits_for_the_verdict(mongo_url: str, prefix: str, item
 
 
 async def test_a_changed_result_is_never_served_again(mongo_url: str, prefix: str, items: Items) -> None:
-    """Whoever asks after the write was matched gets what the database says."""
+    """A request after the write was matched gets the database's present result."""
     async with worker(mongo_url, prefix) as process:
         await eventually(process.hit)
         for price in (100, 200, 300):

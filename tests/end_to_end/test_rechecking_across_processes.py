@@ -37,51 +37,51 @@ async def two_workers(
     with grid(mongo_url, redis_url, prefix, TWO_CELLS):
         async with (
             worker(mongo_url, prefix, **shared) as first,
-            worker(mongo_url, prefix, **shared | settings_of_the_second) as two,
+            worker(mongo_url, prefix, **shared | settings_of_the_second) as other,
         ):
             await eventually(first.hit)
-            await second(two)
-            yield first, two
+            await second(other)
+            yield first, other
 
 
-async def second(two: Worker) -> None:
+async def second(other: Worker) -> None:
     """Returns when this worker answers from what another has stored, without a run of its own."""
-    await two.http.get("/elsewhere")  # it starts
-    clock = two.quaestor.read_path.clock
-    await eventually(lambda: two.quaestor.registry.caught_up(now_ms=clock()))
-    await eventually(two.hit)
-    assert two.runs == 0
+    await other.http.get("/elsewhere")  # it starts
+    clock = other.quaestor.read_path.clock
+    await eventually(lambda: other.quaestor.registry.caught_up(now_ms=clock()))
+    await eventually(other.hit)
+    assert other.runs == 0
 
 
-async def stored(first: Worker) -> CachedResponse | None:
+async def stored(app_process: Worker) -> CachedResponse | None:
     """What lies in the shared store."""
-    return await first.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
+    return await app_process.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
 
 
-async def read_on(first: Worker, items: Items) -> None:
-    """Returns when this process has read everything that was told of the writes so far."""
+async def read_on(app_process: Worker, items: Items) -> None:
+    """Wait until this process has read all notifications of the writes so far."""
     time = items.database.command("ping")["operationTime"]
     version = time.time << 32 | time.inc
     items.database.marks.insert_one({})
-    await eventually(lambda: first.quaestor.registry.progress.matched > version)
+    await eventually(lambda: app_process.quaestor.registry.progress.matched > version)
 
 
 async def test_what_the_owner_keeps_stays_in_every_process_and_in_the_shared_store(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
     """And a write that does change it afterwards ends it in all of them."""
-    async with two_workers(mongo_url, redis_url, prefix) as (first, two):
+    async with two_workers(mongo_url, redis_url, prefix) as (first, other):
         runs, before = first.runs, await stored(first)
         for kept in (1, 2):
             items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
             await eventually(lambda kept=kept: first.rechecks("kept") == kept)  # type: ignore[misc]
-            await read_on(two, items)
-            assert await two.hit()
+            await read_on(other, items)
+            assert await other.hit()
             assert await first.hit()
-        assert (first.runs, two.runs) == (runs, 0)
+        assert (first.runs, other.runs) == (runs, 0)
         assert await stored(first) == before
         items.update_one({"_id": 2}, {"$set": {"price": 700}})
-        for each in (two, first):
+        for each in (other, first):
             await read_on(each, items)
             answer, _ = await each.get()
             assert max(row["most"] for row in answer) == 700
@@ -91,17 +91,17 @@ async def test_nobody_serves_it_before_the_owner_has_said_so(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
     """A request at another process waits as well, and is a hit then."""
-    async with two_workers(mongo_url, redis_url, prefix) as (first, two):
+    async with two_workers(mongo_url, redis_url, prefix) as (first, other):
         gate = Gate(first)
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await eventually(lambda: gate.asked == 1)
-        await read_on(two, items)
-        asking = asyncio.create_task(two.get())
-        await read_on(two, items)
+        await read_on(other, items)
+        asking = asyncio.create_task(other.get())
+        await read_on(other, items)
         assert not asking.done()
         gate.open()
         assert (await asking)[1]
-        assert two.runs == 0
+        assert other.runs == 0
 
 
 async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
@@ -109,12 +109,12 @@ async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
 ) -> None:
     """The other process has waited for long enough, and has evicted it; the verdict that comes then counts for nothing: nobody
     would know what to purge."""
-    async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (first, two):
+    async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (first, other):
         gate, runs = Gate(first), first.runs
         (held,) = first.quaestor.registry._registrations.shared._entries  # type: ignore[union-attr]
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await eventually(lambda: gate.asked == 1)
-        await eventually(lambda: two.quaestor.telemetry.invalidations.evicted._value.get() == 1)
+        await eventually(lambda: other.quaestor.telemetry.invalidations.evicted._value.get() == 1)
         await eventually(lambda: not first.quaestor.registry.held((held,)))
         gate.open()
         await read_on(first, items)
@@ -147,16 +147,16 @@ async def test_what_a_killed_process_was_rechecking_is_dead(
     """kill -9 in the middle: nobody serves it meanwhile, and another process evicts it soon."""
     await asyncio.wait_for(asyncio.to_thread(says, process, "stored"), 2 * STARTED_WITHIN_S)
     shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": 100, "recheck_ms": 100}
-    async with worker(mongo_url, prefix, **shared) as two:
-        await second(two)
-        assert await stored(two) is not None
+    async with worker(mongo_url, prefix, **shared) as other:
+        await second(other)
+        assert await stored(other) is not None
         items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
         await asyncio.wait_for(asyncio.to_thread(says, process, "rechecking"), STARTED_WITHIN_S)
         process.kill()
-        await read_on(two, items)
-        answer, hit = await two.get()
-        assert (hit, two.runs) == (False, 1)
+        await read_on(other, items)
+        answer, hit = await other.get()
+        assert (hit, other.runs) == (False, 1)
         assert max(row["most"] for row in answer if row["_id"] == 2) >= 2
-        evicted = two.quaestor.telemetry.invalidations.evicted._value
+        evicted = other.quaestor.telemetry.invalidations.evicted._value
         await eventually(lambda: evicted.get() >= 1)
-        await eventually(two.hit)
+        await eventually(other.hit)

@@ -1,4 +1,4 @@
-"""Who may see and change what, over HTTP: rules of collections and of records, and nothing said of what is hidden."""
+"""Access over HTTP: rules of collections and of records; refusals reveal no hidden record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not to be read is not told by answers to writes either: by errors, tags, conditions, conflicts, or by opening it."""
+"""Answers to writes reveal no unreadable value: errors, tags, conditions and conflicts are the same for all values."""
 
 from __future__ import annotations
 

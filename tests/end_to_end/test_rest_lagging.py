@@ -1,4 +1,5 @@
-"""Lists put together from records while a query partition lags: what it guards is read from the database, the rest is not."""
+"""Lists put together from records while a query partition lags: only the records of that partition are read from the
+database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients that consult the Cache Sketch are told of how long they may keep an answer (docs/sketch_clients.md)."""
+"""Lifetimes in header fields for clients that consult the Cache Sketch (docs/sketch_clients.md)."""
 
 from __future__ import annotations
 

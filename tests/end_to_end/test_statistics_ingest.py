@@ -1,4 +1,5 @@
-"""The history of a real database: real mongod, real ingest that is restarted, real Spark. As the change stream tells it."""
+"""The history of a real database in the statistics: real mongod, ingest that restarts, real Spark. It equals the change
+stream."""
 
 from __future__ import annotations
 

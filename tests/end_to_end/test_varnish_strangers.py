@@ -1,4 +1,4 @@
-"""Who may purge a real varnishd, and what the adapter does not take for a purge."""
+"""Purges of a real varnishd from strangers are refused, and the adapter does not take a refusal for a purge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scope that nobody has said never outranks what may refuse: staff's answers are not for strangers."""
+"""An implied scope never outranks a check that may refuse: answers for staff never reach strangers."""
 
 from __future__ import annotations
 

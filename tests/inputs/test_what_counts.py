@@ -1,4 +1,4 @@
-"""What counts: types the driver hides, HEAD where there is none, explanations of what is registered, collMod of no result."""
+"""Inputs that count as a read or a write: hidden types, HEAD, explanations, and collMod without a result."""
 
 from __future__ import annotations
 

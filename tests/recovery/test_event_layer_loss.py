@@ -1,4 +1,4 @@
-"""A Redis that lost data is noticed by everyone who relied on them; one that merely went away is not mistaken for it."""
+"""Each part notices that Redis lost its data. A Redis that was only unreachable is not mistaken for one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Each background service is struck by an exception wherever it waits, or in each function that it enters: counted, restarted,
-nothing stale, and the stop returns."""
+"""Each background service meets an exception at each of its awaits or functions: the fault is counted, the service
+restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscribers of a grid that is dead are told that their results stand still, since when, and when they go on."""
+"""Subscribers of a dead grid receive a notice that their results stand still, its begin and its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Subscriptions when a part dies, comes back, is slow or goes away: no subscriber misses a change or is told one twice, and
-nothing is kept for those that are gone."""
+"""Subscriptions while a part dies, returns or is slow: no subscriber misses a change or receives it twice."""
 
 from __future__ import annotations
 

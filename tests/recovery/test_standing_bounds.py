@@ -1,4 +1,4 @@
-"""Subscriptions on pipelines that reach their bounds: whoever misses entries finds out, and every list is right again."""
+"""Subscriptions on pipelines at their bounds: a reader notices missed entries, and every list is right again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Cdn:
-    """A CDN that ends as it is told to."""
+    """CDN whose closing behaves as configured."""
 
     def __init__(self, name: str, error: BaseException | None = None, *, hangs: bool = False) -> None:
         self.name = name

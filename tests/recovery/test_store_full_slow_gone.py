@@ -161,6 +161,7 @@ async def test_slow_for_many_at_once(link: Link) -> None:
 
 
 async def test_gone(process: Process, valkey: servers.Server) -> None:
+    """While the shared store is gone, memory still answers; new answers are uncached until the store returns."""
     await process.get("/before")
     valkey.kill()
     await process.uncached("/a")

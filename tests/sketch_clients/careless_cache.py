@@ -1,4 +1,4 @@
-"""A cache before the application that nobody should rely on: it keeps everything, loses purges, restarts, mangles sketches."""
+"""A careless cache before the application: it keeps everything, loses purges, restarts and mangles sketches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CarelessCache:
             yield
 
     def purge(self, name: str) -> None:
-        """The application tells it of a write. From another thread."""
+        """Purge by the application, called from another thread."""
         if self._chance.random() >= self.lossy:
             self._kept.pop(name, None)
 

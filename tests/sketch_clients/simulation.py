@@ -97,7 +97,7 @@ class World:
             self.cdn.pop(purge[1], None)
 
     def write(self, resource: int) -> int:
-        """One write; the sketch is told, the cache before the server later or never."""
+        """Write once: the sketch learns of it at once, the cache before the server later or never."""
         self.written[resource].append(self.now_ms)
         name = f"/r{resource}"
         self.sketch.report_write([self.key(resource)], now_ms=int(self.now_ms))
@@ -123,7 +123,7 @@ class World:
         return self.chance.randrange(100)
 
     def answer(self, name: str, requested: httpx.Headers) -> Message:
-        """What a request gets: from the cache, unless it is told to ask the server."""
+        """Return the answer to a request: from the cache unless the request forbids it."""
         node = f"{self.chance.randrange(NODES)} {name}"
         kept = self.cdn.get(node)
         past = "no-cache" in requested.get("cache-control", "") and not (self.told and "if-none-match" in requested)

@@ -1,4 +1,4 @@
-"""The Python client where things are not as they should be, or unusual: over real HTTP, with real storages of hishel's."""
+"""The Python client in unusual conditions: over real HTTP, with real storages of hishel's."""
 
 from __future__ import annotations
 

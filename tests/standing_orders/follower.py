@@ -1,4 +1,4 @@
-"""What an application makes of one query's events, and what it must never be told."""
+"""A follower applies the events of one query, and checks that no event contradicts its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a part is let see: one entry at a time, one answer of the database at a time."""
+"""Taps: a test lets a part see one entry of the event layer, or one answer of the database, at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told what: the header fields that go out, as tables."""
+"""Outgoing header fields as tables: one row for each kind of client and answer."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ from quaestor.read_path.structured import MAX_FIELD_BYTES, Token, dictionary, st
     ],
 )
 def test_dictionaries(field: str, expected: dict[str, Any] | None) -> None:
+    """Structured dictionaries are parsed as RFC 9651 says."""
     assert dictionary([field.encode()]) == expected
 
 

@@ -1,4 +1,4 @@
-"""Acknowledgements of purges: of those that were answered together the outbox is told in one call, and none is forgotten."""
+"""Acknowledgements of purges: those of one answer reach the outbox in one call, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class GatedOutbox(MemoryOutbox):
-    """An outbox that hears that purges are done when the gate is open; how many it was told of, by call."""
+    """Outbox that accepts acknowledgements while its gate is open, and counts those of each call."""
 
     def __init__(self) -> None:
         super().__init__()

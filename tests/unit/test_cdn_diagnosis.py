@@ -1,4 +1,4 @@
-"""What a CDN's limits and bounds mean for an application: ok, warn or block, each with what to do."""
+"""Diagnosis of a CDN's limits and bounds for an application: ok, warn or block, each with its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grid's figures for Prometheus: what is said of what cells have told, and the small server that says it."""
+"""The grid's figures for Prometheus: samples from the reports of the cells, and the small server that exports them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ STAGE = StageStats(
 
 @pytest.fixture
 def status() -> ClusterStatus:
-    """Two cells that told their figures, one of them heard, and a stage."""
+    """Status of two cells that reported figures, one of them heard lately, and of a stage."""
     layer = MemoryEventLayer(clock=lambda: NOW_MS - 10)
     for stats in (STATS, SECOND):
         layer.put(streams.stats("d", stats.cell), encode_stats(stats))

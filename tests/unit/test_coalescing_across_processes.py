@@ -1,4 +1,4 @@
-"""A flight that waits for another process ends when it is told to, and gives back what it may have been granted."""
+"""A flight that waits for another process ends when it is stopped, and returns a granted lease."""
 
 from __future__ import annotations
 

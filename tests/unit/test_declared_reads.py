@@ -1,4 +1,4 @@
-"""What an origin may declare of its answer's queries, and what is made of it."""
+"""Declared reads: the declarations that an origin may send about its queries, and their effect."""
 
 from __future__ import annotations
 

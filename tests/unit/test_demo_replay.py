@@ -1,4 +1,4 @@
-"""The replay tells a recorded flight's story in order, and the writes it makes end in the recorded state."""
+"""The replay emits a recorded flight's events in order, and its writes end in the recorded state."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class SlowStore(MemoryStore):
 
 
 class NothingInMemory:
-    """Claims and tells the sketch; no process has the entries in memory, so they have to be evicted by a second call."""
+    """Claims and reports to the sketch; no process has the entries in memory, so a second call evicts them."""
 
     def __init__(self, world: World) -> None:
         self.world = world

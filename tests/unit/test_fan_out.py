@@ -1,4 +1,4 @@
-"""Several CDN adapters as one: whoever is away keeps nobody else from the purge, and everybody's errors are told."""
+"""Several CDN adapters as one: an unreachable adapter keeps no other from the purge, and all errors are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a registration's id tells, what a column's heartbeats vouch for, and when a generation is relied on."""
+"""Freshness by partition: partition in a registration's id, heartbeats of a column, begin of a generation."""
 
 from __future__ import annotations
 

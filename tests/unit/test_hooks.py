@@ -1,4 +1,4 @@
-"""Hooks: observers are told what has happened, and whatever they do, what they observe goes on."""
+"""Hooks notify observers of events; an observer that fails disturbs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages for what goes wrong at first contact: each names the value and the remedy, and is not repeated all the time."""
+"""Messages for the first mistakes of a user: each names the value and the remedy, and is not repeated all the time."""
 
 from __future__ import annotations
 

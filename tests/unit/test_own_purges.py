@@ -1,4 +1,4 @@
-"""Purges that a process sends itself: the outbox is told of many in one call, and never of two purges as one."""
+"""Purges that a process sends itself: one call reports many to the outbox, and each purge keeps its own record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNTIL_MS = NOW_MS + 3_600_000
 
 
 class GatedOutbox(MemoryOutbox):
-    """An outbox that answers when the gate is open; what it was told, by call."""
+    """Outbox that answers while its gate is open, and records each call."""
 
     def __init__(self, most: int = 1_000) -> None:
         super().__init__(most)

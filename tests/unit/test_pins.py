@@ -1,4 +1,5 @@
-"""What is installed is what was locked, by hash: dependencies, the build back-end, and uv itself; and the licence is one."""
+"""Installed packages are the locked ones, checked by hash: dependencies, build back-end and uv. The licence is named in one
+way."""
 
 from __future__ import annotations
 

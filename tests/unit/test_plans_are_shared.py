@@ -1,4 +1,4 @@
-"""A query is planned once in a process, by whoever asks first: an app that registers it, the node that is told of it."""
+"""A query is planned once in a process, for the app that registers it and for the node that guards it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LIMITED = Capabilities(kinds=(TAG,), batch={TAG: 100}, tag_field=TagField(name="
 
 
 class Api:
-    """A provider that answers as it is told, and otherwise delivers."""
+    """Provider that gives the answers that a test queues, and otherwise delivers."""
 
     name = "api"
     address = "zone 1"
@@ -104,7 +104,7 @@ class Api:
         await wait()
 
     async def looked(self, sender: Sender) -> tuple[str, int | None, float]:
-        """State, longest life of copies and bound of staleness, as everybody is told."""
+        """Return the state, the longest life of copies and the bound of staleness, as processes read them."""
         state = await sender.watched.look(sender.state)
         stale_s = self.telemetry.purging.stale_s.labels("api")._value.get()
         return state, sender.watched.copies_live_ms(), stale_s

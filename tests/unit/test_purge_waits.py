@@ -1,4 +1,4 @@
-"""Whoever waits for a purge hears of it in the end, whatever becomes of the request that it was part of."""
+"""Waits for a purge always end, whatever becomes of the request that contained it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ each_way = pytest.mark.parametrize("capabilities", [LIMITED, UNLIMITED], ids=["b
 
 
 class ForgetfulOutbox(MemoryOutbox):
-    """An outbox that is away when it is first told that something is done."""
+    """Outbox that fails at the first acknowledgement."""
 
     def __init__(self) -> None:
         super().__init__()

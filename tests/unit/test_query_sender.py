@@ -1,4 +1,4 @@
-"""What an app process sends to the grid: at once what somebody waits for, collected what nobody does."""
+"""The sender of queries to the grid: urgent ones at once, others collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels around subscribed queries: every message comes back as it was sent, and what is none is said to be none."""
+"""Messages about subscribed queries: each is decoded as it was encoded, and other bytes are refused."""
 
 from __future__ import annotations
 

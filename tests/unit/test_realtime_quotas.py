@@ -1,4 +1,4 @@
-"""What a stage and a cell keep of subscribed queries is bounded: who holds most is refused first, what is there stays."""
+"""Quotas of subscribed queries: the tenant with the most is refused first, and existing subscriptions stay."""
 
 from __future__ import annotations
 

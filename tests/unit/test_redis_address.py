@@ -1,4 +1,4 @@
-"""What a redis_url says, and that it is never repeated where it may hold a password."""
+"""A redis_url: its parts, and that errors never repeat its password."""
 
 from __future__ import annotations
 

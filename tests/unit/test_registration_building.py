@@ -1,4 +1,4 @@
-"""What of a reply is told to the nodes: the members, and where a full window ends."""
+"""Registrations built from replies: the members, and the end of a full window."""
 
 from __future__ import annotations
 

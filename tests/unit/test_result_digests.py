@@ -1,4 +1,4 @@
-"""Results have the same digest exactly if they are the same, byte for byte; what cannot be told has none."""
+"""Results have the same digest exactly if they are the same, byte for byte; incomparable results have none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Connections that are kept between round trips: to whoever sends commands or uses the client besides, no different from those
-that the driver's pool lends each time."""
+"""Connections kept between round trips behave for each command like connections of the driver's pool."""
 
 from __future__ import annotations
 

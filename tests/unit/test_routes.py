@@ -1,4 +1,4 @@
-"""What is read from a framework's routes before the handler runs, and the bounded memory in front of it."""
+"""Routes of a framework, read before the handler runs, and the bounded memory in front of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process holds registered: who may rely on a registration that is not its own, and how long it is kept."""
+"""Shared registrations of a process: the queries that may rely on one, and its lifetime."""
 
 from __future__ import annotations
 

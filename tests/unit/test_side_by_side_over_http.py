@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def http_cache(answers: Callable[[str], Awaitable[int]]) -> AsyncIterator[str]:
-    """A server of purges that answers each URL's path with the status that it is told."""
+    """Purge server that answers each URL's path with its configured status."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

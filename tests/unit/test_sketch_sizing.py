@@ -1,4 +1,4 @@
-"""The geometry that follows from what is expected; the fill of a filter; lifetimes that follow from it."""
+"""Sizing of the Cache Sketch: geometry from the expected keys, fill of a filter, lifetimes from the fill."""
 
 from __future__ import annotations
 

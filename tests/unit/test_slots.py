@@ -1,4 +1,4 @@
-"""Hash tags: what has to be in one place of a Redis Cluster is, by its name alone.
+"""Hash tags of a Redis Cluster: names of data that belong together always lie in one slot.
 
 On one server the event layer reads several pipelines at once: its only request that names keys of several slots, and one that
 cluster's event layer does not make. That every request and script of store, index and sketch has keys of one slot is shown by

@@ -1,4 +1,4 @@
-"""What the grid asks of a cluster manager, and what it says of the slots that it was granted."""
+"""Slots of a cluster manager: the grid's request, and its report of the granted ones."""
 
 from __future__ import annotations
 

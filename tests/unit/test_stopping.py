@@ -1,4 +1,4 @@
-"""Whoever stops something may be cancelled while he waits, and then he is: his own cancellation is not taken for the other's."""
+"""Stopping a part may itself be cancelled: the cancellation of the stopper is not taken for that of the part."""
 
 from __future__ import annotations
 

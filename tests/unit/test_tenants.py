@@ -1,4 +1,4 @@
-"""Several apps on one grid: each is told of its own registrations only, and finds nothing of another's in Redis."""
+"""Several apps on one grid: each app learns of its own registrations only, and reads nothing of another's in Redis."""
 
 from __future__ import annotations
 

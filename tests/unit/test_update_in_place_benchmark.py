@@ -1,4 +1,4 @@
-"""What the benchmark of update in place calls stale."""
+"""Staleness as the benchmark of update in place counts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app process tells the nodes of its hits: bounded, by query where it knows the query, to the right partitions."""
+"""Usage reports of an app process to the nodes: bounded, by query where it is known, to the right partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused of a Varnish configuration and an adapter before anything is sent."""
+"""Faults of a Varnish configuration or adapter that are refused before anything is sent."""
 
 from __future__ import annotations
 

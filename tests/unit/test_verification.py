@@ -1,4 +1,4 @@
-"""Verification without a server: what is compared, whose probation is over, and how many hits are looked into."""
+"""Verification without a server: comparison of answers, end of a probation, number of verified hits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers that write down what they did, and readers that have every answer checked. Threads of the test's process."""
+"""Load of a fault experiment: writers record their writes, readers have every answer checked. Both are threads of the test."""
 
 from __future__ import annotations
 

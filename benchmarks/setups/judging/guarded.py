@@ -1,4 +1,4 @@
-"""Answers read from a collection and the node that guards them: registered as by an application, told of writes as by ingest."""
+"""Answers read from a collection, and the node that guards them: it receives registrations and writes as in production."""
 
 from __future__ import annotations
 

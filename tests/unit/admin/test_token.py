@@ -1,4 +1,4 @@
-"""Who may use the admin API, and how often one may be wrong."""
+"""Tokens of the admin API: access with a valid token, and the bound of wrong attempts."""
 
 from __future__ import annotations
 

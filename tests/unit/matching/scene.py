@@ -74,7 +74,7 @@ class Scene:
         return self.write(WriteKind.INSERT, record["_id"], record, **rest)
 
     def update(self, record: Document, **rest: Any) -> list[Invalidated]:
-        """With `before`, an update as a collection with pre- and post-images tells it."""
+        """Update a record; with `before`, as in a collection with pre- and post-images."""
         return self.write(WriteKind.UPDATE, record["_id"], record, **({"exact": "before" in rest} | rest))
 
     def delete(self, key: Any, **rest: Any) -> list[Invalidated]:

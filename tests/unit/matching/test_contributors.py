@@ -1,4 +1,4 @@
-"""Contributors of results that do not show them: which writes are passed over, and which never are."""
+"""Contributors of results that do not show them: the writes that a node passes over, and the writes that it never does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def supplied(
     shown: bool = False,
     placed: bool = False,
 ) -> None:
-    """Registered, and then told its contributors, which were read after all that has been written."""
+    """Register a query, then supply its contributors as read after all writes so far."""
     registered = scene.registration(query, members, registration_id="app:c")
     assert types(scene.node.register(registered, now_ms=scene.now_ms)) == ["Activated"]
     known = Contributors(version=scene.version, records=records, complete=complete, placed=placed)

@@ -1,4 +1,4 @@
-"""A full node keeps the queries that save most reads for what they cost, and says which it gives up."""
+"""A full node keeps the queries that save most reads for their cost, and reports the queries that it gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full node under whole workloads: close to the best choice, and whatever went, its app was told."""
+"""A full node under whole workloads: its choice is close to the best one, and each app learns of its evicted queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes and hashes by which everybody who routes tells records apart."""
+"""Bytes and hashes that tell records apart for partitioning."""
 
 from __future__ import annotations
 

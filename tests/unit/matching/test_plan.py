@@ -371,6 +371,7 @@ def test_what_mongod_refuses_is_malformed(query: Any) -> None:
 
 
 def test_windows() -> None:
+    """Plans of queries with an order and a limit say which window they show."""
     assert plan_query(find({})).window is Window.NONE
     assert plan_query(find({}, limit=1)).window is Window.UNORDERED
     assert plan_query(find({}, limit=1, sort=(("a", 1),))).window is Window.BOUNDARY
@@ -396,6 +397,7 @@ def test_a_limit_that_cannot_be_exceeded_is_none(query: Query, window: Window) -
 
 
 def test_results() -> None:
+    """Plans say which results their query can have."""
     assert plan_query(aggregate(MATCH, {"$count": "n"})).result is Result.COUNT
     assert plan_query(aggregate(MATCH, {"$group": {"_id": 1}}, {"$count": "n"})).result is Result.OPAQUE
 

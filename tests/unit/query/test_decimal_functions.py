@@ -1,4 +1,4 @@
-"""Functions of decimals: 34 digits, also beside zeros and poles, and what happens at the end of the range."""
+"""Functions of decimals: 34 digits, also near zeros and poles, and the behaviour at the end of the range."""
 
 from __future__ import annotations
 

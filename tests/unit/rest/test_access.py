@@ -1,4 +1,4 @@
-"""Who may do what: deny by default, deny before allow, superusers pass; and a record's own rules, malformed ones included."""
+"""Access rules: deny by default, deny before allow, superusers pass; and a record's own rules, malformed ones included."""
 
 from __future__ import annotations
 

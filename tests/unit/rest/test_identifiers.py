@@ -71,6 +71,7 @@ def test_different_ids_have_different_spellings(a: Any, b: Any) -> None:
     ],
 )
 def test_the_rule(text: str, key: Any) -> None:
+    """The text of an identifier is parsed to the key that it names, with its type."""
     parsed = parse_id(text)
     assert (parsed, type(parsed)) == (key, type(key))
 

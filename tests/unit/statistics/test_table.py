@@ -1,4 +1,4 @@
-"""The tables of the statistics: a reader sees each row once, whoever is interrupted at whatever moment."""
+"""Tables of the statistics: a reader sees each row once, although writers are interrupted at any moment."""
 
 from __future__ import annotations
 

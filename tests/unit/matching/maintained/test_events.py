@@ -1,4 +1,4 @@
-"""Events are enough: whoever applies them to the old result has the new one."""
+"""Events suffice: the old result with the events applied is the new result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a maintained result tells those who feed it: which writes it needs, and what it may be spared."""
+"""A maintained result reports the writes that it needs, and the writes that it can do without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of Wingerath's thesis, section 5.4.1: what a subscriber to a sorted query with a limit is told, and when."""
+"""The timeline of Wingerath's thesis, section 5.4.1: events of a sorted query with a limit, at each moment."""
 
 from __future__ import annotations
 
