@@ -176,6 +176,12 @@ def _wrk_ms(text: str, label: str) -> float:
     return round(float(match[1]) * {"us": 0.001, "ms": 1, "s": 1000}[match[2]], 3) if match else float("nan")
 
 
+def processor_s(pid: int) -> float:
+    """Seconds that the threads of a process have run so far; ended threads do not count."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 def accepts(port: int) -> bool:
     """Whether something on this machine accepts connections at a port."""
     try:

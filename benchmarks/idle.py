@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -39,10 +38,12 @@ def measured(mongo_url: str, *, seconds: float, settled_s: float) -> dict[str, A
                 httpx.get(server.url + "/items").raise_for_status()
             pids[name] = server.pid
         time.sleep(settled_s)
-        began_s, before = time.monotonic(), {name: _run_s(pid) for name, pid in pids.items()}
+        began_s, before = time.monotonic(), {name: harness.processor_s(pid) for name, pid in pids.items()}
         time.sleep(seconds)
         took_s = time.monotonic() - began_s
-        figures = {name: _figures(pid, (_run_s(pid) - before[name]) / took_s) for name, pid in pids.items()}
+        figures = {
+            name: _figures(pid, (harness.processor_s(pid) - before[name]) / took_s) for name, pid in pids.items()
+        }
     more = {name: figures["embedded"][name] - figures["bare"][name] for name in figures["bare"]}
     return {"seconds": seconds, **figures, "more": more | {"core": round(more["core"], 5)}}
 
@@ -50,12 +51,6 @@ def measured(mongo_url: str, *, seconds: float, settled_s: float) -> dict[str, A
 def _figures(pid: int, core: float) -> dict[str, Any]:
     process = psutil.Process(pid)
     return {"core": round(core, 5), "rss_bytes": process.memory_info().rss, "threads": process.num_threads()}
-
-
-def _run_s(pid: int) -> float:
-    """Seconds that the threads of a process have run so far; those that have ended do not count."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from quaestor.middleware.bypass import pass_by
 from quaestor.middleware.construction import ReadableRefusal
 from quaestor.middleware.context import ExchangeContext, ExchangeParts
 from quaestor.middleware.exchange import Exchange
-from quaestor.middleware.followed_reads import Reading
+from quaestor.middleware.followed_reads import FOLLOWED_FACTS, Reading
 from quaestor.middleware.headers import HeaderPolicy
 from quaestor.middleware.interface import App, Engine, Mountable, Receive, Scope, Send
 from quaestor.middleware.lifespan import Lifespan
@@ -261,8 +261,10 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         return Exchange(context)
 
     def _named(self, scope: Scope) -> Named:
-        """The name of what a follower asks for."""
-        facts = inspect(scope["headers"], self._notable)
+        """The name of what a follower asks for. The scope is the follower's own and keeps the facts of its fields."""
+        facts = scope.get(FOLLOWED_FACTS)
+        if facts is None:
+            facts = scope[FOLLOWED_FACTS] = inspect(scope["headers"], self._notable)
         plan = self._parts.routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         key = None if target is None else self._read_path.variants.key(target.key, scope["headers"])

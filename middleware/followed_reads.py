@@ -15,6 +15,8 @@ from quaestor.read_path.validation import strong_etag
 
 LONGEST_S = 30.0
 """How long a handler has for an answer that followers wait for."""
+FOLLOWED_FACTS = "quaestor.followed_facts"
+"""In the scope of a follower: the facts of its header fields, so that they are read once. Handlers do not see them."""
 _OF_THE_STREAM = frozenset({b"accept", b"accept-encoding", b"last-event-id"})
 _OF_ONE_CLIENT = frozenset(
     {b"if-none-match", b"if-modified-since", b"range", b"if-range", b"cache-control", b"pragma", b"prefer", KNOWN}
@@ -126,6 +128,7 @@ class FollowedReads:
         reading = Reading(withdrawn, most_bytes=self._read_path.process.settings.store.max_body_bytes)
         # Fresh containers: the application writes into them.
         own_scope = {**scope, "headers": list(scope["headers"]), "state": dict(scope.get("state") or {})}
+        own_scope.pop(FOLLOWED_FACTS, None)
         task = self._errands.start(self._run(own_scope, reading))
         try:
             async with asyncio.timeout(LONGEST_S):

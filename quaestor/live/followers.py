@@ -31,36 +31,68 @@ class Follower:
     offered: entity tag of the answer that was offered last, since the follower has joined its present loop.
     """
 
-    __slots__ = ("_wake", "answer", "ended", "offered", "scope")
+    __slots__ = ("_due_s", "_timer", "_waiter", "answer", "ended", "offered", "scope")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.answer: FollowedAnswer | None = None
         self.ended: End | None = None
         self.offered = b""
-        self._wake = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
 
     def offer(self, answer: FollowedAnswer) -> None:
         """Offer the client an answer, which is sent unless a newer one comes before."""
         self.answer, self.offered = answer, answer.etag
-        self._wake.set()
+        self._wake()
 
     def end(self, end: End) -> None:
         """End the stream. The first end counts."""
         self.ended = self.ended or end
-        self._wake.set()
+        self._wake()
+        self._stop_timer()
 
     async def news(self, *, within_s: float) -> FollowedAnswer | None:
         """Newest answer. None: the stream has ended, or there is none within the time."""
         if self.answer is None and self.ended is None:
-            try:
-                async with asyncio.timeout(within_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                return None
-        self._wake.clear()
+            await self._wait(within_s)
         answer, self.answer = self.answer, None
         return answer
+
+    async def _wait(self, within_s: float) -> None:
+        """Wait for an offer or the end. A wait that ends early keeps its timer for the next wait, because timers cost more."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        self._due_s = loop.time() + within_s
+        if self._timer is not None and self._timer.when() > self._due_s:
+            self._stop_timer()
+        if self._timer is None:
+            self._timer = loop.call_at(self._due_s, self._look, loop)
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self._stop_timer()
+            raise
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the present wait if its time is over."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if loop.time() >= self._due_s:
+            self._waiter.set_result(None)
+        else:
+            self._timer = loop.call_at(self._due_s, self._look, loop)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Places:

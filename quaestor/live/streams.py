@@ -12,6 +12,7 @@ from quaestor.live.answers import FollowedAnswer, Scope
 from quaestor.live.followed_routes import FollowedRoutes
 from quaestor.live.followers import End, Follower
 from quaestor.live.following import Following
+from quaestor.live.prompt_sends import within
 from quaestor.policy import Live
 
 Message = MutableMapping[str, Any]
@@ -159,8 +160,8 @@ class Stream:
     async def _write(self, data: bytes) -> None:
         """Send a piece. A client that does not read for too long loses its stream."""
         try:
-            async with asyncio.timeout(self._routes.settings.live_send_timeout_ms / 1000):
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            sending = self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await within(sending, self._routes.settings.live_send_timeout_ms / 1000)
         except TimeoutError:
             self._follower.end(End("slow"))
 
