@@ -208,6 +208,25 @@ async def test_ping_is_answered_with_how_fresh_the_results_are(site: Site, items
         await eventually(fresh)
 
 
+async def test_a_client_that_pings_may_be_silent_for_the_bound_and_what_it_announced(site: Site, items: Any) -> None:
+    """Hidden pages announce one minute (`within`): the socket is closed after it and the bound, not before."""
+    async with client_of(site) as client:
+        await client.say(type="ping", within=60_000)
+        await client.hear()
+        await eventually(lambda: len(site.live._endpoint._sockets) == 1)
+        (socket,) = site.live._endpoint._sockets
+
+        def look(after_s: float) -> None:
+            site.loops[0].call_soon_threadsafe(lambda: socket.look(socket.heard_at_s + after_s))
+
+        look(89)
+        await client.say(type="ping", within=60_000)
+        await client.hear()
+        look(91)
+        with pytest.raises(ConnectionClosed, match="no sign of life"):
+            await client.hear()
+
+
 async def test_a_client_that_comes_back_receives_what_it_missed(site: Site, items: Any) -> None:
     """P8: `resumed`, then exactly the events behind the token; nothing of the result again."""
     items.insert_one({"_id": 0})

@@ -9,6 +9,7 @@ import pytest
 from fastapi.responses import HTMLResponse
 
 from benchmarks.setups.browsers.browser import Browser, Tab
+from benchmarks.setups.faults.proxy import Links
 from quaestor import SocketLimits
 from tests.live.socket_site import Site, live_site
 from tests.support import becomes
@@ -18,6 +19,9 @@ SUBSCRIPTIONS = 4
 PAGE = """<!doctype html><title>live</title><script type="module">
 import { connect } from "/live.js";
 const asked = new URLSearchParams(location.search);
+globalThis.sockets = 0;
+const Real = WebSocket;
+globalThis.WebSocket = class extends Real { constructor(...a) { super(...a); globalThis.sockets++; } };
 globalThis.events = [];
 globalThis.rows = [];
 globalThis.db = connect(undefined, {
@@ -39,10 +43,11 @@ class Pages:
         self._tabs: list[Tab] = []
         self._written = 0
         self.site = site
+        self.http = site.http
 
     def open(self, asked: str) -> Tab:
         """Open a tab, and wait until it follows the query."""
-        tab = self._browser.tab(f"{self.site.http}/page?{asked}")
+        tab = self._browser.tab(f"{self.http}/page?{asked}")
         self._tabs.append(tab)
         becomes(lambda: tab.run("return rows") == list(range(self._written)))
         return tab
@@ -197,10 +202,26 @@ def test_a_page_goes_on_when_its_network_is_back(pages: Pages, asked: str) -> No
 
 
 def test_a_tab_in_the_background_follows_on(pages: Pages) -> None:
-    """Another tab is in front, and the server closes the socket meanwhile."""
+    """Another tab is in front, and the server closes the socket meanwhile. The server grants hidden pages longer silence."""
     tab, front = pages.open("token=a"), pages.open("token=b")
     front.front()
     becomes(lambda: tab.run("return document.hidden") is True)
+    becomes(lambda: sorted(socket._within_s for socket in pages.site.live._endpoint._sockets) == [0, 60])
     pages.site.drop_sockets()
     pages.write()
     becomes(lambda: pages.exact(tab) and pages.exact(front))
+
+
+def test_a_connection_that_hangs_is_replaced_for_all_tabs(pages: Pages, links: Links) -> None:
+    """Nothing comes through and nothing is closed: pings without an answer show it, and the tabs open one new socket."""
+    link = links.to(int(pages.site.http.rsplit(":", 1)[1]))
+    pages.http = f"http://127.0.0.1:{link.port}"
+    tabs = [pages.open("token=a"), pages.open("token=a")]
+    pages.write()
+    becomes(lambda: all(pages.exact(tab) for tab in tabs))
+    link.stall()
+    pages.write()
+    becomes(lambda: sum(tab.run("return sockets") for tab in tabs) >= 2)
+    link.pass_()
+    becomes(lambda: all(pages.exact(tab) for tab in tabs))
+    becomes(lambda: pages.sockets() == 1 and pages.subscriptions() == 4)

@@ -8,6 +8,9 @@ import { canShare, lineName, SharedLine } from "./live_tabs.ts";
 const SHORTEST_PAUSE = 100;
 /** A server that is not heard within this time after a sleep is given up, in ms. */
 const AWAKE_MS = 5_000;
+/** Browsers let hidden pages act once a minute, at least. */
+const HIDDEN_MS = 60_000;
+const LOST_PINGS = 3;
 const TOO_MANY = 429;
 
 export class Socket implements Carrier {
@@ -23,7 +26,12 @@ export class Socket implements Carrier {
 	/** The page is frozen, or in the cache of pages for the way back. */
 	#resting = false;
 	#failures = 0;
+	/** When the last ping was due. */
+	#pinged = 0;
+	/** Messages of the server. */
 	#heard = 0;
+	/** Pings since the last of them. */
+	#unanswered = 0;
 	#pinging: ReturnType<typeof setInterval> | undefined;
 	#probing: ReturnType<typeof setTimeout> | undefined;
 	#retrying: ReturnType<typeof setTimeout> | undefined;
@@ -111,7 +119,8 @@ export class Socket implements Carrier {
 		if (line instanceof SharedLine) line.onrefused = () => this.#alone();
 		line.onopen = () => {
 			this.#ready = true;
-			this.#heard = Date.now();
+			this.#pinged = Date.now();
+			this.#unanswered = 0;
 			if (token !== undefined) this.#send({ type: "token", token });
 			if (this.#cut) this.#send({ type: "cut", on: true });
 			for (const stream of this.#streams.values()) this.#send(stream.request);
@@ -123,8 +132,8 @@ export class Socket implements Carrier {
 	}
 
 	#take(message: Message): void {
-		this.#heard = Date.now();
-		this.#failures = 0;
+		this.#failures = this.#unanswered = 0;
+		this.#heard++;
 		const stream = this.#streams.get(message.id ?? "");
 		if (!stream) return;
 		if (message.type === "error") {
@@ -169,9 +178,26 @@ export class Socket implements Carrier {
 	}
 
 	#ping = (): void => {
-		if (Date.now() - this.#heard > 3 * this.#every) this.#silent();
-		else this.#send({ type: "ping" });
+		const now = Date.now();
+		const slept = now - this.#pinged > LOST_PINGS * this.#every;
+		this.#pinged = now;
+		if (slept) this.#probe();
+		else if (this.#unanswered >= LOST_PINGS) this.#silent();
+		else this.#live();
 	};
+
+	#live(): void {
+		this.#unanswered++;
+		this.#send({ type: "ping", ...(typeof document !== "undefined" && document.hidden && { within: HIDDEN_MS }) });
+	}
+
+	/** Ask for a sign of life soon. */
+	#probe(): void {
+		const before = this.#heard;
+		this.#live();
+		clearTimeout(this.#probing);
+		this.#probing = setTimeout(() => this.#heard === before && this.#silent(), Math.min(AWAKE_MS, this.#every));
+	}
 
 	#silent(): void {
 		this.#leave(true);
@@ -180,14 +206,10 @@ export class Socket implements Carrier {
 
 	/** A computer that slept, a network that is back, or a page that is shown again: a dead line is replaced. */
 	#awake = ({ type }: Event): void => {
-		if (type === "visibilitychange" && document.hidden) return;
+		if (type === "visibilitychange" && document.hidden) return this.#ready ? this.#live() : undefined;
 		this.#resting = false;
-		if (this.#ready) {
-			const before = this.#heard;
-			this.#ping();
-			clearTimeout(this.#probing);
-			if (this.#ready) this.#probing = setTimeout(() => this.#heard === before && this.#silent(), Math.min(AWAKE_MS, this.#every));
-		} else if (type === "online" || !this.#attempt) this.#move();
+		if (this.#ready) this.#probe();
+		else if (type === "online" || !this.#attempt) this.#move();
 	};
 
 	/** A page that will not run for a while gives the socket away, to another tab if there is one. */

@@ -92,6 +92,7 @@ class SocketConnection:
         self._grant: Grant | None = None
         self._token: str | None = None
         self._pings = False
+        self._within_s = 0.0
         self._closed: SocketClosedError | None = None
         self._tasks: TaskGroup | None = None
 
@@ -128,7 +129,7 @@ class SocketConnection:
         if self.sending_since_s is not None and now_s - self.sending_since_s > limits.slow_s:
             self._context.metrics.slow.inc()
             self.close(TRY_LATER, "the client reads too slowly", end="slow")
-        if self._pings and now_s - self.heard_at_s > limits.silence_s:
+        if self._pings and now_s - self.heard_at_s > self._within_s + limits.silence_s:
             self.close(POLICY, "no sign of life", end="silent")
         grant = self._grant
         if grant is not None and grant.expires_at_ms is not None and self._context.clock() >= grant.expires_at_ms:
@@ -203,7 +204,7 @@ class SocketConnection:
             case Token():
                 await self._renew(request.token)
             case Ping():
-                self._pings = True
+                self._pings, self._within_s = True, request.within / 1_000
                 self.outbox.put(self._pong(request.id))
             case Cut():
                 self._cut(on=request.on)

@@ -21,7 +21,8 @@ class SocketLimits:
     unordered_rows: rows of a query without an order, at most.
     waiting: events that one subscription may leave unsent. With more, the client receives the result anew.
     slow_s: seconds that one message may take to be sent. Then the socket is closed.
-    silence_s: seconds without a message after which the socket of a client that sends `ping` is closed.
+    silence_s: seconds without a message after which the socket of a client that sends `ping` is closed. `within` of its last
+        `ping` is added.
     resume_s: seconds that a query without subscribers is still followed, for clients that come back.
     resume_events, resume_bytes: events of one query, and their size, that are kept for clients that come back.
     lingering: queries without subscribers that are still followed, at most.

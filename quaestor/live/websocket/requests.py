@@ -74,10 +74,14 @@ class Token(_Message):
 
 
 class Ping(_Message):
-    """Sign of life of a client, answered by `pong`."""
+    """Sign of life of a client, answered by `pong`.
+
+    within: ms until the next one, at most. Browsers let hidden pages act once a minute only.
+    """
 
     type: Literal["ping"]
     id: str | None = Field(default=None, max_length=64)
+    within: int = Field(default=0, ge=0, le=600_000)
 
 
 class Cut(_Message):
