@@ -24,7 +24,7 @@ from quaestor.query.text.operator import with_text_index
 
 _ORDERING: Final = frozenset({"$geoNear", "$bucket", "$bucketAuto"})
 """Stages whose rows have an order, beside `$sort`."""
-_DISORDERING: Final = frozenset({"$group", "$count", "$unwind", "$unionWith"})
+_DISORDERING: Final = frozenset({"$group", "$count", "$unionWith"})
 
 
 @one_query()

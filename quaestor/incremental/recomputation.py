@@ -32,7 +32,7 @@ _VARYING: Final = frozenset(
 )
 """Operators and variables whose value changes without a write."""
 _ORDERING: Final = frozenset({"$sort", "$skip", "$limit", "$geoNear", "$bucket", "$bucketAuto", "$sortByCount"})
-_DISORDERING: Final = frozenset({"$group", "$count", "$facet", "$unionWith", "$setWindowFields", "$unwind"})
+_DISORDERING: Final = frozenset({"$group", "$count", "$facet", "$unionWith", "$setWindowFields"})
 
 
 def plan_following(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP) -> Maintenance:

@@ -12,7 +12,7 @@ from tests.live.socket_site import Site
 @pytest.fixture
 def items(site: Site) -> Any:
     """The records of the module's own site, none at first. The collection exists: the first insert into a new one makes the grid
-    read the result anew, and the operation of that insert is not known."""
+    read the result anew."""
     site.database.items.insert_one({"_id": "first"})
     site.database.items.delete_many({})
     yield site.database.items

@@ -25,6 +25,7 @@ _SPREAD_S: Final = 1.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_WAITING: Final = 1_000
 _CLOSE_S: Final = 2.0
+_OPTIONS: Final = frozenset({"pipeline", "collation", "collapse_ms", "reconnects"})
 
 
 class LiveClient:
@@ -80,18 +81,23 @@ class LiveClient:
         sort: Sequence[tuple[str, int]] | None = None,
         skip: int = 0,
         limit: int = 0,
-        collapse_ms: int = -1,
-        reconnects: int = -1,
+        **options: Any,
     ) -> ResultStream:
         """Follow a query by its whole results. Returns when the server has answered, however long there is none.
 
-        collapse_ms: between two updates of one record, at least; negative: off.
-        reconnects: connections after the first; negative: any number.
+        options:
+            pipeline: stages of an aggregation, in place of the filter, `sort`, `skip` and `limit`.
+            collation: rules by which strings compare, such as {"locale": "de"}.
+            collapse_ms: between two updates of one record, at least; negative (the default): off.
+            reconnects: connections after the first; negative (the default): any number.
 
         Raises SubscriptionError if the server refuses the query.
         """
-        fields = query_fields(collection, filter, sort, skip, limit) | {"collapse": collapse_ms, "delta": True}
-        stream = ResultStream(fields, reconnects=reconnects, ended=self._leave)
+        _require_known("result_stream", options, _OPTIONS)
+        named = {name: options[name] for name in ("pipeline", "collation") if name in options}
+        fields = query_fields(collection, filter, sort, skip, limit, **named)
+        fields |= {"collapse": options.get("collapse_ms", -1), "delta": True}
+        stream = ResultStream(fields, reconnects=options.get("reconnects", -1), ended=self._leave)
         await self._add(stream)
         return stream
 
@@ -111,14 +117,13 @@ class LiveClient:
 
         match_types: of "all", "match", "add", "change", "changeIndex", "remove".
         operations: of "any", "insert", "update", "delete", "none".
-        options: `initial` (default True), `before_images`, `collapse_ms`, `reconnects`.
+        options: those of `result_stream`, and `initial` (default True) and `before_images`.
 
         Raises SubscriptionError if the server refuses the query.
         """
-        unknown = options.keys() - {"initial", "before_images", "collapse_ms", "reconnects"}
-        if unknown:
-            raise ConfigurationError(f"event_stream() knows no option {sorted(unknown)[0]!r}")
-        fields = query_fields(collection, filter, sort, skip, limit) | {
+        _require_known("event_stream", options, _OPTIONS | {"initial", "before_images"})
+        named = {name: options[name] for name in ("pipeline", "collation") if name in options}
+        fields = query_fields(collection, filter, sort, skip, limit, **named) | {
             "matchTypes": list(match_types),
             "operations": list(operations),
             "initial": options.get("initial", True),
@@ -232,3 +237,9 @@ class LiveClient:
         for stream in self._streams.values():
             stream.fail(error)
         self._streams.clear()
+
+
+def _require_known(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
+    unknown = options.keys() - known
+    if unknown:
+        raise ConfigurationError(f"{function}() knows no option {sorted(unknown)[0]!r}")

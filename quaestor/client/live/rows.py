@@ -37,15 +37,18 @@ class LiveRows:
         """The records. O(their number)."""
         return [self._records[key] for key in self._keys]
 
-    def replace(self, records: list[Any]) -> None:
-        """Begin with these records."""
-        self._keys = [key_of(record) for record in records]
+    def replace(self, records: list[Any], keys: list[Any] | None = None) -> None:
+        """Begin with these records.
+
+        keys: their identities, if some are not their `_id`s.
+        """
+        self._keys = [key_of(record) for record in records] if keys is None else [key_of({"_id": key}) for key in keys]
         self._records = dict(zip(self._keys, records, strict=True))
 
     def apply(self, match: Message) -> None:
         """Apply a `match` message. Raises OutOfStepError if it does not fit. O(number of rows)."""
         kind = match["matchType"]
-        key = key_of(match["data"] if "data" in match else {"_id": match["key"]})
+        key = key_of({"_id": match["key"]} if "key" in match else match["data"])
         if (key in self._records) is (kind == "add"):
             raise OutOfStepError(f"{kind} of {key!r}, which is {'not ' * (kind != 'add')}there")
         place = match.get("index")

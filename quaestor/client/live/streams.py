@@ -17,7 +17,7 @@ from bson import CodecOptions, json_util
 from bson.codec_options import DatetimeConversion
 
 from quaestor.client.live.rows import LiveRows, Message, OutOfStepError
-from quaestor.errors import SubscriptionError
+from quaestor.errors import ConfigurationError, SubscriptionError
 
 Item = TypeVar("Item")
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -199,7 +199,7 @@ class ResultStream(LiveStream[list[Any]]):
         return self.latest()
 
     def _begin(self, message: Message) -> None:
-        self._rows.replace(message["data"])
+        self._rows.replace(message["data"], message.get("keys"))
         self._known = self._news = True
         self._arrived.set()
 
@@ -274,9 +274,19 @@ def query_fields(
     sort: Sequence[tuple[str, int]] | None,
     skip: int,
     limit: int,
+    *,
+    pipeline: Sequence[Mapping[str, Any]] | None = None,
+    collation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a `subscribe` message that name a query."""
-    fields: dict[str, Any] = {"bucket": collection, "query": json_util.dumps(filter or {})}
+    """The fields of a `subscribe` message that name a query. Raises ConfigurationError for a pipeline beside a query."""
+    fields: dict[str, Any] = {"bucket": collection}
+    if collation is not None:
+        fields["collation"] = dict(collation)
+    if pipeline is not None:
+        if filter or sort or skip or limit:
+            raise ConfigurationError("pipeline= stands in place of a filter, sort=, skip= and limit=")
+        return fields | {"pipeline": json_util.dumps(list(pipeline))}
+    fields["query"] = json_util.dumps(filter or {})
     if sort:
         fields["sort"] = json.dumps(dict(sort))
     if skip:

@@ -25,7 +25,10 @@ class _Answer(BaseModel):
 
 
 class Result(_Answer):
-    """First message of a subscription. `data`: the records, if the client asked for them."""
+    """First message of a subscription. `data`: the records, if the client asked for them.
+
+    `keys`: identities of the records, one for each, if some are not their `_id`s (pipelines only).
+    """
 
     type: Literal["result"]
     id: Id
@@ -33,6 +36,7 @@ class Result(_Answer):
     version: ClusterTime
     offset_token: Token
     data: list[Any] | None = None
+    keys: list[Any] | None = None
 
 
 class Changes(BaseModel):
@@ -44,7 +48,10 @@ class Changes(BaseModel):
 
 
 class Match(_Answer):
-    """Change of the result. `data`, or on request `key` and `changes`: the record as it is shown now."""
+    """Change of the result. `data`, or on request `key` and `changes`: the record as it is shown now.
+
+    `key` comes with `data` too, if it is not the record's `_id`.
+    """
 
     type: Literal["match"]
     id: Id

@@ -164,11 +164,18 @@ class SharedMatch:
             fields["key"], fields["changes"] = event.key, changes(before, shown)
         else:
             fields["data"] = shown
+            if not names_itself(event.key, event.document):
+                fields["key"] = event.key
         if shape.before and self.before is not None:
             fields["before"] = before
         fields["version"] = str(event.version or self.version)
         fields["offset_token"] = self.position.token
         return fields
+
+
+def names_itself(key: Any, document: Any) -> bool:
+    """Whether the key of a row is its `_id`."""
+    return isinstance(document, Mapping) and "_id" in document and bool(document["_id"] == key)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def _orestes(bucket: str, record: Any) -> Any:
 
     A record without these fields has null in their places, `createdAt` from its ObjectId.
     """
-    if not isinstance(record, Mapping):
+    if not isinstance(record, Mapping) or "_id" not in record:
         return record
     key = record.get("_id")
     created = record.get("createdAt")

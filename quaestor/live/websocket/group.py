@@ -12,7 +12,7 @@ from quaestor.clock import Clock
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.incremental.events import differences
-from quaestor.live.websocket.events import SharedMatch
+from quaestor.live.websocket.events import SharedMatch, names_itself
 from quaestor.live.websocket.forms import RecordForm, bson_end, encoded
 from quaestor.live.websocket.history import History
 from quaestor.live.websocket.limits import SocketLimits
@@ -53,7 +53,7 @@ class QueryGroup:
         self.wanted = wanted
         self.live = live
         self.members: dict[Member, None] = {}
-        self.rows = ResultRows(ordered=wanted.ordered)
+        self.rows = ResultRows(ordered=live.ordered)
         self.version: Version = 0
         self.empty_since_ms: int | None = clock()
         self.failed: ProtocolError | None = None
@@ -101,20 +101,29 @@ class QueryGroup:
             self.empty_since_ms = self._clock()
 
     def result_text(self, form: RecordForm) -> str:
-        """The rows as a JSON array, and the end of its message. Encoded once for each state."""
+        """The rows as a JSON array, their keys if some are not their `_id`s, and the end. Encoded once for each state."""
         text = self._results.get(form)
         if text is None:
-            text = encoded([form.record(self.bucket, row.document) for row in self.rows]) + "}"
+            shown = self._shown(form)
+            keys = f',"keys":{encoded(shown["keys"])}' if "keys" in shown else ""
+            text = f"{encoded(shown['data'])}{keys}}}"
             self._results[form] = text
         return text
 
     def result_bson(self, form: RecordForm) -> bytes:
-        """The rows as `data`, the end of a BSON document. Encoded once for each state."""
+        """The same as fields of a BSON document, its end. Encoded once for each state."""
         end = self._bson.get(form)
         if end is None:
-            end = bson_end({"data": [form.record(self.bucket, row.document) for row in self.rows]})
+            end = bson_end(self._shown(form))
             self._bson[form] = end
         return end
+
+    def _shown(self, form: RecordForm) -> dict[str, list[Any]]:
+        """The rows as `data`, and their `keys` if some are not their `_id`s."""
+        shown = {"data": [form.record(self.bucket, row.document) for row in self.rows]}
+        if self.wanted.query.pipeline and not all(names_itself(row.id, row.document) for row in self.rows):
+            shown["keys"] = [row.id for row in self.rows]
+        return shown
 
     @property
     def contained(self) -> Version | None:
@@ -193,7 +202,7 @@ class QueryGroup:
         self._history.add(match, match.characters)
 
     def _require_small(self, rows: int) -> None:
-        if not self.wanted.ordered and rows > self._limits.unordered_rows:
+        if not self.wanted.bounded and rows > self._limits.unordered_rows:
             raise ProtocolError(
                 413, f"the result has more than {self._limits.unordered_rows} records; subscribe with `limit`"
             )

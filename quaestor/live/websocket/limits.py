@@ -26,6 +26,8 @@ class SocketLimits:
     resume_s: seconds that a query without subscribers is still followed, for clients that come back.
     resume_events, resume_bytes: events of one query, and their size, that are kept for clients that come back.
     lingering: queries without subscribers that are still followed, at most.
+    pipeline_stages: stages of a pipeline, with those of nested pipelines, at most; 0: clients follow filters only. A pipeline
+        is executed again after writes, so permit it where clients are known.
     query: limits of filters and sorts.
     """
 
@@ -43,10 +45,14 @@ class SocketLimits:
     resume_events: int = 1_000
     resume_bytes: int = 1024 * 1024
     lingering: int = 1_000
+    pipeline_stages: int = 0
     query: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.type == "int" and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"SocketLimits.{one.name} must be a positive integer, not {value!r}")
+            least = 0 if one.name == "pipeline_stages" else 1
+            if one.type == "int" and (type(value) is not int or value < least):
+                raise ConfigurationError(
+                    f"SocketLimits.{one.name} must be an integer of at least {least}, not {value!r}"
+                )

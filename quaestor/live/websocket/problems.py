@@ -12,7 +12,7 @@ from quaestor.rest.problems import Problem
 
 _MOST: Final = 400
 _LATER: Final = "the result cannot be followed at the moment; subscribe again later"
-_NEVER: Final = "the query cannot be followed as wanted; ask for delivery 'state', or for a smaller result"
+_NEVER: Final = "MongoDB refuses the query, its result is too large, or delivery 'exact' is not possible"
 
 _ENDS: Final = {401: "expired", 403: "rights", 404: "rights", 413: "too-large", 422: "unfollowable"}
 

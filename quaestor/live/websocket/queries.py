@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.pipelines import permitted_pipeline
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.requests import Subscribe
 from quaestor.model import Operation, Query
@@ -19,21 +20,31 @@ from quaestor.rest.rights import Rights
 class WantedResult:
     """Result that a subscription asks for. Equal ones are followed once in a process.
 
-    ordered: whether the query has an order, so that events carry places.
+    bounded: whether a limit of the query bounds its rows.
     """
 
     query: Query
     delivery: DeliveryMode
-    ordered: bool
+    bounded: bool
 
 
 def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: SocketLimits) -> WantedResult:
     """The result that a message asks for, with what its sender may not see taken out by the filter.
 
-    Raises ProtocolError or Problem: 400 for what is malformed, 404 for a collection that the sender may not read.
+    Raises ProtocolError or Problem: 400 for what is malformed, 404 for a collection that the sender may not read. 403 for other
+    collections that a pipeline may not read.
     """
     if not addressable(message.bucket) or not rights.may(message.bucket, Action.READ):
         raise not_found()
+    namespace = f"{database}.{message.bucket}"
+    delivery = DeliveryMode(message.delivery)
+    collation = None if message.collation is None else message.collation.model_dump(exclude_none=True)
+    if message.pipeline is not None:
+        stages = permitted_pipeline(message.pipeline, database=database, rights=rights, limits=limits)
+        query = Query(
+            namespace=namespace, operation=Operation.AGGREGATE, filter={}, pipeline=stages, collation=collation
+        )
+        return WantedResult(query=query, delivery=delivery, bounded=False)
     given = parse_filter(message.query, limits.query)
     if given.ordered:
         raise ProtocolError(400, "query: an order by distance cannot be followed; use $geoWithin")
@@ -46,11 +57,12 @@ def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: 
         raise ProtocolError(400, f"offset: {offset} is out of range; at most {limits.rows - 1}")
     room = limits.rows - offset
     query = Query(
-        namespace=f"{database}.{message.bucket}",
+        namespace=namespace,
         operation=Operation.FIND,
         filter=rights.guarded(given.document, "read"),
         sort=sort,
         skip=offset,
         limit=min(message.limit or room, room) if ordered else 0,
+        collation=collation,
     )
-    return WantedResult(query=query, delivery=DeliveryMode(message.delivery), ordered=ordered)
+    return WantedResult(query=query, delivery=delivery, bounded=ordered)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from quaestor.live.websocket.problems import ProtocolError
 
@@ -23,6 +23,22 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class Collation(BaseModel):
+    """Rules by which strings compare, as MongoDB knows them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    locale: str = Field(min_length=1, max_length=40)
+    strength: int | None = Field(default=None, ge=1, le=5)
+    caseLevel: bool | None = None  # noqa: N815 - the wire's name
+    caseFirst: Literal["upper", "lower", "off"] | None = None  # noqa: N815 - the wire's name
+    numericOrdering: bool | None = None  # noqa: N815 - the wire's name
+    alternate: Literal["non-ignorable", "shifted"] | None = None
+    maxVariable: Literal["punct", "space"] | None = None  # noqa: N815 - the wire's name
+    backwards: bool | None = None
+    normalization: bool | None = None
+
+
 class Subscribe(_Message):
     """Beginning of a subscription, or with `offset_token` its continuation.
 
@@ -31,6 +47,8 @@ class Subscribe(_Message):
     bucket: the collection.
     query, sort: Extended JSON as text.
     offset, limit: of a query with an order. limit 0 or None: none.
+    pipeline: of an aggregation in place of a query, Extended JSON as text.
+    collation: rules by which strings compare.
     matchTypes, operations: of the events that are sent.
     initial: whether the result is sent first.
     collapse: ms between two updates of one record, at least; negative: off.
@@ -48,6 +66,8 @@ class Subscribe(_Message):
     sort: str | None = None
     offset: int | None = Field(default=None, ge=0, le=_MOST)
     limit: int | None = Field(default=None, ge=0, le=_MOST)
+    pipeline: str | None = None
+    collation: Collation | None = None
     initial: bool = True
     operations: list[Operation] = Field(default=["any"], min_length=1, max_length=5)
     matchTypes: list[MatchTypes] = Field(default=["all"], min_length=1, max_length=6)  # noqa: N815 - the wire's name
@@ -56,6 +76,16 @@ class Subscribe(_Message):
     delta: bool = False
     delivery: Literal["state", "exact"] = "state"
     offset_token: str | None = Field(default=None, max_length=256)
+
+    @field_validator("pipeline")
+    @classmethod
+    def _stands_alone(cls, pipeline: str | None, info: ValidationInfo) -> str | None:
+        others = info.data.get("sort"), info.data.get("offset"), info.data.get("limit")
+        if pipeline is not None and (
+            info.data.get("query", "{}") != "{}" or any(other is not None for other in others)
+        ):
+            raise ValueError("stands in place of query, sort, offset and limit")
+        return pipeline
 
 
 class Unsubscribe(_Message):
