@@ -128,7 +128,7 @@ async def test_a_collation_decides_members_and_order(site: Site, items: Any) -> 
         ({"pipeline": "{}"}, 400, "array"),
         ({"pipeline": '[{"$match": {}, "$limit": 1}]'}, 400, "one stage"),
         ({"pipeline": '[{"$lookup": "x"}]'}, 400, "another type"),
-        ({"pipeline": '[{"$facet": {"x": 5}}]'}, 400, "another type"),
+        ({"pipeline": '[{"$facet": {"x": 5}}]'}, 400, "array"),
         ({"pipeline": '[{"$match": {"$where": "1"}}]'}, 400, "$where"),
         (
             {"pipeline": '[{"$project": {"x": {"$function": {"body": "1", "args": [], "lang": "js"}}}}]'},

@@ -1,7 +1,7 @@
 """Pipelines of subscriptions: from Extended JSON of a stranger to stages that the sender may execute.
 
-The checks come in this order: size, JSON, depth, number of stages and of values, operators that run code, sizes of patterns,
-collections that the pipeline reads. The planner of the grid then refuses stages that write, and results that do not follow from
+The checks come in this order: size, JSON, depth, number of stages, number of values. Then come operators that run code, sizes of
+patterns, and the collections that the pipeline reads. The planner of the grid then refuses stages that write, and results that do not follow from
 writes. Rules of single records become a part of the pipeline, wherever it reads records.
 """
 
@@ -53,16 +53,25 @@ def _parsed(text: str, limits: SocketLimits) -> Pipeline:
         source = strict_json.parse(text, depth=_DEEPER * limits.query.filter_depth)
     except strict_json.JsonError as error:
         raise _malformed(error.reason) from error
-    if not isinstance(source, list) or not all(isinstance(stage, Mapping) and len(stage) == 1 for stage in source):
-        raise _malformed("not an array of objects with one stage each")
-    try:
-        named = list(aggregation.stages(source))
-    except (AttributeError, TypeError):
-        raise _malformed("a stage has an argument of another type") from None
-    if len(named) > limits.pipeline_stages:
-        raise _malformed(f"{len(named)} stages, with those of nested pipelines; at most {limits.pipeline_stages}")
+    number = _number_of_stages(source)
+    if number > limits.pipeline_stages:
+        raise _malformed(f"{number} stages, with those of nested pipelines; at most {limits.pipeline_stages}")
     strict_json.walk(source, _Check(limits).visit)
     return tuple(source)
+
+
+def _number_of_stages(stages: Any) -> int:
+    """Return the number of stages, with those of nested pipelines. Raises ProtocolError if it is no pipeline."""
+    if not isinstance(stages, list) or not all(isinstance(stage, Mapping) and len(stage) == 1 for stage in stages):
+        raise _malformed("a pipeline is not an array of objects with one stage each")
+    number = len(stages)
+    for stage in stages:
+        ((name, argument),) = stage.items()
+        if name == "$facet":
+            number += sum(map(_number_of_stages, _object(argument).values()))
+        elif name in ("$lookup", "$graphLookup") or (name == "$unionWith" and not isinstance(argument, str)):
+            number += _number_of_stages(_object(argument).get("pipeline", []))
+    return number
 
 
 class _Check:
