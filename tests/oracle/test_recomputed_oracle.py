@@ -268,6 +268,35 @@ async def test_the_smallest_poll_interval_of_all_subscriptions_counts(
 
 
 @pytest.mark.anyio
+async def test_under_constant_writes_a_result_advances(client: pymongo.MongoClient[Document], prefix: str) -> None:
+    """A write behind each reading leaves the result behind for ever; each reading is shown nevertheless, with its version."""
+    standing = opened(client, prefix, 9, ONE)
+    try:
+        (subscriber,) = (await follow(standing, {"": shapes(standing.world.name)["union"]})).values()
+        await check(standing, {"": subscriber}, "at first")
+
+        def write() -> None:
+            with standing.racing:
+                if standing.grid.snapshots.meanwhile is not None:
+                    standing.world.database["things"].insert_one({"a": 1})
+                    standing.feed()
+                    standing.grid.wait(standing.world.version)
+
+        standing.grid.snapshots.meanwhile = write
+        write()
+        live, seen = subscriber.live, subscriber.live.version
+        for _ in range(5):
+            await eventually(lambda before=seen: live.version > before)  # type: ignore[misc]
+            seen = live.version
+        assert live.proven == 0, "it is never proved to be the newest result"
+        standing.calm()
+        await check(standing, {"": subscriber}, "at last")
+        assert subscriber.wholes == 1
+    finally:
+        standing.close()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [

@@ -1,8 +1,8 @@
 """Pipelines of subscriptions: from Extended JSON of a stranger to stages that the sender may execute.
 
 The checks come in this order: size, JSON, depth, number of stages, number of values. Then come operators that run code, sizes of
-patterns, and the collections that the pipeline reads. The planner of the grid then refuses stages that write, and results that do not follow from
-writes. Rules of single records become a part of the pipeline, wherever it reads records.
+patterns, and the collections that the pipeline reads. The planner of the grid then refuses stages that write, and results that do
+not follow from writes. Rules of single records become a part of the pipeline, wherever it reads records.
 """
 
 from __future__ import annotations
