@@ -28,6 +28,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "cdn_adapters/cloudflare.py::Cloudflare.__init__": PUBLIC,
     "cdn_adapters/cloudfront.py::CloudFront.__init__": PUBLIC,
     "quaestor/rest/limits.py::Limits": PUBLIC,
+    "quaestor/live/websocket/limits.py::SocketLimits": PUBLIC,
     "quaestor/live/websocket/requests.py::Subscribe": "the fields of a message on the wire",
     "quaestor/cli/main.py::proxy": COMMAND_LINE,
     "quaestor/cli/main.py::explain": COMMAND_LINE,
