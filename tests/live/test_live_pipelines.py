@@ -69,10 +69,11 @@ async def answer(client: Client, name: str, pipeline: str) -> Json:
     return message
 
 
-async def test_rows_of_pipelines_equal_what_the_database_answers(site: Site, items: Any) -> None:
+@pytest.mark.parametrize("binary", [False, True], ids=["JSON", "BSON"])
+async def test_rows_of_pipelines_equal_what_the_database_answers(site: Site, items: Any, binary: bool) -> None:
     """Maintained and recomputed pipelines, after random writes to both collections, as the Python client shows them."""
     draw = random.Random(3)
-    async with LiveClient(site.url) as live:
+    async with LiveClient(site.url, binary=binary) as live:
         streams = {name: await live.result_stream("items", pipeline=pipeline) for name, pipeline in PIPELINES.items()}
         for number in range(30):
             collection = site.database[draw.choice(["items", "items", "others"])]
