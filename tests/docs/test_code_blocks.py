@@ -213,6 +213,25 @@ async def live_shelf(names: Names, mongo: Any) -> None:
         assert name in pushed.data
 
 
+async def live_teas(names: Names, mongo: Any) -> None:
+    """The page is served, and its route pushes the ten cheapest teas after a write from outside."""
+    name = os.urandom(6).hex()
+    async with (
+        serving(uvicorn.Config(names["app"], ws="none")) as url,
+        httpx.AsyncClient(base_url=url) as http,
+        following(http, "/teas") as stream,
+    ):
+        assert 'new EventSource("/teas")' in (await http.get("/")).text
+        assert await stream.event() is not None
+        mongo.shop.items.insert_one({"_id": name, "tag": "tea", "name": name, "price": -1})
+        try:
+            pushed = await stream.event()
+            assert pushed is not None
+            assert json.loads(pushed.data)[0] == {"tag": "tea", "name": name, "price": -1}
+        finally:
+            mongo.shop.items.delete_one({"_id": name})
+
+
 async def end_of_the_site(names: Names, mongo: Any) -> None:
     """The block came to its end: it has met a result and an event."""
     try:
@@ -298,6 +317,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
     "docs/live.md-python-1": ("", live_shelf),
     "docs/live_http.md-python-1": (LIVE, end_of_the_result),
+    "docs/live_tutorial.md-python-1": ("", live_teas),
     "docs/live_queries.md-python-2": (LIVE, end_of_the_site),
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),

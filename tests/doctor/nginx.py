@@ -26,6 +26,11 @@ proxy_ignore_headers Cache-Control Expires Vary;
 
 def nginx_server(folder: Path, *, app_port: int, directives: str) -> Server:
     """An nginx whose one location has these directives besides `proxy_pass`."""
+    return nginx_server_of(folder, locations=f"location / {{ proxy_pass http://{HOST}:{app_port}; {directives} }}")
+
+
+def nginx_server_of(folder: Path, *, locations: str) -> Server:
+    """An nginx with these locations."""
     port = free_port()
     folder.chmod(0o777)
     temporary = "\n".join(
@@ -35,7 +40,7 @@ def nginx_server(folder: Path, *, app_port: int, directives: str) -> Server:
     whole.write_text(
         f"daemon off; pid {folder}/nginx.pid; error_log stderr; events {{}}\nhttp {{ access_log off;\n{temporary}\n"
         f"proxy_cache_path {folder}/kept keys_zone=kept:1m use_temp_path=off;\n"
-        f"server {{ listen {HOST}:{port}; location / {{ proxy_pass http://{HOST}:{app_port}; {directives} }} }} }}\n"
+        f"server {{ listen {HOST}:{port}; {locations} }} }}\n"
     )
 
     def ready() -> bool:
