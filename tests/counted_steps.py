@@ -1,4 +1,4 @@
-"""Steps that a backtracking matcher takes: Python's own parse of an expression, interpreted and counted.
+"""Counter of the steps of a backtracking matcher: it interprets Python's own parse of an expression.
 
 The count is the same on every machine, however busy. Groups, look-around, atomic groups and possessive repeats behave as in `re`.
 """

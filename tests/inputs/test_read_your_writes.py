@@ -1,4 +1,4 @@
-"""Read your writes: whoever reads after the answer to a request that wrote reads new data; a FastAPI app, real servers."""
+"""Read your writes: after the answer to a request that wrote, every read shows the new data. A FastAPI app, real servers."""
 
 from __future__ import annotations
 

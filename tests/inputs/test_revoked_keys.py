@@ -1,4 +1,4 @@
-"""A key that is revoked in the memory of a process is refused from then on, although no write to the database says so."""
+"""A key revoked in a process's memory is refused from then on, although no write to the database reports it."""
 
 from __future__ import annotations
 

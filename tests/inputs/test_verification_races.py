@@ -1,4 +1,4 @@
-"""A write between an answer and its verification, with the grid driven by hand: its notification comes when a test says so."""
+"""A write between an answer and its verification. The test decides when the grid's notification arrives."""
 
 from __future__ import annotations
 

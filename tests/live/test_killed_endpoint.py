@@ -1,4 +1,4 @@
-"""The process that serves the sockets is killed: alone with an embedded grid, or as one of two with Redis."""
+"""Death of the process that serves the sockets: alone with an embedded grid, or as one of two with Redis."""
 
 from __future__ import annotations
 

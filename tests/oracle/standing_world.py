@@ -282,7 +282,7 @@ class StandingWorld:
         self.grid.feed(images, self.world.version)
 
     async def settle(self) -> None:
-        """Until every subscriber has been told that he has everything."""
+        """Wait until every subscriber has received the notice that its result is complete."""
         for subscriber in self.subscribers:
             await eventually(lambda live=subscriber.live: live.version >= self.world.version)  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""The node against a real mongod: whoever is not told of a change would read the same again.
+"""The node against a real mongod: a query without a notification would read the same again.
 
 Random queries are read and registered as an application's are; random writes come back through the real change stream,
 with and without pre- and post-images; after every write, each live registration's query is run again. And where every

@@ -1,4 +1,4 @@
-"""Users of one Python client are never given each other's private answers, whatever tells them apart at the server.
+"""Users of one Python client never receive each other's private answers, whatever field tells them apart at the server.
 
 The fields are those of the real middleware. What this family catches: a `Vary` that lacks what `by` reads, a client that keys its
 copies by less than `Vary` says, an answer kept that nobody can tell apart.

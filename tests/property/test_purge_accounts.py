@@ -1,4 +1,4 @@
-"""An account at a provider: whoever pays whenever, however late requests arrive and are answered, it is never exceeded."""
+"""An account at a provider is never exceeded, however late requests arrive and are answered, and whichever process spends."""
 
 from __future__ import annotations
 

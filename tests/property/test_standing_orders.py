@@ -1,4 +1,4 @@
-"""Subscriptions and writes in every order: what a subscriber is told is, whatever comes first, what the database says.
+"""Subscriptions and writes in every order of events: a subscriber's rows always equal the database's result in the end.
 
 Stages, cells and app processes are the real ones; tests/standing_orders drives them by hand. Free to come in any order are:
 a write appears in the database, and its image in its write pipeline; a cell takes it, or the tick behind it, or what a stage

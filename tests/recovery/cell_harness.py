@@ -1,4 +1,4 @@
-"""One cell on a real event layer, and whoever talks to it."""
+"""One cell on a real event layer, with the app processes that register queries."""
 
 from __future__ import annotations
 

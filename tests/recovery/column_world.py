@@ -151,7 +151,7 @@ class ColumnWorld:
             self.step(row)
 
     def settle(self, *rows: int) -> None:
-        """These cells, by default all, have read everything and told it, and the app has heard it."""
+        """Wait until these cells, by default all, have read everything, and the app has received their notifications."""
         self.tick()
         newest = self.layer.read({self.queries: "0"}, count=1_000_000, block_ms=0)
         for row in rows or self.cells:

@@ -1,4 +1,4 @@
-"""Pipelines that grow too large: the oldest entries go, whoever has not read them takes everything for changed, and says so."""
+"""Pipelines beyond their bounds: the oldest entries are trimmed; a late reader takes everything for changed, and reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster loses data on one server alone, moves slots, and fails over: everybody is told what everybody has to know."""
+"""A cluster loses data on one server alone, moves slots, and fails over: every part learns of each loss."""
 
 from __future__ import annotations
 

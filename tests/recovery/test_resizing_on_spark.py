@@ -31,7 +31,7 @@ STOP_S = 60
 
 @contextmanager
 def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own; told to stop at the end."""
+    """Run the command in a process of its own; stop it in the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "quaestor.cli", "cluster", *arguments],
         env=os.environ | {"QUAESTOR_STALENESS_BOUND_MS": str(PATIENT["staleness_bound_ms"])},  # what status calls healthy

@@ -1,4 +1,4 @@
-"""What a primary had and its successor has not: a read may have seen it, the change stream never tells of it."""
+"""Writes of a primary that its successor lacks: a read may have seen them, the change stream never reports them."""
 
 from __future__ import annotations
 

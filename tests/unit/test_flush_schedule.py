@@ -1,4 +1,4 @@
-"""When ingest asks for a flush of the journal: only for a write that waits for it, and rarely where that does not help."""
+"""Schedule of journal flushes: ingest flushes only for a waiting write, and rarely where a flush does not help."""
 
 from __future__ import annotations
 

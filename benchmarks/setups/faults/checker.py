@@ -1,4 +1,4 @@
-"""Compares every served response with the database's history. The verdicts follow from recorded moments and numbers alone.
+"""Checker of served responses against the database's history. Verdicts follow from recorded moments and numbers alone.
 
 A response that was asked for at r and answered at t is right if the database was in the state it shows, with all records
 together, at one moment between r - bound and t. The database's state is known to lie between the begin and the

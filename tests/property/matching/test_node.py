@@ -179,7 +179,7 @@ class Run:
         self.check()
 
     def contribute(self, reading: Reading) -> None:
-        """Have the contributors of a registration read from the present state, and told."""
+        """Read the contributors of a registration from the present state, and supply them."""
         registered, images = reading.registration, self.world.images == "exact"
         assert registered is not None
         plan = plan_query(reading.query)
