@@ -1,7 +1,7 @@
 """Many selectors on one hot collection: processor time of mongod with live queries, beside a `watch()` each.
 
 A real mongod. First an application with live queries under uvicorn, whose sockets follow one selector each; then as many change
-streams of a driver in this process, with the same selectors. Both see the same paced writes, of which each belongs to one selector.
+streams of a driver in this process, with the same selectors. Both see the same paced writes. Each write belongs to one selector.
 Run: python -m benchmarks.live_selectors [--selectors 1000] [--writes 500] [--no-save] (2 minutes)
 """
 

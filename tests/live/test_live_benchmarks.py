@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from benchmarks import live_followers
+from benchmarks import live_followers, live_selectors
+from quaestor.testing import servers
 
 pytestmark = pytest.mark.anyio
 
@@ -13,3 +16,11 @@ async def test_followers_of_both_applications_receive_each_write(mongo_url: str)
     """Each of 4 rounds sends one write to 5 followers of either application."""
     result = await live_followers.measured(mongo_url, followers=5, writes=4)
     assert result["acknowledged_to_follower"]["count"] == result["bare"]["count"] == 20
+
+
+async def test_sockets_and_change_streams_receive_each_selectors_writes() -> None:
+    """Both sides end only after each written selector has its event; mongod's processor time is counted for both."""
+    with servers.running(partial(servers.mongod_server, journal_ms=10), "mongod") as mongod:
+        result = await live_selectors.measured(mongod, selectors=3, writes=6)
+    assert set(result["mongod_cpu_ms_a_write"]) == {"live", "watch"}
+    assert all(value > 0 for value in result["mongod_cpu_ms_a_write"].values())
