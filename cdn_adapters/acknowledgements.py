@@ -16,12 +16,12 @@ from quaestor.tasks import ended
 class _Batch:
     """Acknowledgements that one call reports to the outbox.
 
-    The future `told` is done when the outbox has the batch, and fails when the outbox does not answer.
+    The future `recorded` is done when the outbox has the batch, and fails when the outbox does not answer.
     """
 
     def __init__(self) -> None:
         self.held: list[QueuedPurge] = []
-        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class Acknowledgements:
@@ -43,7 +43,7 @@ class Acknowledgements:
         batch.held.extend(held)
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell_all())
-        await asyncio.shield(batch.told)
+        await asyncio.shield(batch.recorded)
 
     async def aclose(self) -> None:
         """End. Acknowledgements that have not reached the outbox by then are lost."""
@@ -61,9 +61,9 @@ class Acknowledgements:
     async def _tell_of(self, batch: _Batch) -> None:
         try:
             await self._tell(batch.held)
-            batch.told.set_result(None)
+            batch.recorded.set_result(None)
         except Exception as error:
-            batch.told.set_exception(error)
-            batch.told.exception()  # marks the error as seen: callers may have gone
+            batch.recorded.set_exception(error)
+            batch.recorded.exception()  # marks the error as seen: callers may have gone
         finally:
-            batch.told.cancel()  # cancels the callers if the loop ends; otherwise the future is done
+            batch.recorded.cancel()  # cancels the callers if the loop ends; otherwise the future is done

@@ -111,7 +111,7 @@ class AnswerHandling:
             finally:
                 answered()
                 await self._pace.answered()
-                await self._queue.own.told(request.held)
+                await self._queue.own.recorded(request.held)
             if isinstance(answer, CdnError):
                 waits.missed()
                 await self._pace.refused(request.targets)

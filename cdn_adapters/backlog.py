@@ -32,7 +32,7 @@ class Backlog:
         self._over_budget = False
         self._capabilities = capabilities
 
-    def told(self, size: QueueSize, state: str, now_ms: int, *, over_budget: bool = False) -> str:
+    def update(self, size: QueueSize, state: str, now_ms: int, *, over_budget: bool = False) -> str:
         """Note the size of the queue; return the state of the place, for any sending process.
 
         state: as this process's sender knows it.

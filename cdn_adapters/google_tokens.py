@@ -39,7 +39,7 @@ class GoogleTokens:
         with self._lock:
             try:
                 if self._credentials is None:
-                    self._credentials = self._found()
+                    self._credentials = self._default_credentials()
                 if not self._credentials.valid:
                     self._credentials.refresh(_over_httpx)
             except exceptions.GoogleAuthError as error:
@@ -56,7 +56,7 @@ class GoogleTokens:
         with self._lock:
             self._credentials = None
 
-    def _found(self) -> Any:
+    def _default_credentials(self) -> Any:
         if self._key is None:
             auth: Any = imported("google.auth", extra="google", what="Google Cloud CDN")
             return auth.default(scopes=_SCOPES, request=_over_httpx)[0]

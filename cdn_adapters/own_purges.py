@@ -27,7 +27,7 @@ class _Batch:
     now_ms: when the first purge was put in.
     until_ms: time after which no copy of these targets lives.
 
-    The future `told` is done when the outbox has the purges, and fails when it has refused them.
+    The future `recorded` is done when the outbox has the purges, and fails when it has refused them.
     """
 
     def __init__(self, token: str, now_ms: int) -> None:
@@ -35,7 +35,7 @@ class _Batch:
         self.now_ms = now_ms
         self.until_ms = 0
         self.members: dict[str, None] = {}
-        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def takes(self, members: Sequence[str]) -> bool:
         """Whether these members may join the batch."""
@@ -55,8 +55,8 @@ class OwnPurges:
         self._token = token
         self._lease_ms = lease_ms
         self._waiting: deque[QueuedPurge] = deque()
-        self._untold: deque[_Batch] = deque()
-        self._told: dict[str, asyncio.Future[None]] = {}
+        self._unrecorded: deque[_Batch] = deque()
+        self._recorded: dict[str, asyncio.Future[None]] = {}
         self._telling: asyncio.Task[None] | None = None
 
     async def put(self, members: Sequence[str], *, until_ms: int, now_ms: int, wake: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class OwnPurges:
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell())
         wake()
-        await asyncio.shield(batch.told)
+        await asyncio.shield(batch.recorded)
 
     @property
     def waiting(self) -> bool:
@@ -82,28 +82,28 @@ class OwnPurges:
         """Take at most this many purges, the oldest first."""
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]
 
-    async def told(self, held: Sequence[QueuedPurge]) -> None:
+    async def recorded(self, held: Sequence[QueuedPurge]) -> None:
         """Wait until the outbox has these purges, or has refused them. Acknowledgements and retries must not reach the outbox
         before.
         """
-        telling = {self._told[token] for token in {purge.token for purge in held} if token in self._told}
+        telling = {self._recorded[token] for token in {purge.token for purge in held} if token in self._recorded}
         if telling:
             await asyncio.wait(telling)
 
     def _batch(self, members: Sequence[str], now_ms: int) -> _Batch:
         """Return the batch that these members join: the last unreported batch, or a new one behind it."""
-        if self._untold and self._untold[-1].takes(members):
-            return self._untold[-1]
+        if self._unrecorded and self._unrecorded[-1].takes(members):
+            return self._unrecorded[-1]
         batch = _Batch(self._token(), now_ms)
-        self._untold.append(batch)
-        self._told[batch.token] = batch.told
+        self._unrecorded.append(batch)
+        self._recorded[batch.token] = batch.recorded
         return batch
 
     async def _tell(self) -> None:
         """Report one batch after the other to the outbox, until there is none."""
         try:
-            while self._untold:
-                await self._tell_of(self._untold.popleft())
+            while self._unrecorded:
+                await self._tell_of(self._unrecorded.popleft())
         finally:
             self._telling = None
 
@@ -113,10 +113,10 @@ class OwnPurges:
                 self._queue, list(batch.members), until_ms=batch.until_ms, now_ms=batch.now_ms, token=batch.token,
                 lease_ms=self._lease_ms,
             )  # fmt: skip
-            batch.told.set_result(None)
+            batch.recorded.set_result(None)
         except Exception as error:
-            batch.told.set_exception(error)
-            batch.told.exception()  # marks the error as seen: callers may have gone
+            batch.recorded.set_exception(error)
+            batch.recorded.exception()  # marks the error as seen: callers may have gone
         finally:
-            del self._told[batch.token]
-            batch.told.cancel()  # cancels the callers if the loop ends; otherwise the future is done
+            del self._recorded[batch.token]
+            batch.recorded.cancel()  # cancels the callers if the loop ends; otherwise the future is done

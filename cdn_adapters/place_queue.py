@@ -50,7 +50,7 @@ class PlaceQueue:
     async def release(self, held: Sequence[QueuedPurge]) -> None:
         """Put these purges back, untried."""
         if held:
-            await self.own.told(held)
+            await self.own.recorded(held)
             now_ms = self.clock()
             await self.outbox.retry(self.name, held, due_ms=now_ms, failed=False, now_ms=now_ms)
 

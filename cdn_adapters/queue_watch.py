@@ -88,11 +88,11 @@ class QueueWatch:
             await self._budget.look()
         spent = self._budget is not None and self._budget.spent
         now_ms = self._clock()
-        state = self._backlog.told(size, state, now_ms, over_budget=spent)
+        state = self._backlog.update(size, state, now_ms, over_budget=spent)
         stale_s = self._backlog.stale_at_most_s(size, state, now_ms)
         if self._backlog.turned:
             self._tell(size, state, stale_s)
-        self._telemetry.purging.told(self._place.name, self._queue, state, size, now_ms, stale_s=stale_s)
+        self._telemetry.purging.update(self._place.name, self._queue, state, size, now_ms, stale_s=stale_s)
         self._report = CdnReport(
             place=self._queue,
             state=state,

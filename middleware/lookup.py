@@ -124,7 +124,7 @@ class Lookup:
         if coalescing.leases is not None:
             self.layer = "redis"
             if resident is not None:
-                self._read_path.admission.doorkeeper.found(self._context.plan.probation)
+                self._read_path.admission.doorkeeper.note_use(self._context.plan.probation)
         if flight.waited:
             self.waited += 1
             self._waited_for = "workers"

@@ -88,7 +88,7 @@ class _Declared(NamedTuple):
 
     policy: RoutePolicy
     name: str
-    found: Found
+    matched: Found
     rule: _Rule | None
 
 
@@ -261,8 +261,8 @@ class Routes:
         known = self._heads.get(name)
         if known is None:
             try:
-                matched = self._found(scope, "GET")
-                known = matched.endpoint is None or _same(self._found(scope, "HEAD"), matched)
+                matched = self._match(scope, "GET")
+                known = matched.endpoint is None or _same(self._match(scope, "HEAD"), matched)
             except Exception as error:
                 self._on_error(error)
                 return True
@@ -270,7 +270,7 @@ class Routes:
                 _remember(self._heads, name, known, REMEMBERED_ROUTES)
         return known
 
-    def _found(self, scope: Mapping[str, Any], method: str) -> Found:
+    def _match(self, scope: Mapping[str, Any], method: str) -> Found:
         return find(self._app, scope, method=method)
 
     def _read(self, scope: Mapping[str, Any], method: str) -> _Route:
@@ -280,7 +280,7 @@ class Routes:
             path = path[len(root) :]
         rule = next((r for r in self._rules if r.method in (None, method) and r.pattern.fullmatch(path)), None)
         try:
-            matched = self._found(scope, method)
+            matched = self._match(scope, method)
             declared = self._declares(matched, method, rule)
             return _Route(declared.policy, matched.endpoint, declared.name)
         except Exception as error:  # foreign code (a converter, a route class) may fail; the middleware must not

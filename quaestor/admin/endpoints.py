@@ -215,16 +215,16 @@ class Endpoints:
 
     def _explained(self, call: Call) -> Mapping[str, Any]:
         """Explanation, and whether the database described the collection. Blocking, for some seconds at most."""
-        collection, settings = call.one("collection"), self._quaestor.settings
+        collection, settings = call.parameter("collection"), self._quaestor.settings
         explained = partial(
             explain_text,
             TextQuery(
                 text=call.required("filter"),
                 collection=collection or "test.collection",
-                sort=call.one("sort"),
+                sort=call.parameter("sort"),
                 skip=_number(call, "skip"),
                 limit=_number(call, "limit"),
-                projection=call.one("projection"),
+                projection=call.parameter("projection"),
             ),
             as_json=True,
             clock_window_ms=settings.lifetimes.clock_window_ms,
@@ -347,7 +347,7 @@ def _header(text: str) -> tuple[bytes, bytes]:
 
 
 def _number(call: Call, name: str) -> int:
-    text = call.one(name) or "0"
+    text = call.parameter(name) or "0"
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise Refused(400, f"{name} is a number from 0")
     return int(text)

@@ -34,7 +34,7 @@ class Call:
     parameters: Mapping[str, Sequence[str]]
     body: Any = None
 
-    def one(self, name: str) -> str | None:
+    def parameter(self, name: str) -> str | None:
         """Only value of a parameter; None if it is not there."""
         values = self.parameters.get(name, ())
         if len(values) > 1:
@@ -43,7 +43,7 @@ class Call:
 
     def required(self, name: str) -> str:
         """Only value of a parameter. Raises Refused if it is missing."""
-        value = self.one(name)
+        value = self.parameter(name)
         if not value:
             raise Refused(400, f"{name} is missing")
         return value

@@ -36,7 +36,7 @@ class CapturedClients:
     def __init__(self, capture: object, topology: Topology) -> None:
         self._capture = capture
         self._topology = topology
-        self._told: Callable[[], None] | None = None
+        self._on_heartbeat: Callable[[], None] | None = None
         self._known: set[ObjectId] = set()
         self._seeds: frozenset[str] = frozenset()
         self._strangers: list[str] = []
@@ -48,11 +48,11 @@ class CapturedClients:
 
         The callback runs in any thread, before the new clients can send a command. None: stop looking.
         """
-        self._told = on_heartbeat
+        self._on_heartbeat = on_heartbeat
 
     def heartbeat(self) -> None:
         """Look for clients, if a follower is set. Never raises."""
-        on_heartbeat = self._told
+        on_heartbeat = self._on_heartbeat
         if on_heartbeat is None:
             return
         try:

@@ -47,7 +47,7 @@ class PreImages:
         self._settled: dict[str, int] = {}
         self._waiting: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._told = False
+        self._reported = False
         self._lock = threading.Lock()
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,7 +113,7 @@ class PreImages:
                 self._settled.clear()
             self._settled[namespace] = self._clock() + for_ms
             if self._refused.pop(namespace, None) is not None and not self._refused:
-                self._told = False
+                self._reported = False
 
     def _refuse(self, namespace: str, error: PyMongoError | DatabaseError) -> None:
         """Note a refusal: one log entry for any number of collections, and each by name in the status."""
@@ -122,7 +122,7 @@ class PreImages:
         with self._lock:
             if len(self._refused) < _MOST_COLLECTIONS:
                 self._refused[namespace] = why
-            reported, self._told = self._told, True
+            reported, self._reported = self._reported, True
         if not reported:
             self._telemetry.failure("mongodb", "pre_images.refused", why, namespace=namespace)
 

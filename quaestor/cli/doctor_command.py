@@ -63,7 +63,7 @@ def doctor(
         with redirect_stdout(sys.stderr):  # the app's own output and logs
             examined = asyncio.run(examine(settings, app=app, examples=path or []))
         about_settings = [_fault(fault, app)] if fault else _sources(examined.settings, examined.ignored)
-        report = [*about_settings, *examined.found, *_grid(examined.settings), *_live(url or [], examined.settings)]
+        report = [*about_settings, *examined.diagnoses, *_grid(examined.settings), *_live(url or [], examined.settings)]
     print(diagnosis.to_json(report) if as_json else printable(diagnosis.text(report)))
     raise typer.Exit(0 if diagnosis.healthy(report) else 1)
 

@@ -61,7 +61,7 @@ def fit(
         base=_own(),
         stale_at_most=stale_at_most,
         system=_system(delta),
-        told=lambda fit: _show_fit(fit, fit.confirmed),
+        on_fit=lambda fit: _show_fit(fit, fit.confirmed),
     )
     if not fits:
         raise ConfigurationError(f"{trace} has too few reads of any kind to fit anything to: record for longer")

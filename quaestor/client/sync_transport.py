@@ -85,12 +85,12 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
             return self._answered(step, None)
         flight, leads = self._boarded(step)
         if flight is None:
-            return self._asked(request, step)
+            return self._send(request, step)
         if leads:
             return self._led(request, step, flight)
-        return self._waited(request, step, flight) or self._asked(request, step)
+        return self._waited(request, step, flight) or self._send(request, step)
 
-    def _asked(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
+    def _send(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
         """Ask the server, and once more if the rules demand it."""
         step: Ask | Answer = ask
         response: httpx.Response | None = None
@@ -112,7 +112,7 @@ class QuaestorSyncTransport(CopiedReads, httpx.BaseTransport):
     def _led(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response:
         """Ask the server, for the waiting requests as well."""
         try:
-            return self._asked(request, ask, flight)
+            return self._send(request, ask, flight)
         finally:
             self._flights.close(flight)
             flight.land(None)

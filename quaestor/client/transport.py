@@ -86,12 +86,12 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
             return self._answered(step, None)
         flight, leads = self._boarded(step)
         if flight is None:
-            return await self._asked(request, step)
+            return await self._send(request, step)
         if leads:
             return await self._led(request, step, flight)
-        return await self._waited(request, step, flight) or await self._asked(request, step)
+        return await self._waited(request, step, flight) or await self._send(request, step)
 
-    async def _asked(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
+    async def _send(self, request: httpx.Request, ask: Ask, flight: Flight | None = None) -> httpx.Response:
         """Ask the server, and once more if the rules demand it."""
         step: Ask | Answer = ask
         response: httpx.Response | None = None
@@ -113,7 +113,7 @@ class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
     async def _led(self, request: httpx.Request, ask: Ask, flight: Flight) -> httpx.Response:
         """Ask the server, for the waiting requests as well."""
         try:
-            return await self._asked(request, ask, flight)
+            return await self._send(request, ask, flight)
         finally:
             self._flights.close(flight)
             flight.land(None)

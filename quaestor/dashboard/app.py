@@ -142,8 +142,10 @@ class DashboardApp:
             raise Refused(403, "This is read-only: only the operators' token can apply anything.")
         if self._publish is None:
             raise ConfigurationError(_TUNED_THERE)
-        one = await self._publish(call, body, receive)
-        self._telemetry.event("ttl.parameters_applied", number=one.number, by=one.by, client=client_of(scope))
+        publication = await self._publish(call, body, receive)
+        self._telemetry.event(
+            "ttl.parameters_applied", number=publication.number, by=publication.by, client=client_of(scope)
+        )
         return await self._state(token)
 
     async def _try(self, body: Any, receive: Receive, send: Send) -> None:

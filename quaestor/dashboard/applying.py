@@ -72,11 +72,14 @@ class Applying:
             "canary": None if newest.canary is None else _shown(newest, newest.canary),
             "history": [
                 {
-                    "number": one.number, "base": one.base, "at_ms": one.at_ms, "by": one.by,
-                    "parameters": _plain(one.parameters or self.own), "settings": one.parameters is None, "why": one.why,
-                    "canary": one.canary and {"share": one.canary.share, "parameters": _plain(one.canary.parameters)},
+                    "number": publication.number, "base": publication.base, "at_ms": publication.at_ms, "by": publication.by,
+                    "parameters": _plain(publication.parameters or self.own),
+                    "settings": publication.parameters is None, "why": publication.why,
+                    "canary": publication.canary and {
+                        "share": publication.canary.share, "parameters": _plain(publication.canary.parameters),
+                    },
                 }
-                for one in reversed(history[-MOST_SHOWN:])
+                for publication in reversed(history[-MOST_SHOWN:])
             ],
         }  # fmt: skip
 

@@ -80,5 +80,5 @@ class Canaries:
             hindrance = ""
         return {
             "number": publication.number, "judgement": judgement.plain(), "hindrance": hindrance,
-            "rest": total(one.rest for one in reports).requests, "cdn": any(one.cdn for one in reports),
+            "rest": total(report.rest for report in reports).requests, "cdn": any(report.cdn for report in reports),
         }  # fmt: skip

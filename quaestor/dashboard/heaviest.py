@@ -44,11 +44,11 @@ class HeaviestResults:
     def __call__(self, kept: AnswerKept) -> None:
         """Count one result that was made."""
         now_ms = self._clock()
-        one = self._results.get(kept.key)
-        if one is None:
-            one = self._results[kept.key] = _Result(kept, now_ms)
-        one.cost_ms, one.at_ms, one.kept = one.cost(now_ms) + kept.cost_ms, now_ms, kept
-        one.times += 1
+        result = self._results.get(kept.key)
+        if result is None:
+            result = self._results[kept.key] = _Result(kept, now_ms)
+        result.cost_ms, result.at_ms, result.kept = result.cost(now_ms) + kept.cost_ms, now_ms, kept
+        result.times += 1
         if len(self._results) > MOST_RESULTS:
             heaviest = sorted(self._results.items(), key=lambda item: -item[1].cost(now_ms))
             self._results = dict(heaviest[: MOST_RESULTS // 2])
@@ -56,12 +56,13 @@ class HeaviestResults:
     def top(self, number: int, why: Why) -> list[dict[str, Any]]:
         """Heaviest results, with their dependencies and the reasons for their copies' lifetimes."""
         now_ms = self._clock()
-        found = sorted(self._results.values(), key=lambda one: -one.cost(now_ms))[:number]
+        heaviest = sorted(self._results.values(), key=lambda result: -result.cost(now_ms))[:number]
         return [
             {
-                "key": one.kept.key[:512], "kind": one.kept.kind, "cost_ms": round(one.cost(now_ms), 1), "times": one.times,
-                "last_ms": one.kept.cost_ms, "given_ms": one.kept.given_ms, "depends": one.kept.depends()[:1_024],
-                "why": why(one.kept),
+                "key": result.kept.key[:512], "kind": result.kept.kind,
+                "cost_ms": round(result.cost(now_ms), 1), "times": result.times,
+                "last_ms": result.kept.cost_ms, "given_ms": result.kept.given_ms, "depends": result.kept.depends()[:1_024],
+                "why": why(result.kept),
             }
-            for one in found
+            for result in heaviest
         ]  # fmt: skip

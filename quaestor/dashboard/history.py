@@ -60,7 +60,8 @@ class History:
 def _counted(readings: Mapping[str, Mapping[str, float]]) -> list[float]:
     by_type = readings.get("invalidations", {})
     judged = [
-        sum(count for label, count in by_type.items() if label.endswith(f",{one}")) for one in ("exact", "widened")
+        sum(count for label, count in by_type.items() if label.endswith(f",{precision}"))
+        for precision in ("exact", "widened")
     ]
     pushed = sum(readings.get("follower_events", {}).values())
     return [*judged, pushed] + [readings.get(metric, {}).get(label, 0.0) for metric, label in COUNTED.values()]

@@ -45,9 +45,9 @@ async def each_while_there(items: AsyncGenerator[T, None], receive: Receive) -> 
                         return
                 finally:
                     await ended((following,))
-                if not (found := following.result()):
+                if not (results := following.result()):
                     return
-                yield found[0]
+                yield results[0]
     finally:
         await ended((leaving,))
 

@@ -21,14 +21,14 @@ def lifetimes(outcomes: Iterable[Sequence[Any]], judged: Mapping[str, Sequence[f
     by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for kind, given_ms, lived_ms, changed in outcomes:
         by_kind[str(kind)].append(Outcome(given_ms=int(given_ms), lived_ms=int(lived_ms), changed=bool(changed)))
-    everything = [one for several in by_kind.values() for one in several]
+    everything = [outcome for several in by_kind.values() for outcome in several]
     most = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))[:MOST_KINDS]
     return [_plots("", everything, ())] + [_plots(kind, by_kind[kind], judged.get(kind, ())) for kind in most]
 
 
 def _plots(kind: str, outcomes: Sequence[Outcome], judged: Sequence[float]) -> dict[str, Any]:
     known, changed = share_changed(outcomes)
-    given = sorted(one.given_ms for one in outcomes)
+    given = sorted(outcome.given_ms for outcome in outcomes)
     return {
         "kind": kind,
         "sampled": len(outcomes),

@@ -162,11 +162,11 @@ class LiveView:
         if self._shared is not None:
             try:
                 await self._shared.ask()
-                told = await self._shared.all(now_ms=self._clock())
+                shared = await self._shared.all(now_ms=self._clock())
             except StoreError as error:
                 self._telemetry.failure("store", "dashboard.reports_unavailable", error)
             else:
-                reports += [one for one in told if own is None or one["process"] != own["process"]]
+                reports += [report for report in shared if own is None or report["process"] != own["process"]]
         return reports
 
     def _bodies(self, reports: Sequence[Report], now_ms: int) -> tuple[Body, Body]:

@@ -22,7 +22,7 @@ def prediction(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         newest(trace.records, MOST_RECORDS), now=decoded(request["now"]), chosen=decoded(request["chosen"]),
         share=request["share"], delta_ms=request["delta_ms"], started_ms=trace.started_ms,
     )  # fmt: skip
-    yield {"result": {name: list(one) for name, one in predicted.items()}}
+    yield {"result": {name: list(interval) for name, interval in predicted.items()}}
 
 
 if __name__ == "__main__":

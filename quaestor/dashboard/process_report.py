@@ -77,11 +77,13 @@ class ProcessReporter:
             "windows": self._windows.report(counted | {EVICTED: evicted_s}, now_ms=now_ms),
             "routes": telemetry.routes.report(),
             "evicted_s": evicted_s,
-            "outcomes": [[kind, one.given_ms, one.lived_ms, one.changed] for kind, one in outcomes],
+            "outcomes": [[kind, outcome.given_ms, outcome.lived_ms, outcome.changed] for kind, outcome in outcomes],
             "judged": {} if chosen is None else chosen.judged(),
             "heaviest": self._heaviest.top(_HEAVIEST, self._why),
             "warnings": [*self._degraded(), *telemetry.lasting][:20],
-            "quarantined": [f"{one.route} ({one.reason})" for one in quaestor.read_path.probation.quarantines][:20],
+            "quarantined": [
+                f"{quarantine.route} ({quarantine.reason})" for quarantine in quaestor.read_path.probation.quarantines
+            ][:20],
         }
 
     def _degraded(self) -> list[str]:

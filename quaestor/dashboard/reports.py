@@ -44,8 +44,8 @@ class SharedReports:
 
     async def all(self, *, now_ms: int) -> list[Report]:
         """Reports of all living processes. A report that cannot be read comes from another version."""
-        told = await self._call("HGETALL", self._reports)
-        pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2], strict=False))
+        reply = await self._call("HGETALL", self._reports)
+        pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=False))
         reports, forgotten = [], []
         for process, packed in pairs:
             report = _decoded(packed)

@@ -44,15 +44,15 @@ SHOWN: Final = (
 def candidates(now: TtlParameters, chosen: TtlParameters) -> dict[str, TtlParameters]:
     """Candidates that are compared, by name: the present parameters, the chosen ones, and the chosen ones with other
     quantiles."""
-    found = {"now": now, "chosen": chosen}
+    variants = {"now": now, "chosen": chosen}
     for quantile in QUANTILES:
         varied = TtlParameters(
             default=replace(chosen.default, quantile=quantile),
-            kinds={kind: replace(one, quantile=quantile) for kind, one in chosen.kinds.items()},
+            kinds={kind: replace(tuning, quantile=quantile) for kind, tuning in chosen.kinds.items()},
         )
         if varied != chosen and _has_quantile(chosen):
-            found[f"quantile {quantile:g}"] = varied
-    return found
+            variants[f"quantile {quantile:g}"] = varied
+    return variants
 
 
 def newest(records: Sequence[Record], most: int) -> list[Record]:
@@ -60,11 +60,13 @@ def newest(records: Sequence[Record], most: int) -> list[Record]:
     if len(records) <= most:
         return list(records)
     tail = list(records[-most:])
-    filled = {one.result for one in tail if isinstance(one, Filled)}
-    missing = {one.result for one in tail if isinstance(one, Served)} - filled
-    known = {one.result: one for one in records[:-most] if isinstance(one, Filled) and one.result in missing}
+    filled = {record.result for record in tail if isinstance(record, Filled)}
+    missing = {record.result for record in tail if isinstance(record, Served)} - filled
+    known = {
+        record.result: record for record in records[:-most] if isinstance(record, Filled) and record.result in missing
+    }
     from_ms = tail[0].at_ms
-    return [one._replace(at_ms=from_ms) for one in known.values()] + tail
+    return [record._replace(at_ms=from_ms) for record in known.values()] + tail
 
 
 def what_if(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -100,7 +102,7 @@ def what_if(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "points": [
                 {
                     "name": name, "parameters": json.loads(tried[name].encoded()), "front": name in front,
-                    "figures": {one: _finite(figures[name][one]) for one in SHOWN},
+                    "figures": {cost: _finite(figures[name][cost]) for cost in SHOWN},
                 }
                 for name in tried
             ],
@@ -109,7 +111,9 @@ def what_if(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _has_quantile(parameters: TtlParameters) -> bool:
-    return any(one.estimator in ("lifetimes", "dynamic") for one in (parameters.default, *parameters.kinds.values()))
+    return any(
+        tuning.estimator in ("lifetimes", "dynamic") for tuning in (parameters.default, *parameters.kinds.values())
+    )
 
 
 def _latest(workload: Workload, most: int, np: Any) -> Workload:
@@ -148,8 +152,8 @@ def answer(answers: Callable[[Mapping[str, Any]], Iterable[dict[str, Any]]]) -> 
     request = json.loads(sys.stdin.buffer.readline())
     Thread(target=_end_with_the_app, daemon=True).start()
     try:
-        for told in answers(request):
-            print(json.dumps(told), flush=True)
+        for line in answers(request):
+            print(json.dumps(line), flush=True)
     except ConfigurationError as error:
         print(json.dumps({"problem": str(error)[:500]}), flush=True)
 

@@ -36,8 +36,8 @@ def composed(
     canary: facts about the canary; None: there is none, or it could not be read.
     """
     readings = [report["readings"] for report in reports]
-    highest = {name: _merged((one.get(name, {}) for one in readings), max) for name in _HIGHEST}
-    judged = {kind: one for report in reports for kind, one in report["judged"].items()}
+    highest = {name: _merged((reading.get(name, {}) for reading in readings), max) for name in _HIGHEST}
+    judged = {kind: judged_kind for report in reports for kind, judged_kind in report["judged"].items()}
     return {
         "at_ms": now_ms,
         "columns": COLUMNS,
@@ -49,14 +49,14 @@ def composed(
             }
             for report in reports
         ],
-        "sums": {name: _merged((one.get(name, {}) for one in readings), lambda a, b: a + b) for name in _SUMS},
+        "sums": {name: _merged((reading.get(name, {}) for reading in readings), lambda a, b: a + b) for name in _SUMS},
         "windows": {str(seconds): _window([report["windows"][str(seconds)] for report in reports]) for seconds in WINDOWS_S},
         "highest": highest,
         "cdn": bool(highest["purges_queued"]),
         "routes": _routes(reports),
-        "lifetime_factor": _merged((one.get("sketch_lifetime_factor", {}) for one in readings), min),
+        "lifetime_factor": _merged((reading.get("sketch_lifetime_factor", {}) for reading in readings), min),
         "evicted_ms": _evicted_ms(report["evicted_s"] for report in reports),
-        "lifetimes": lifetimes((one for report in reports for one in report["outcomes"]), judged),
+        "lifetimes": lifetimes((outcome for report in reports for outcome in report["outcomes"]), judged),
         "heaviest": _heaviest(reports),
         "warnings": sorted({text for report in reports for text in report["warnings"]}),
         "quarantined": sorted({route for report in reports for route in report["quarantined"]}),
@@ -67,9 +67,11 @@ def composed(
 
 def _window(several: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
     counted: dict[str, Any] = {
-        name: _merged((one.get(name, {}) for one in several), lambda a, b: a + b) for name in COUNTED if name != EVICTED
+        name: _merged((counts.get(name, {}) for counts in several), lambda a, b: a + b)
+        for name in COUNTED
+        if name != EVICTED
     }
-    return counted | {"evicted_ms": _evicted_ms(one.get(EVICTED, {}) for one in several)}
+    return counted | {"evicted_ms": _evicted_ms(counts.get(EVICTED, {}) for counts in several)}
 
 
 def _evicted_ms(several: Iterable[Mapping[str, float]]) -> dict[str, float | None]:
@@ -83,9 +85,9 @@ def _evicted_ms(several: Iterable[Mapping[str, float]]) -> dict[str, float | Non
 
 def _cumulative(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Sum of cumulative buckets, from the lowest bound on. A process leaves out buckets without observations."""
-    found = list(several)
-    bounds = sorted({bound for one in found for bound in one}, key=float)
-    return {bound: sum(_below(one, bound) for one in found) for bound in bounds}
+    processes = list(several)
+    bounds = sorted({bound for buckets in processes for bound in buckets}, key=float)
+    return {bound: sum(_below(buckets, bound) for buckets in processes) for bound in bounds}
 
 
 def _below(buckets: Mapping[str, float], bound: str) -> float:
@@ -94,8 +96,8 @@ def _below(buckets: Mapping[str, float], bound: str) -> float:
 
 def _merged(several: Iterable[Mapping[str, float]], how: Callable[[float, float], float]) -> dict[str, float]:
     merged: dict[str, float] = {}
-    for one in several:
-        for label, value in one.items():
+    for values in several:
+        for label, value in values.items():
             merged[label] = how(merged[label], value) if label in merged else value
     return merged
 
@@ -104,15 +106,16 @@ def _routes(reports: Sequence[Report]) -> list[dict[str, Any]]:
     """Routes of all processes, with the most used first."""
     merged: dict[str, dict[str, Any]] = {}
     for report in reports:
-        for one in report["routes"]:
+        for reported in report["routes"]:
             route = merged.setdefault(
-                one["route"], {"route": one["route"], "hits": 0, "misses": 0, "passed": 0, "why": {}, "collections": []}
+                reported["route"],
+                {"route": reported["route"], "hits": 0, "misses": 0, "passed": 0, "why": {}, "collections": []},
             )
             for name in ("hits", "misses", "passed"):
-                route[name] += one[name]
-            route["why"] = _merged((route["why"], one["why"]), lambda a, b: a + b)
-            route["collections"] = sorted({*route["collections"], *one["collections"]})
-    return sorted(merged.values(), key=lambda one: -(one["hits"] + one["misses"] + one["passed"]))
+                route[name] += reported[name]
+            route["why"] = _merged((route["why"], reported["why"]), lambda a, b: a + b)
+            route["collections"] = sorted({*route["collections"], *reported["collections"]})
+    return sorted(merged.values(), key=lambda row: -(row["hits"] + row["misses"] + row["passed"]))
 
 
 def _heaviest(reports: Sequence[Report]) -> list[dict[str, Any]]:
@@ -120,10 +123,10 @@ def _heaviest(reports: Sequence[Report]) -> list[dict[str, Any]]:
     times: Counter[str] = Counter()
     newest: dict[str, Mapping[str, Any]] = {}
     for report in reports:
-        for one in report["heaviest"]:
-            cost_ms[one["key"]] += one["cost_ms"]
-            times[one["key"]] += one["times"]
-            newest[one["key"]] = one
+        for result in report["heaviest"]:
+            cost_ms[result["key"]] += result["cost_ms"]
+            times[result["key"]] += result["times"]
+            newest[result["key"]] = result
     return [
         {**newest[key], "cost_ms": round(cost, 1), "times": times[key]} for key, cost in cost_ms.most_common(_HEAVIEST)
     ]

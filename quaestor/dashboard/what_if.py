@@ -42,17 +42,17 @@ class WhatIf:
         if not self._traces:
             return None
         pattern = Path(self._traces)
-        found: list[tuple[float, int, Path]] = []
+        files: list[tuple[float, int, Path]] = []
         with suppress(OSError, ValueError):
             for path in pattern.parent.glob(pattern.name):
                 with suppress(OSError):
                     if path.is_file():
                         about = path.stat()
-                        found.append((about.st_mtime, about.st_size, path))
-        if not found:
+                        files.append((about.st_mtime, about.st_size, path))
+        if not files:
             return None
-        since_s = max(written_s for written_s, _, _ in found) - DAY_S
-        return max((size, written_s, path) for written_s, size, path in found if written_s >= since_s)[2]
+        since_s = max(written_s for written_s, _, _ in files) - DAY_S
+        return max((size, written_s, path) for written_s, size, path in files if written_s >= since_s)[2]
 
     def asked(self, body: Mapping[str, Any], *, now: TtlParameters) -> dict[str, Any]:
         """Request to the child process. Raises Refused, or ConfigurationError for impossible parameters."""
@@ -88,13 +88,13 @@ class WhatIf:
             "trace": self._recorded(), "now": now.encoded(), "chosen": chosen.encoded(), "share": share,
             "delta_ms": delta_ms,
         }  # fmt: skip
-        told: dict[str, Any] = {}
+        reply: dict[str, Any] = {}
         async with aclosing(self._alone(_PREDICTING, request)) as lines:
             async for line in lines:
-                told = json.loads(line)
-        if "problem" in told:
-            raise ConfigurationError(told["problem"])
-        return {name: Prediction(*one) for name, one in told["result"].items()}
+                reply = json.loads(line)
+        if "problem" in reply:
+            raise ConfigurationError(reply["problem"])
+        return {name: Prediction(*interval) for name, interval in reply["result"].items()}
 
     def _recorded(self) -> str:
         trace = self.trace()

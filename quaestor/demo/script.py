@@ -72,20 +72,20 @@ class _Script:
         self._steps.record(
             "the first GET runs the handler",
             first.served_from is ServedFrom.HANDLER and first.json() == page.expected(),
-            _told(first),
+            _description(first),
         )
         second = page.apps[0].get(PATH)
         self._steps.record(
             "the second GET is a hit with the same bytes",
             second.served_from is ServedFrom.APP and second.body == first.body,
-            _told(second),
+            _description(second),
         )
         for probe in page.apps[1:]:
             other = probe.get(PATH)
             self._steps.record(
                 "another worker has it too",
                 other.served_from is ServedFrom.APP and other.body == first.body and other.worker != second.worker,
-                _told(other),
+                _description(other),
             )
         name = "the second GET through Varnish is a hit in Varnish"
         if page.varnish is None:
@@ -93,7 +93,7 @@ class _Script:
             return
         page.varnish.get(PATH)
         hit = page.varnish.get(PATH)
-        self._steps.record(name, hit.served_from is ServedFrom.VARNISH and hit.body == first.body, _told(hit))
+        self._steps.record(name, hit.served_from is ServedFrom.VARNISH and hit.body == first.body, _description(hit))
 
     def unrelated_write(self) -> None:
         """Check that an unrelated write does not evict. A second page shows when the write has passed all parts; then the first
@@ -292,11 +292,11 @@ class _Script:
 
     def _by_probe(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
         names = [f"worker {number}" for number in range(1, len(self._page.apps) + 1)] + ["Varnish"]
-        descriptions = (_told(answer) if answer else "still the old data" for answer in answers)
+        descriptions = (_description(answer) if answer else "still the old data" for answer in answers)
         return dict(zip(names, descriptions, strict=False))
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _description(answer: Answer) -> dict[str, Any]:
     description: dict[str, Any] = {"from": answer.served_from.value, "worker": answer.worker}
     for name in ("cache-status", "age"):
         if name in answer.headers:

@@ -58,10 +58,10 @@ def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Dia
         _images,
         _unreported,
     )
-    return [diagnosis for check in checks for diagnosis in _found(check, access, settings)]
+    return [diagnosis for check in checks for diagnosis in _diagnoses(check, access, settings)]
 
 
-def _found(check: Check, access: Access, settings: Settings) -> list[Diagnosis]:
+def _diagnoses(check: Check, access: Access, settings: Settings) -> list[Diagnosis]:
     """Findings of one check. A question that mongod does not answer is a finding too."""
     try:
         with pymongo.timeout(_PATIENCE_S):

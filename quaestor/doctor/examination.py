@@ -36,7 +36,7 @@ class Examined:
     """
 
     settings: Settings
-    found: Sequence[Diagnosis]
+    diagnoses: Sequence[Diagnosis]
     ignored: Sequence[str] = ()
 
 
@@ -51,13 +51,13 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
     hosted = None if app is None else load_app(app)
     async with AsyncExitStack() as life:
         if hosted is None:
-            return Examined(settings=settings, found=await _surroundings(settings, None))
+            return Examined(settings=settings, diagnoses=await _surroundings(settings, None))
         try:
             await life.enter_async_context(started(hosted))
             middleware = middleware_of(hosted)
         except ConfigurationError as error:
             diagnoses = await _surroundings(settings, None)
-            return Examined(settings=settings, found=[*diagnoses, mend("app", str(error))])
+            return Examined(settings=settings, diagnoses=[*diagnoses, mend("app", str(error))])
         engine = middleware.engine
         capture = engine.capture if isinstance(engine, Quaestor) else None
         diagnoses = await _surroundings(engine.settings, capture)
@@ -68,7 +68,7 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         if isinstance(engine, Quaestor):  # after the routes, because their background work has run by then
             diagnoses += background.examined(engine.services())
         ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
-        return Examined(settings=engine.settings, found=diagnoses, ignored=ignored)
+        return Examined(settings=engine.settings, diagnoses=diagnoses, ignored=ignored)
 
 
 async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:

@@ -83,7 +83,7 @@ class MemoryEventLayer:
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         with self._lock:
             after = {stream: self._position(offset) for stream, offset in offsets.items()}
-            entries = self._found(after, count)
+            entries = self._entries_after(after, count)
             if entries or block_ms <= 0:
                 return entries
             bell = _Bell()
@@ -94,9 +94,9 @@ class MemoryEventLayer:
             for stream in after:
                 if bell in (waiting := self._bells.get(stream, [])):
                     waiting.remove(bell)
-            return self._found(after, count)
+            return self._entries_after(after, count)
 
-    def _found(self, after: Mapping[str, tuple[int, int]], count: int) -> list[StreamEntry]:
+    def _entries_after(self, after: Mapping[str, tuple[int, int]], count: int) -> list[StreamEntry]:
         self._require_open()
         return [entry for stream, position in after.items() for entry in self._after(stream, position, count)]
 

@@ -161,7 +161,17 @@ class RedisPipelines(ABC):
     def swap(self, name: str, before: bytes | None, value: bytes) -> bool:
         keys = (name, *self._beside(name))
         (swapped,) = self.request(
-            name, ("EVAL", _SWAP, len(keys), *keys, int(before is not None), before or b"", value, *self._told(name))
+            name,
+            (
+                "EVAL",
+                _SWAP,
+                len(keys),
+                *keys,
+                int(before is not None),
+                before or b"",
+                value,
+                *self._beside_values(name),
+            ),
         )
         return bool(swapped)
 
@@ -169,7 +179,7 @@ class RedisPipelines(ABC):
         """Return the names of values that a put writes along with a value."""
         return ()
 
-    def _told(self, name: str) -> Sequence[bytes]:
+    def _beside_values(self, name: str) -> Sequence[bytes]:
         """Return the values that a put writes under these names."""
         return ()
 

@@ -145,7 +145,7 @@ class GroupStage:
             if new is not None:
                 self._apply(new, 1)
                 touched[new.group] = None
-        return [group_change for key in touched if (group_change := self._told(key)) is not None]
+        return [group_change for key in touched if (group_change := self._change_of(key)) is not None]
 
     def _old(self, change: Change, new: _Contribution | None) -> _Contribution | None:
         if not isinstance(change.before, Unknown):
@@ -179,7 +179,7 @@ class GroupStage:
         for accumulator, value in zip(group.accumulators, contribution.values, strict=True):
             accumulator.add(value, contribution.order, times)
 
-    def _told(self, key: Hashable) -> Change | None:
+    def _change_of(self, key: Hashable) -> Change | None:
         """Return the change of this group for the next stage, or None."""
         group = self._groups[key]
         before, after = group.shown, None

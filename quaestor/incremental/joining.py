@@ -89,7 +89,7 @@ class LookupStage:
                 self._foreign[change.key] = (change.after, keys)
                 _put(self._foreign_by, keys, change.key)
                 concerned.update(self._joined_on(keys))
-        return [joined for key in concerned if (joined := self._told(key, self._local[key])) is not None]
+        return [joined for key in concerned if (joined := self._change_of(key, self._local[key])) is not None]
 
     def _on_local(self, change: Change) -> Change | None:
         old = self._local.pop(change.key, None)
@@ -102,9 +102,9 @@ class LookupStage:
         joined = None if old is None else old.joined
         new = self._local[change.key] = _Local(change.id, change.after, keys, variables, joined)
         _put(self._local_by, keys, change.key)
-        return self._told(change.key, new)
+        return self._change_of(change.key, new)
 
-    def _told(self, key: Hashable, local: _Local) -> Change | None:
+    def _change_of(self, key: Hashable, local: _Local) -> Change | None:
         """Return the change of this row for the next stage, or None."""
         before = local.joined
         partners = {key: None for value in local.keys for key in self._foreign_by.get(value, ())}

@@ -102,7 +102,7 @@ class Window:
         """
         prepared = [(change, self._new(change)) for change in changes]
         if self._still is None and (len(changes) == 1 or (self._rules.limit is None and not self._rules.skip)):
-            return [event for change, new in prepared for event in self._one(change, new)]
+            return [event for change, new in prepared for event in self._events_of(change, new)]
         before = self._window() if self._still is None else self._still
         for change, new in prepared:
             self._put(change, new)
@@ -121,7 +121,7 @@ class Window:
         """Return the result in order. O(its length)."""
         return self._window() if self._still is None else list(self._still)
 
-    def _one(self, change: Change, new: _Known | None) -> list[ResultEvent]:
+    def _events_of(self, change: Change, new: _Known | None) -> list[ResultEvent]:
         rules, order = self._rules, self._order
         old = self._known.get(change.key)
         if old is None and new is None:

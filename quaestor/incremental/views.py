@@ -25,7 +25,7 @@ class UnorderedView:
         """Apply changes, each with at most one event. If one fails, none is applied."""
         presented = [None if change.after is None else self._present(change.after) for change in changes]
         pairs = zip(changes, presented, strict=True)
-        return [event for change, shown in pairs if (event := self._one(change, shown)) is not None]
+        return [event for change, shown in pairs if (event := self._event_of(change, shown)) is not None]
 
     def holds(self, key: Hashable) -> bool:
         """Whether the row is in the result."""
@@ -35,7 +35,7 @@ class UnorderedView:
         """Return the result, oldest member first."""
         return list(self._rows.values())
 
-    def _one(self, change: Change, shown: Any) -> ResultEvent | None:
+    def _event_of(self, change: Change, shown: Any) -> ResultEvent | None:
         old = self._rows.get(change.key)
         if change.after is None:
             if old is None:
@@ -61,7 +61,7 @@ class StatelessView:
 
     def feed(self, changes: Sequence[Change]) -> list[ResultEvent]:
         """Return the events of these changes, at most one each."""
-        return [event for change in changes if (event := self._one(change)) is not None]
+        return [event for change in changes if (event := self._event_of(change)) is not None]
 
     def holds(self, key: Hashable) -> bool:
         """Return False: whether the row is in the result is unknown."""
@@ -71,13 +71,13 @@ class StatelessView:
         """Return an empty list: only the database knows the result."""
         return []
 
-    def _one(self, change: Change) -> ResultEvent | None:
+    def _event_of(self, change: Change) -> ResultEvent | None:
         if change.after is None:
-            return self._told(MatchType.REMOVE, change, change.before)
+            return self._event(MatchType.REMOVE, change, change.before)
         if not isinstance(change.before, Mapping):
-            return self._told(MatchType.ADD, change, change.after)
-        event = self._told(MatchType.CHANGE, change, change.after)
+            return self._event(MatchType.ADD, change, change.after)
+        event = self._event(MatchType.CHANGE, change, change.after)
         return None if same_row(self._present(change.before), event.document) else event
 
-    def _told(self, match_type: MatchType, change: Change, row: Any) -> ResultEvent:
+    def _event(self, match_type: MatchType, change: Change, row: Any) -> ResultEvent:
         return ResultEvent(match_type=match_type, key=change.id, document=self._present(row))

@@ -149,8 +149,8 @@ class Following:
             self._end(follower, End(reason, answer))
         elif self._poll_s is None or self.shares:
             # With a poll, followers come back, each with a loop of its own: nobody knows whom the answer is for.
-            for one in list(self.followers):
-                self._end(one, End(reason))
+            for ended in list(self.followers):
+                self._end(ended, End(reason))
         else:
             follower.offer(answer)
             await self._wait(self._poll_s)

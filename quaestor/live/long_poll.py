@@ -17,8 +17,8 @@ _WAIT = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,5})"?\s*(?=$|[,;])', re.IG
 
 def wait_s(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Seconds that a request is ready to wait; 0: none."""
-    found = (_WAIT.search(value) for name, value in headers if name == b"prefer")
-    return next((int(match[1]) for match in found if match is not None), 0)
+    matches = (_WAIT.search(value) for name, value in headers if name == b"prefer")
+    return next((int(match[1]) for match in matches if match is not None), 0)
 
 
 class LongPoll:

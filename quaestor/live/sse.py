@@ -62,8 +62,8 @@ def whole(answer: FollowedAnswer) -> tuple[bytes, str]:
     lines = None if encoded else _lines(answer.body, kind)
     if answer.status != 200:
         text = b"" if lines is None else b"\n".join(lines)
-        told = json.dumps({"status": answer.status, "body": text.decode()}, ensure_ascii=False)
-        return event([told.encode()], name=b"status", etag=answer.etag), "status"
+        status = json.dumps({"status": answer.status, "body": text.decode()}, ensure_ascii=False)
+        return event([status.encode()], name=b"status", etag=answer.etag), "status"
     if lines is None:
         return event([b64encode(answer.body)], name=b"base64", etag=answer.etag), "base64"
     return event(lines, etag=answer.etag), "whole"

@@ -40,7 +40,7 @@ class PurgeMetrics:
             "cdn_state", "present state of a CDN's purges", cdn=None, state=vocabularies.CDN_STATES
         )
 
-    def told(self, cdn: str, place: str, state: str, size: QueueSize, now_ms: int, *, stale_s: float) -> None:
+    def update(self, cdn: str, place: str, state: str, size: QueueSize, now_ms: int, *, stale_s: float) -> None:
         """Note the queue size of one place of a CDN, its state (one of vocabularies.CDN_STATES), and its present bound.
 
         For several places of one name, sizes are added, and the worst state, age and bound count.

@@ -97,7 +97,9 @@ class _Walk:
     def _union(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
         inner = _Inner.of(operand.get("pipeline") if isinstance(operand, Mapping) else None, frozenset())
         stages = (*inner.stages, *rest)
-        return self._read("$unionWith", operand, inner.conditions, self._shown(stages), ordered=self._told(stages))
+        return self._read(
+            "$unionWith", operand, inner.conditions, self._shown(stages), ordered=self._order_hidden(stages)
+        )
 
     def _lookup(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
         inner = _Inner.of(operand.get("pipeline"), frozenset(operand.get("let") or ()))
@@ -107,7 +109,7 @@ class _Walk:
         if shown is not None and "foreignField" in operand:
             shown |= {operand["foreignField"]}
         by_id = operand.get("foreignField") == "_id" and not inner.stages
-        ordered = by_id or self._told(inner.stages) or self._unwound(operand["as"], rest)
+        ordered = by_id or self._order_hidden(inner.stages) or self._unwound(operand["as"], rest)
         return self._read("$lookup", operand, inner.conditions, shown, ordered=ordered)
 
     def _graph(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
@@ -149,7 +151,7 @@ class _Walk:
         """Return the paths that these stages read of a record, if nothing else of it remains at their end."""
         return pipeline_paths(stages, compile_query({}).root)
 
-    def _told(self, stages: Sequence[Document]) -> bool:
+    def _order_hidden(self, stages: Sequence[Document]) -> bool:
         """Whether the order of the records that enter these stages cannot show after them."""
         rest = [stage for stage in stages if "$match" not in stage]
         if rest and "_id" in rest[0].get("$sort", ()):

@@ -63,7 +63,7 @@ class Pattern:
     source, options: as written in the query.
     prefix: every string that matches starts with this; "" if nothing is known. (Stored regular expressions can match
         as well: `$regex` also holds for a stored value that is the same expression.)
-    found: decides whether the pattern occurs in a string. Raises UncertainMatchError when the bounded engine ran out of time.
+    occurs: decides whether the pattern occurs in a string. Raises UncertainMatchError when the bounded engine ran out of time.
     bounded: the bounded engine may be used.
     required: every string that matches holds one of these; empty: nothing is known.
     work: steps of its program.
@@ -72,7 +72,7 @@ class Pattern:
     source: str
     options: str
     prefix: str = field(compare=False)
-    found: Found = field(compare=False, repr=False)
+    occurs: Found = field(compare=False, repr=False)
     bounded: bool = field(compare=False, repr=False)
     required: RequiredTexts = field(compare=False, repr=False)
     work: int = field(compare=False, repr=False)

@@ -132,7 +132,7 @@ class Doorkeeper:
         watched.append((now_ms + PATIENCE_MS, usefulness))
         return usefulness
 
-    def found(self, route: Hashable) -> None:
+    def note_use(self, route: Hashable) -> None:
         """Note that an entry stored by another process was used here."""
         usefulness = self._routes.get(route)
         if usefulness is not None:

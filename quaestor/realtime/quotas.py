@@ -124,7 +124,7 @@ class Quotas:
         Raises QuotaError if it is read for the first time and what it keeps is more than its tenants may hold.
         """
         sample = records[:: max(1, len(records) // _SAMPLE)][:_SAMPLE]
-        sizes = [len(bson.encode({"": one}, codec_options=BSON_OPTIONS)) for one in sample]
+        sizes = [len(bson.encode({"": row}, codec_options=BSON_OPTIONS)) for row in sample]
         charge.record_bytes = _RECORD + _DECODED * sum(sizes) // max(1, len(sizes))
         self._add(charge, _QUERY + number * charge.record_bytes - charge.bytes)
         if not first:

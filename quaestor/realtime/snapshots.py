@@ -102,11 +102,11 @@ class MongoSnapshots:
         """See Snapshots."""
         try:
             version = max(at_least, recent or self._newest())
-            found = [self._find(query, version) for query in queries]
+            record_lists = [self._find(query, version) for query in queries]
         except PyMongoError as error:
             raise _translated(error, queries[0].namespace) from error
-        foreign = {query.namespace: records for query, records in zip(queries[1:], found[1:], strict=True)}
-        return Snapshot(version=version, own=found[0], foreign=foreign)
+        foreign = {query.namespace: records for query, records in zip(queries[1:], record_lists[1:], strict=True)}
+        return Snapshot(version=version, own=record_lists[0], foreign=foreign)
 
     def _newest(self) -> Version:
         reply = self._client.admin.command("ping")
@@ -120,22 +120,22 @@ class MongoSnapshots:
         if known is not None and known[0] > time.time() - _KNOWN_FOR_S and known[0] >= (at_least >> 32) + 2:
             return known[1]
         asked_s = time.time()
-        options = self._asked(namespace)
+        options = self._options_now(namespace)
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         self._known[namespace] = asked_s, options
         return options
 
-    def _asked(self, namespace: str) -> Mapping[str, Any]:
+    def _options_now(self, namespace: str) -> Mapping[str, Any]:
         database, _, name = namespace.partition(".")
         try:
-            found = list(self._client[database].list_collections(filter={"name": name}))
+            collections = list(self._client[database].list_collections(filter={"name": name}))
         except PyMongoError as error:
             raise _translated(error, namespace) from error
-        if not found:
+        if not collections:
             return {}
-        options: Mapping[str, Any] = found[0].get("options", {})
-        kind = found[0].get("type", "collection")
+        options: Mapping[str, Any] = collections[0].get("options", {})
+        kind = collections[0].get("type", "collection")
         if kind != "collection":
             raise UnsupportedQueryError(f"{namespace} is a {kind}: its writes do not appear in change streams")
         if options.get("capped"):
@@ -168,15 +168,15 @@ class MongoSnapshots:
         cursor = self._client[database].cursor_command(
             command, read_preference=ReadPreference.PRIMARY, codec_options=options
         )
-        found: list[Any] = []
+        records: list[Any] = []
         with cursor:
             for record in cursor:
-                found.append(record)
-                if len(found) > self._max_records:
+                records.append(record)
+                if len(records) > self._max_records:
                     raise UnsupportedQueryError(
                         f"more than {self._max_records} records would have to be kept; narrow the filter or set a limit"
                     )
-        return found
+        return records
 
     def _limit(self, query: Query) -> int:
         return min(query.limit, self._max_records + 1) if query.limit else self._max_records + 1

@@ -232,7 +232,7 @@ class StageQueries:
         while self.quotas.exceeded:
             tenant = self.quotas.largest_tenant
             theirs = (query for query in self._queries.values() if tenant in query.charge.subscriptions)
-            query = max(theirs, key=lambda one: one.charge.bytes)
+            query = max(theirs, key=lambda query: query.charge.bytes)
             self._refuse(query, f"its result has grown to {query.charge.bytes} bytes, and there is no room: narrow it")
 
     def _accept(self, query: SubscribedQuery, result: ReadResult, now_ms: int) -> None:

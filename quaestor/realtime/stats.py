@@ -73,8 +73,8 @@ def stage_stats(layer: EventLayer, deployment: str, shape: GridShape) -> list[St
         streams.stage_stats(deployment, partition, shape.generation)
         for partition in range(min(shape.query_partitions, _MOST_STAGES))
     ]
-    found = (decode_stage_stats(value) for name in names if (value := layer.get(name)) is not None)
-    return [stats for stats in found if stats is not None and stats.shape == shape]
+    decoded = (decode_stage_stats(value) for name in names if (value := layer.get(name)) is not None)
+    return [stats for stats in decoded if stats is not None and stats.shape == shape]
 
 
 def encode_stage_stats(stats: StageStats) -> bytes:
@@ -85,7 +85,7 @@ def encode_stage_stats(stats: StageStats) -> bytes:
             "q": stats.queries, "s": stats.subscriptions, "b": stats.bytes, "behind": stats.behind,
             "read": stats.renewals, "m": stats.matched, "ref": stats.refused, "mps": stats.matched_per_s,
             "lag": stats.lag_ms,
-            "ten": [[one.tenant, one.queries, one.subscriptions, one.bytes] for one in stats.tenants],
+            "ten": [[tenant.tenant, tenant.queries, tenant.subscriptions, tenant.bytes] for tenant in stats.tenants],
         }
     )  # fmt: skip
 

@@ -146,7 +146,7 @@ class SubscribedQuery:
         without this write, later writes would make a result that never existed.
         """
         if len(self.read.buffered) >= self._settings.most_waiting:
-            self.read.dropped_version = max(self.read.dropped_version, *(one.version for one in self.read.buffered))
+            self.read.dropped_version = max(self.read.dropped_version, *(write.version for write in self.read.buffered))
             self.read.buffered.clear()
         self.read.buffered.append(image)
 
@@ -242,8 +242,8 @@ class SubscribedQuery:
             namespaces = [side.namespace for side in sides_of(maintenance)]
             records = [snapshot.own, *(snapshot.foreign[query.namespace] for query in maintenance.foreign())]
             members = tuple(
-                pack_members(namespace, (record["_id"] for record in found), write_partitions)
-                for namespace, found in zip(namespaces, records, strict=True)
+                pack_members(namespace, (record["_id"] for record in members), write_partitions)
+                for namespace, members in zip(namespaces, records, strict=True)
             )
         return Announcement(
             query_id=self.query_id,

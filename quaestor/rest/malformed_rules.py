@@ -21,12 +21,12 @@ class MalformedRules:
     def __init__(self, telemetry: Telemetry | None, field: str | None) -> None:
         self._telemetry = telemetry
         self._field = field
-        self._told_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
         self._lists_s: dict[str, float] = {}
 
-    def found(self, collection: str) -> None:
+    def report(self, collection: str) -> None:
         """Report a record of this collection."""
-        if self._telemetry is None or not _due(self._told_s, collection):
+        if self._telemetry is None or not _due(self._reported_s, collection):
             return
         reason = f"{self._field} of a record is malformed: only superusers may use the record"
         self._telemetry.failure("records", "rest.record_rules_malformed", reason, collection=collection)

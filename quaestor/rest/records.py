@@ -250,7 +250,7 @@ class Records:
         with not_recording():
             find = partial(self._connection.collection(collection).find_one, max_time_ms=most_ms or None)
             if await self._connection.run(find, malformed, {"_id": 1}, session=session) is not None:
-                self._malformed.found(collection)
+                self._malformed.report(collection)
 
     async def _conflict(self, collection: str, error: DuplicateKeyError) -> Problem:
         """Return a 409, with the fields only if the principal may read the record that has the value."""

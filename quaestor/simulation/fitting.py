@@ -62,14 +62,14 @@ def fitted(
     base: Tuning,
     stale_at_most: float,
     system: System,
-    told: Callable[[Fit], None] = lambda _: None,
+    on_fit: Callable[[Fit], None] = lambda _: None,
 ) -> tuple[TtlParameters, list[Fit]]:
     """Parameters that the time held back confirms, and the fit of each kind. Takes one simulation for each candidate and kind.
 
     base: present parameters of all kinds; bounds and budgets stay.
     stale_at_most: share of the requests (0..1) that may receive an older answer. If no candidate keeps that, the least
         stale is taken.
-    told: receives each fit when it is made, to show progress.
+    on_fit: receives each fit when it is made, to show progress.
     """
     kinds = sorted(set(workload.kinds))
     reads = np.bincount(workload.read_of, minlength=workload.results)
@@ -79,7 +79,7 @@ def fitted(
         count = int(reads[of_kind[kind]].sum())
         if count >= LEAST_READS:
             fits.append(_fit(_part(workload, of_kind[kind]), kind, count, base, stale_at_most, system))
-            told(fits[-1])
+            on_fit(fits[-1])
     return TtlParameters(default=base, kinds={fit.kind: fit.tuning for fit in fits if fit.confirmed}), fits
 
 

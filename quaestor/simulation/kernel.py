@@ -98,7 +98,7 @@ def run(
     false_positive_rates: Array,
     counters: Array,
     sums: Array,
-    told: tuple[Array, Array],
+    invalidations: tuple[Array, Array],
 ) -> Iterator[tuple[int, int, int]]:
     """Run the loop. Yields the result and the time (ms) of each read that needs a lifetime, and the number of invalidations to
     pass before. The caller puts the lifetime into state[ANSWER_S]. NOTHING as the result: only invalidations.
@@ -112,12 +112,12 @@ def run(
         with fewer places than pairs they form a hash table of 2^n places.
     clients: time at which each client fetched its sketch.
     leaving: number of keys that leave the sketch, by second.
-    told: array of the result and time (ms) of each invalidation since the last yield.
+    invalidations: array of the result and time (ms) of each invalidation since the last yield.
     """
     read_s, read_of, read_by = reads
     write_s, write_of, first_write, by_result_s = writes
     edge_version, edge_until = edges
-    told_of, told_ms = told
+    invalidated_of, invalidated_ms = invalidations
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
     browsers, edge_count, counted_from_s, ahead_s = options[3] > 0, int(options[4]), options[5], options[6]
     results = numbers.shape[0]
@@ -136,12 +136,12 @@ def run(
             at, k = write_s[w], int(write_of[w])
             numbers[k, VERSION] += 1
             if numbers[k, REGISTERED]:
-                if buffered >= told_of.shape[0]:
+                if buffered >= invalidated_of.shape[0]:
                     yield NOTHING, 0, buffered
                     buffered = 0
                 numbers[k, REGISTERED] = 0
                 counters[INVALIDATIONS] += 1
-                told_of[buffered], told_ms[buffered] = k, int((at + detection_s) * 1_000)
+                invalidated_of[buffered], invalidated_ms[buffered] = k, int((at + detection_s) * 1_000)
                 buffered += 1
                 until = seconds[k, ALIVE_UNTIL]
                 if until > at:

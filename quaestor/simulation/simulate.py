@@ -25,7 +25,7 @@ from quaestor.simulation.workload import Workload
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 _LATENCIES_DRAWN = 200_000
-_TOLD = 4_096
+_AT_ONCE = 4_096
 _MOST_LISTED = 65_536
 _STUDENT: Final = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """97.5 % quantiles of Student's t, by the number of runs."""
@@ -174,13 +174,16 @@ def _run(
     numbers = np.zeros((results, kernel.NUMBERS), dtype=np.int64)
     numbers[:, kernel.STORED] = -1
     places = min(workload.clients * results + 1, 1 << (2 * len(workload.read_s) + 16).bit_length())
-    told_of, told_ms = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD, dtype=np.int64)
+    invalidated_of, invalidated_ms = (
+        np.zeros(_AT_ONCE, dtype=np.int64),
+        np.zeros(_AT_ONCE, dtype=np.int64),
+    )
     arguments = (
         state, numbers, np.zeros((results, 5)),
         (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
         np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18),
         np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
-        counters, sums, (told_of, told_ms),
+        counters, sums, (invalidated_of, invalidated_ms),
     )  # fmt: skip
     options = np.array(
         [
@@ -196,7 +199,10 @@ def _run(
     reads = (workload.read_s, workload.read_of, workload.read_by)
     writes = (workload.write_s, workload.write_of, first, by_result_s)
     kinds, rates_hz = workload.kinds, workload.rates_hz.tolist()
-    ended_of, ended_ms = told_of.data, told_ms.data  # views that yield plain numbers; elements of an array are objects
+    ended_of, ended_ms = (
+        invalidated_of.data,
+        invalidated_ms.data,
+    )  # views that yield plain numbers; elements of an array are objects
     for of, now_ms, times in kernel.run(reads, writes, options, *arguments):
         for i in range(times):
             estimator.observe_invalidation(str(ended_of[i]), now_ms=ended_ms[i])

@@ -105,17 +105,17 @@ class RedisStore:
             data = await self.client.getrange(self._name(digest), 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
-        return self._found(data, key, digest)
+        return self._read(data, key, digest)
 
-    def _found(self, data: object, key: str, digest: str) -> CachedResponse | None:
+    def _read(self, data: object, key: str, digest: str) -> CachedResponse | None:
         response = self._decode(data, key)
         if response is not None:
-            self.budget.found(digest)
+            self.budget.count_hits(digest)
         return response
 
     def used(self, key: str, hits: int) -> None:
         """Note hits of an entry in memory. No I/O."""
-        self.budget.found(_digest(key), hits)
+        self.budget.count_hits(_digest(key), hits)
 
     def _decode(self, data: object, key: str) -> CachedResponse | None:
         entry = compression.unpack(data, max_bytes=self._max_bytes) if isinstance(data, bytes) else None
@@ -221,10 +221,10 @@ class RedisStore:
         try:
             for _ in range(_UNREADABLE):
                 passes: list[int | bytes] = [0, b""] if passed is None else [1, passed]
-                found, value = await self._take(keys=keys, args=[*arguments, *passes])
-                if not found:
+                is_entry, value = await self._take(keys=keys, args=[*arguments, *passes])
+                if not is_entry:
                     return _TURNS[value]
-                response = self._found(value, key, digest)
+                response = self._read(value, key, digest)
                 if response is not None:
                     return response
                 first, last = entry_codec.IDENTITY_RANGE

@@ -84,7 +84,7 @@ class RedisBudget:
         """Whether an entry is in the account, this one or a successor."""
         return bool(await self._known(keys=self.keys, args=[digest]))
 
-    def found(self, digest: str, hits: int = 1) -> None:
+    def count_hits(self, digest: str, hits: int = 1) -> None:
         """Note hits to report later. No I/O."""
         if digest in self._hits or len(self._hits) < _MOST_GATHERED:
             self._hits[digest] = self._hits.get(digest, 0) + hits

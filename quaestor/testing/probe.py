@@ -117,7 +117,7 @@ class Watch:
     def __init__(
         self, probes: Sequence[Probe], path: str, holds: Callable[[Answer], bool], *, timeout_s: float
     ) -> None:
-        self._found: list[Answer | None] = [None] * len(probes)
+        self._answers: list[Answer | None] = [None] * len(probes)
         self._threads = [
             threading.Thread(target=self._watch, args=(at, probe, path, holds, timeout_s), daemon=True)
             for at, probe in enumerate(probes)
@@ -127,10 +127,10 @@ class Watch:
 
     def _watch(self, at: int, probe: Probe, path: str, holds: Callable[[Answer], bool], timeout_s: float) -> None:
         with suppress(DependencyError):
-            self._found[at] = until(probe, path, holds, timeout_s=timeout_s, every_s=0.0005)
+            self._answers[at] = until(probe, path, holds, timeout_s=timeout_s, every_s=0.0005)
 
     def wait(self) -> list[Answer | None]:
         """Answers that the probes saw, in their order; None where nothing held in time."""
         for thread in self._threads:
             thread.join()
-        return self._found
+        return self._answers

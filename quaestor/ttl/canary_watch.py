@@ -57,15 +57,15 @@ class OwnReports:
     """Reports of one process that is alone; implements CanaryReports."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, str], Told] = {}
+        self._reports: dict[tuple[int, str], Told] = {}
 
     async def tell(self, number: int, process: str, report: Told) -> None:
         """See CanaryReports."""
-        self._told = {(number, process): report}
+        self._reports = {(number, process): report}
 
     async def all(self, number: int) -> list[Told]:
         """See CanaryReports."""
-        return [report for (of, _), report in self._told.items() if of == number]
+        return [report for (of, _), report in self._reports.items() if of == number]
 
 
 class CanaryWatch:
@@ -129,10 +129,10 @@ class CanaryWatch:
         return ended
 
 
-def judgement_of(publication: Publication, told: Iterable[Told]) -> Judgement:
+def judgement_of(publication: Publication, reported: Iterable[Told]) -> Judgement:
     """Judgement on the canary of a publication by what all processes have counted."""
     assert publication.canary is not None
-    reports = list(told)
+    reports = list(reported)
     return judged(
         publication.canary, total(report.own for report in reports), total(report.rest for report in reports),
         cdn=any(report.cdn for report in reports),

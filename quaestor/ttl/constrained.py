@@ -71,7 +71,7 @@ class ConstrainedEstimator:
         self._at_ms: int | None = None
         self._until_ms: OrderedDict[str, int] = OrderedDict()
         self._listed: list[int] = []
-        self._told = DecayedCounts(half_life_ms=_HALF_LIFE_MS, max_keys=1)
+        self._notified = DecayedCounts(half_life_ms=_HALF_LIFE_MS, max_keys=1)
 
     @property
     def factor(self) -> float:
@@ -112,7 +112,7 @@ class ConstrainedEstimator:
         until_ms = self._until_ms.pop(query_id, 0)
         if until_ms > now_ms and len(self._listed) < _MOST_QUERIES:
             heappush(self._listed, until_ms)
-            self._told.add("", now_ms=now_ms)
+            self._notified.add("", now_ms=now_ms)
         self._control(now_ms)
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
@@ -123,19 +123,19 @@ class ConstrainedEstimator:
         """Present cost of lifetimes: share of false positives, and invalidations a second."""
         while self._listed and self._listed[0] <= now_ms:
             heappop(self._listed)
-        told_hz = self._told.of("", now_ms=now_ms) * 1_000 / self._told.constant_ms
-        return self._rate(len(self._listed)), told_hz
+        notified_hz = self._notified.of("", now_ms=now_ms) * 1_000 / self._notified.constant_ms
+        return self._rate(len(self._listed)), notified_hz
 
     def _control(self, now_ms: int) -> None:
         since_ms, self._at_ms = self._at_ms, max(now_ms, self._at_ms or now_ms)
         if since_ms is None or now_ms <= since_ms:
             return
-        false_positives, told_hz = self.usage(now_ms)
+        false_positives, notified_hz = self.usage(now_ms)
         budgets, used = self._budgets, 0.0
         if budgets.false_positives:
             used = false_positives / budgets.false_positives
         if budgets.invalidations_hz:
-            used = max(used, told_hz / budgets.invalidations_hz)
+            used = max(used, notified_hz / budgets.invalidations_hz)
         spell_s = min(now_ms - since_ms, 10_000) / 1_000
         step = _SPEED * spell_s * min(max(1.0 - used, -1.0), 1.0)
         self._log_factor = min(max(self._log_factor + step, _LEAST), 0.0)

@@ -68,7 +68,7 @@ def test_a_route_that_is_asked_again_is_let_in_again() -> None:
     keeper = learned(0)
     assert refused(keeper, "a") == [True]
     for _ in range(LEAST_ENTRIES // 5):
-        keeper.found("route")
+        keeper.note_use("route")
     assert refused(keeper, "b") == [False]
 
 

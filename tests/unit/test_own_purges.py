@@ -69,7 +69,7 @@ async def test_two_purges_of_one_target_are_two() -> None:
     assert first.token != second.token
     outbox.gate.set()
     await asyncio.gather(*puts)
-    await own.told(taken)
+    await own.recorded(taken)
     await outbox.done("q", [first], now_ms=NOW_MS)
     assert await outbox.open("q", ["0tag a"]) == [True]
     await outbox.done("q", [second], now_ms=NOW_MS)
@@ -88,7 +88,7 @@ async def test_all_that_the_outbox_refused_together_hear_of_it() -> None:
     outbox.gate.set()
     outcomes = await asyncio.gather(*puts, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None), StoreError, StoreError, StoreError]
-    await own.told(taken)
+    await own.recorded(taken)
     assert await outbox.open("q", ["0tag a", "0tag b"]) == [True, False]
 
 
@@ -101,5 +101,5 @@ async def test_whoever_stops_waiting_takes_nothing_back() -> None:
     second.cancel()
     outbox.gate.set()
     await asyncio.wait([first, second])
-    await own.told(own.take(10))
+    await own.recorded(own.take(10))
     assert await outbox.open("q", ["0tag a", "0tag b"]) == [True, True]

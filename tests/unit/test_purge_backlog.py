@@ -25,7 +25,7 @@ def size(oldest_ms: int | None, waiting: int = 0) -> QueueSize:
 def test_a_place_without_open_purges_is_promised_as_much_as_any() -> None:
     """Also right after it was dark."""
     backlog = Backlog(VARNISH)
-    assert backlog.told(size(None), "dark", NOW_MS) == "ok"
+    assert backlog.update(size(None), "dark", NOW_MS) == "ok"
     assert (backlog.late, backlog.copies_live_ms) == (False, None)
 
 
@@ -33,27 +33,27 @@ def test_a_place_without_open_purges_is_promised_as_much_as_any() -> None:
 def test_an_old_purge_makes_lifetimes_short_whoever_sends(sender: str, state: str) -> None:
     """A process that does not send itself sees the same by the age of the oldest purge."""
     backlog = Backlog(VARNISH)
-    assert backlog.told(size(NOW_MS - LATE_MS - 1, waiting=1), sender, NOW_MS) == state
+    assert backlog.update(size(NOW_MS - LATE_MS - 1, waiting=1), sender, NOW_MS) == state
     assert (backlog.late, backlog.turned, backlog.copies_live_ms) == (True, True, SHORT_MS)
-    backlog.told(size(NOW_MS - LATE_MS - 1, waiting=1), sender, NOW_MS)
+    backlog.update(size(NOW_MS - LATE_MS - 1, waiting=1), sender, NOW_MS)
     assert not backlog.turned
-    assert backlog.told(size(None), "ok", NOW_MS) == "ok"
+    assert backlog.update(size(None), "ok", NOW_MS) == "ok"
     assert (backlog.turned, backlog.copies_live_ms) == (True, None)
 
 
 def test_while_a_purge_is_open_no_copy_lives_longer_than_the_providers_bound() -> None:
     """A tier above may hand out again what was purged below."""
     backlog = Backlog(PROVIDER)
-    backlog.told(size(NOW_MS - 10, waiting=1), "ok", NOW_MS)
+    backlog.update(size(NOW_MS - 10, waiting=1), "ok", NOW_MS)
     assert backlog.copies_live_ms == 25_000
 
 
 def test_over_budget_copies_are_short_before_anything_waits() -> None:
     """A purge of what is handed out now would not be sent."""
     backlog = Backlog(PROVIDER)
-    assert backlog.told(size(None), "ok", NOW_MS, over_budget=True) == "over-budget"
+    assert backlog.update(size(None), "ok", NOW_MS, over_budget=True) == "over-budget"
     assert (backlog.late, backlog.turned, backlog.copies_live_ms) == (True, True, SHORT_MS)
-    assert backlog.told(size(None), "ok", NOW_MS) == "ok"
+    assert backlog.update(size(None), "ok", NOW_MS) == "ok"
     assert (backlog.late, backlog.copies_live_ms) == (False, None)
 
 
@@ -85,13 +85,13 @@ def test_the_announced_bound_is_what_the_rates_allow() -> None:
 def test_metrics_of_several_places_of_one_name_show_the_worst() -> None:
     """A node that is dark does not hide behind one that is well, whoever looked last."""
     purging = Telemetry().purging
-    purging.told("varnish", "varnish a", "dark", size(NOW_MS - 9_000, waiting=3), NOW_MS, stale_s=60.0)
-    purging.told("varnish", "varnish b", "ok", size(None, waiting=1), NOW_MS, stale_s=0.0)
+    purging.update("varnish", "varnish a", "dark", size(NOW_MS - 9_000, waiting=3), NOW_MS, stale_s=60.0)
+    purging.update("varnish", "varnish b", "ok", size(None, waiting=1), NOW_MS, stale_s=0.0)
 
     def value(gauge: Any, *labels: str) -> float:
         return float(gauge.labels("varnish", *labels)._value.get())
 
     assert [value(purging.state, state) for state in ("ok", "throttled", "dark")] == [0, 0, 1]
     assert (value(purging.queued, "waiting"), value(purging.oldest_s), value(purging.stale_s)) == (4, 9, 60)
-    purging.told("varnish", "varnish a", "ok", size(None), NOW_MS, stale_s=0.0)
+    purging.update("varnish", "varnish a", "ok", size(None), NOW_MS, stale_s=0.0)
     assert (value(purging.state, "ok"), value(purging.oldest_s)) == (1, 0)

@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Read:
     """Request without an answer so far.
 
     link: None: the slot is moving, so blocking is impossible there.
@@ -72,16 +72,16 @@ class BlockingReads:
         self._servers = servers
         self._epoch = epoch
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, ...], _Asked] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], _Read] = OrderedDict()
         self._closed = False
 
     def wait(self, groups: Sequence[Group], *, count: int, wait_s: float) -> dict[int, Answer]:
         """Return the answers of the first groups with entries, by their places in `groups`; empty if none has within wait_s."""
         deadline_s = time.monotonic() + wait_s
-        reads: list[_Asked] = []
+        reads: list[_Read] = []
         answers: dict[int, Answer] = {}
         try:
-            reads.extend(self._taken_up(group, count) or self._asked(group, count) for group in groups)
+            reads.extend(self._taken_up(group, count) or self._begin(group, count) for group in groups)
             while not answers:
                 self._until_ready(reads, deadline_s)
                 late = time.monotonic() >= deadline_s
@@ -90,7 +90,7 @@ class BlockingReads:
                         if answer:
                             answers[i] = answer
                         elif not late:
-                            reads[i] = self._asked(read.group, count)
+                            reads[i] = self._begin(read.group, count)
                 if late:
                     break
         except BaseException:
@@ -102,7 +102,7 @@ class BlockingReads:
 
     # One request
 
-    def _asked(self, group: Group, count: int) -> _Asked:
+    def _begin(self, group: Group, count: int) -> _Read:
         part, epoch = group.part, self._epoch.current()
         for _ in range(_TRIES):
             link = self._servers.take(part.slot)
@@ -116,17 +116,17 @@ class BlockingReads:
                     self._servers.give_back(link)
                     if self._servers.redirected(refused):
                         continue
-                    return _Asked(group, count, epoch, None)
+                    return _Read(group, count, epoch, None)
                 self._epoch.confirm(part, named, link.history)
             except (redis.RedisError, OSError) as error:
                 raise self._servers.failed(link, error) from error
             except BaseException:
                 link.connection.disconnect()
                 raise
-            return _Asked(group, count, epoch, link)
+            return _Read(group, count, epoch, link)
         raise EventLayerError(f"the servers of the Redis Cluster disagree about the owner of slot {part.slot}")
 
-    def _answer(self, read: _Asked) -> Answer | None:
+    def _answer(self, read: _Read) -> Answer | None:
         """Return the answer to a request. None: none yet, the request stays open. Empty: no entries during its wait."""
         if read.link is None:
             part = read.group.part
@@ -154,7 +154,7 @@ class BlockingReads:
             self._epoch.answered(read.group.part, link.history)
         return entries
 
-    def _until_ready(self, reads: Sequence[_Asked], deadline_s: float) -> None:
+    def _until_ready(self, reads: Sequence[_Read], deadline_s: float) -> None:
         poll = select.poll()
         left_s = deadline_s - time.monotonic()
         for read in reads:
@@ -170,7 +170,7 @@ class BlockingReads:
 
     # What stays asked
 
-    def _taken_up(self, group: Group, count: int) -> _Asked | None:
+    def _taken_up(self, group: Group, count: int) -> _Read | None:
         with self._lock:
             kept = self._kept.pop(_key(group), None)
         if kept is None:
@@ -183,7 +183,7 @@ class BlockingReads:
             self._drop(kept)
         return None
 
-    def _recover(self, read: _Asked) -> None:
+    def _recover(self, read: _Read) -> None:
         """Discard the answer of a request that its reader has overtaken. The answer is there, or will be in a moment."""
         link = read.link
         if link is None:
@@ -197,7 +197,7 @@ class BlockingReads:
             pass
         link.connection.disconnect()
 
-    def _keep(self, reads: Sequence[_Asked]) -> None:
+    def _keep(self, reads: Sequence[_Read]) -> None:
         left = []
         with self._lock:
             for read in reads:
@@ -210,7 +210,7 @@ class BlockingReads:
         for read in left:
             self._drop(read)
 
-    def _drop(self, read: _Asked) -> None:
+    def _drop(self, read: _Read) -> None:
         if read.link is not None:
             read.link.connection.disconnect()
             read.link = None

@@ -134,7 +134,7 @@ class ClusterEventLayer(RedisPipelines):
     def _beside(self, name: str) -> Sequence[str]:
         return (_beside(name),)
 
-    def _told(self, name: str) -> Sequence[bytes]:
+    def _beside_values(self, name: str) -> Sequence[bytes]:
         return (seen_positions.encode(self.epoch(), self._epoch.seen()),)
 
     # Requests

@@ -178,7 +178,7 @@ class PurgeProbes:
         finding = await check(self._addresses[adapter.name], self._tag, purge, within_s=self._within_s)
         if finding.level is not Level.OK:
             self._telemetry.failure("cdn", "cdn.canary_failed", finding.sentence, cdn=adapter.name)
-        self._found(adapter, finding)
+        self._show(adapter, finding)
         return finding
 
     async def _run(self, adapter: CdnAdapter, every_s: float) -> None:
@@ -213,13 +213,13 @@ class PurgeProbes:
         """Act on the last finding of the probing process."""
         level, _, sentence = (await self._outbox.noted(_lease(adapter)) or "").partition(" ")
         if level in set(Level):
-            self._found(adapter, Finding(level=Level(level), sentence=sentence))
+            self._show(adapter, Finding(level=Level(level), sentence=sentence))
 
     async def _leads(self, adapter: CdnAdapter) -> bool:
         lease_ms = int(_LEASE_S * 1_000)
         return await self._outbox.lead(_lease(adapter), token=self._name, lease_ms=lease_ms, now_ms=self._clock())
 
-    def _found(self, adapter: CdnAdapter, finding: Finding) -> None:
+    def _show(self, adapter: CdnAdapter, finding: Finding) -> None:
         for level in Level:
             self._telemetry.purging.canary.labels(adapter.name, level.value).set(level is finding.level)
         if isinstance(adapter, DoubtfulCdn):

@@ -34,7 +34,7 @@ class RecordLookup:
     def __init__(self) -> None:
         self._wanted: dict[str, dict[bytes, None]] = {}
         self._newest: Version = 0
-        self._found: dict[tuple[str, bytes], RawBSONDocument] = {}
+        self._records: dict[tuple[str, bytes], RawBSONDocument] = {}
 
     def want(self, namespace: str, key: bytes, version: Version) -> None:
         """Note a record.
@@ -60,18 +60,18 @@ class RecordLookup:
                 for first in range(0, len(wanted), _AT_ONCE):
                     ids = [bson.decode(key, BSON_OPTIONS)[""] for key in wanted[first : first + _AT_ONCE]]
                     for record in collection.find({"_id": {"$in": ids}}, session=session, batch_size=len(ids) + 1):
-                        self._found[namespace, key_of(bytes(record.raw)) or record_key(record["_id"])] = record
+                        self._records[namespace, key_of(bytes(record.raw)) or record_key(record["_id"])] = record
 
-    def found(self, namespace: str, key: bytes) -> RawBSONDocument | None:
+    def record(self, namespace: str, key: bytes) -> RawBSONDocument | None:
         """Return the record as it was at the read; None: it no longer existed."""
-        return self._found.get((namespace, key))
+        return self._records.get((namespace, key))
 
 
 def completed(image: AfterImage, lookup: RecordLookup) -> AfterImage:
     """Return the image with the record that was looked up, if it lacked one."""
     if not needs_record(image):
         return image
-    return replace(image, after=lookup.found(image.namespace, record_key(image.key)))
+    return replace(image, after=lookup.record(image.namespace, record_key(image.key)))
 
 
 def _collection(client: pymongo.MongoClient[Any], namespace: str) -> Collection[RawBSONDocument]:

@@ -121,6 +121,6 @@ def _completed(write: _Placed | LackingRecord | AfterImage, lookup: RecordLookup
     if isinstance(write, AfterImage):
         return completed(write, lookup)
     if isinstance(write, LackingRecord):
-        record = lookup.found(write.namespace, write.key)
+        record = lookup.record(write.namespace, write.key)
         return write.partition, write.payload(None if record is None else bytes(record.raw))
     return write

@@ -68,7 +68,7 @@ class Cuts:
         known = [subscription.contained for subscription in subscriptions]
         if not known or None in known:
             return
-        version = min(one for one in known if one is not None)
+        version = min(reached for reached in known if reached is not None)
         due: list[Held] = []
         for subscription, held in self._held.items():
             while held and self._is_due(held[0], subscription, version):

@@ -74,7 +74,7 @@ class LiveQueries(APIRouter):
         super().__init__()
         if not hasattr(quaestor, "subscribe"):
             raise ConfigurationError(f"quaestor is a {type(quaestor).__name__}; write quaestor=Quaestor()")
-        if isinstance(origins, str) or not all(one == "*" or urlsplit(one).netloc for one in origins):
+        if isinstance(origins, str) or not all(origin == "*" or urlsplit(origin).netloc for origin in origins):
             raise ConfigurationError(f"origins={origins!r}: a list of origins such as 'https://shop.example', or ['*']")
         if isinstance(rights_in, str):
             raise ConfigurationError(f"rights_in={rights_in!r}: a list of names of collections")
@@ -84,7 +84,7 @@ class LiveQueries(APIRouter):
             quaestor=quaestor,
             access=access or Access(),
             who=principal,
-            origins=frozenset(one.rstrip("/").lower() for one in origins),
+            origins=frozenset(origin.rstrip("/").lower() for origin in origins),
             limits=limits,
             rights_in=tuple(rights_in),
         )

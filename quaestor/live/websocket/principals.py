@@ -42,6 +42,6 @@ async def granted(who: WhoSubscribes | None, scope: MutableMapping[str, Any], to
         headers = [(name, value) for name, value in headers if name != b"authorization"]
         headers.append((b"authorization", f"Bearer {token}".encode("latin-1", "replace")))
     request = Request(dict(scope) | {"type": "http", "method": "GET", "headers": headers})
-    found = who(request)
-    principal = await found if inspect.isawaitable(found) else found
+    answer = who(request)
+    principal = await answer if inspect.isawaitable(answer) else answer
     return principal if isinstance(principal, Grant) else Grant(principal=principal)

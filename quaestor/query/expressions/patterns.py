@@ -27,7 +27,7 @@ _LETTERS: Final = frozenset("imsxu")
 
 
 def _match(text: str, source: str, options: str) -> bool:
-    return pattern(source, options).found(text)
+    return pattern(source, options).occurs(text)
 
 
 def _find(text: str, source: str, options: str) -> Any:

@@ -66,7 +66,7 @@ def _patterns(schema: Mapping[str, Any]) -> list[tuple[Callable[[str], bool], Ma
 
 def _name_pattern(source: str) -> Callable[[str], bool]:
     """Return the test for property names. Unlike values, names are matched byte by byte: `.` is half of an é."""
-    search = pattern(_bytewise(source), "").found
+    search = pattern(_bytewise(source), "").occurs
     return lambda name: search(_bytewise(name))
 
 

@@ -24,7 +24,7 @@ def _pattern(keyword: str, value: Any, context: Context) -> Check | None:
     source = operands.text(keyword, value)
     if context.at_top:
         return None
-    search = pattern(source, "").found
+    search = pattern(source, "").occurs
     return lambda text: not is_string(text) or search(text)
 
 

@@ -38,7 +38,7 @@ def _parse_options(parser: Parser, path: str, operand: Any, siblings: Mapping[st
 
 def _test(compiler: Compiler, predicate: Predicate) -> Test:
     pattern: Pattern = predicate.operand
-    search = pattern.found
+    search = pattern.occurs
     key = (REGEX, (pattern.source, pattern.options))
 
     def matches(value: Any) -> bool:

@@ -46,7 +46,7 @@ def test_the_prefix_is_what_every_match_starts_with(source: str, options: str, p
 )
 def test_patterns_made_to_explode_are_decided(source: str, text: str) -> None:
     """With a backtracking engine none of these would return within a lifetime."""
-    assert not pattern(source, "").found(text)
+    assert not pattern(source, "").occurs(text)
 
 
 def test_what_only_a_backtracking_engine_can_do_is_cut_off() -> None:
@@ -80,7 +80,7 @@ def test_what_no_engine_here_shares_with_pcre_is_unsupported(source: str) -> Non
 
 def test_a_pattern_deeper_than_the_stack_is_refused_without_harm() -> None:
     """PCRE stops at 249 parentheses; the stack may give out earlier, which is then said."""
-    assert pattern("(" * 40 + "a" + ")" * 40, "").found("a")
+    assert pattern("(" * 40 + "a" + ")" * 40, "").occurs("a")
     with pytest.raises(QueryError, match="nested"):
         pattern("(" * 400 + ")" * 400, "")
 
@@ -113,7 +113,7 @@ def test_a_stored_expression_matches_itself_alone() -> None:
 )
 def test_case_is_ignored_as_in_unicode_7(source: str, text: str, matched: bool) -> None:
     """As a mongod 6.0 does it, whatever Unicode the engines here know."""
-    assert pattern(source, "i").found(text) is matched
+    assert pattern(source, "i").occurs(text) is matched
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_what_pcre_8_mistakes_for_the_first_character_is_left_to_mongod(source: 
     ],
 )  # fmt: skip
 def test_look_ahead_that_pcre_8_does_not_mistake_is_evaluated(source: str, options: str) -> None:
-    assert pattern(source, options).found("a")
+    assert pattern(source, options).occurs("a")

@@ -78,7 +78,7 @@ def found(case: str) -> tuple[float, ...]:
 def test_the_event_loop_comes_to_what_was_recorded(case: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last request, with and without numba, and however seldom the estimator has to be told of changes."""
     if how == "told often":
-        monkeypatch.setattr(simulate, "_TOLD", 1)
+        monkeypatch.setattr(simulate, "_AT_ONCE", 1)
     if how == "interpreted":
         for name in ("run", "enlist", "mixed"):
             compiled = getattr(kernel, name)

@@ -40,35 +40,35 @@ def is_public(access: Access, bucket: str, *, anonymous: bool) -> bool:
     return anonymous or (access.record_acl is None and EVERYBODY in read.allow and not read.deny)
 
 
-def snapshot(asked: LiveRequest, group: QueryGroup, *, public: bool) -> tuple[bytes, Fields]:
+def snapshot(live_request: LiveRequest, group: QueryGroup, *, public: bool) -> tuple[bytes, Fields]:
     """The result, and the position behind which its changes begin."""
     position = group.position
     head = _text(
         {
-            "for": asked.given,
+            "for": live_request.given,
             "epoch": position.epoch,
             "offset": position.sequence,
             "delivery": group.delivery.value,
             "version": str(group.version),
-            "next": asked.link(position.epoch, position.sequence),
+            "next": live_request.link(position.epoch, position.sequence),
         }
     )
     body = f'{head[:-1]},"data":{group.result_text(EXTENDED_JSON)}'
-    return body.encode(), _placed(position) | kept_for(0 if asked.retry else SNAPSHOT_S, public=public)
+    return body.encode(), _placed(position) | kept_for(0 if live_request.retry else SNAPSHOT_S, public=public)
 
 
-def no_news(asked: LiveRequest, group: QueryGroup, *, public: bool, cursor: int | None) -> tuple[bytes, Fields]:
+def no_news(live_request: LiveRequest, group: QueryGroup, *, public: bool, cursor: int | None) -> tuple[bytes, Fields]:
     """The answer to a client that has the present result.
 
     cursor: for the next long poll; None: this was none.
     """
     position = group.position
     fields: dict[str, Any] = {
-        "for": asked.given,
+        "for": live_request.given,
         "epoch": position.epoch,
         "offset": position.sequence,
         "up_to_date": True,
-        "next": asked.link(position.epoch, position.sequence, cursor=cursor),
+        "next": live_request.link(position.epoch, position.sequence, cursor=cursor),
         "changes": [],
     }
     if group.live.fresh_as_of_ms:
@@ -76,11 +76,11 @@ def no_news(asked: LiveRequest, group: QueryGroup, *, public: bool, cursor: int 
     headers = _placed(position) | {"quaestor-up-to-date": "true"}
     if cursor is not None:
         headers["quaestor-cursor"] = fields["cursor"] = str(cursor)
-    seconds = 0 if cursor is None or asked.retry else NO_NEWS_S
+    seconds = 0 if cursor is None or live_request.retry else NO_NEWS_S
     return _text(fields).encode(), headers | kept_for(seconds, public=public)
 
 
-def gone(asked: LiveRequest, group: QueryGroup) -> Response:
+def gone(live_request: LiveRequest, group: QueryGroup) -> Response:
     """The answer to a client whose changes are not known here any more: 409, which no cache keeps."""
     position = group.position
     return Problem(
@@ -88,7 +88,7 @@ def gone(asked: LiveRequest, group: QueryGroup) -> Response:
         "epoch-gone",
         "The changes behind this epoch and offset are not kept here. Follow `next`, which leads to a new snapshot.",
         headers=_placed(position) | kept_for(0, public=False),
-        **{"for": asked.given, "epoch": position.epoch, "next": asked.link(position.epoch)},
+        **{"for": live_request.given, "epoch": position.epoch, "next": live_request.link(position.epoch)},
     ).response()
 
 
@@ -97,9 +97,9 @@ def problem(error: Exception) -> Response:
     if isinstance(error, Problem):
         refused = Problem(error.status, error.name, error.detail, headers=error.headers, **error.extra)
     else:
-        told = ProtocolError.of(error)
+        refusal = ProtocolError.of(error)
         headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-        refused = Problem(told.status, "live-query", told.message, headers=headers)
+        refused = Problem(refusal.status, "live-query", refusal.message, headers=headers)
     refused.headers |= kept_for(0, public=False)
     if refused.status in (429, 503):
         refused.headers.setdefault("retry-after", str(RETRY_AFTER_S))
@@ -146,19 +146,19 @@ class Chunks:
         return texts[position]
 
     @staticmethod
-    def answer(asked: LiveRequest, group: QueryGroup, changes: str, *, public: bool) -> tuple[bytes, Fields]:
+    def answer(live_request: LiveRequest, group: QueryGroup, changes: str, *, public: bool) -> tuple[bytes, Fields]:
         """The changes behind the client's position, and the position behind them. This answer stays right for ever."""
         position = group.position
         head = _text(
             {
-                "for": asked.given,
+                "for": live_request.given,
                 "epoch": position.epoch,
                 "offset": position.sequence,
                 "version": str(group.version),
-                "next": asked.link(position.epoch, position.sequence),
+                "next": live_request.link(position.epoch, position.sequence),
             }
         )
-        headers = _placed(position) | kept_for(0 if asked.retry else CHUNK_S, public=public)
+        headers = _placed(position) | kept_for(0 if live_request.retry else CHUNK_S, public=public)
         return f'{head[:-1]},"changes":[{changes}]}}'.encode(), headers
 
 

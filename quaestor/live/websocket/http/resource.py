@@ -125,63 +125,63 @@ class LiveResource:
             return response
 
     async def _answer(self, request: Request, context: SocketContext) -> Response | None:
-        asked = parse_live(request, request.path_params["bucket"], context.limits)
-        group = await self._group(request, asked, context)
-        public = self._is_public(request, asked, context)
-        await _reached(group, asked)
-        position, epoch = asked.position, group.position.epoch
+        live_request = parse_live(request, request.path_params["bucket"], context.limits)
+        group = await self._group(request, live_request, context)
+        public = self._is_public(request, live_request, context)
+        await _reached(group, live_request)
+        position, epoch = live_request.position, group.position.epoch
         if position is None:
-            if asked.epoch not in (None, epoch):
-                return self._gone(asked, group, context)
+            if live_request.epoch not in (None, epoch):
+                return self._gone(live_request, group, context)
             context.metrics.http.labels("snapshot").inc()
-            return answers.answered(request, *answers.snapshot(asked, group, public=public))
+            return answers.answered(request, *answers.snapshot(live_request, group, public=public))
         cursor = None
-        if asked.live and position == group.position:
+        if live_request.live and position == group.position:
             poll = Poll()
-            cursor = await self._wait(request, asked, group, poll, context)
+            cursor = await self._wait(request, live_request, group, poll, context)
             if poll.problem is not None:
                 raise poll.problem
             if poll.left:
                 return None
-            if not public and await self._group(request, asked, context) is not group:
-                return self._gone(asked, await self._group(request, asked, context), context)
+            if not public and await self._group(request, live_request, context) is not group:
+                return self._gone(live_request, await self._group(request, live_request, context), context)
         changes = self._chunks.behind(group, position)
         if changes is None:
-            return self._gone(asked, group, context)
+            return self._gone(live_request, group, context)
         if position == group.position:
             context.metrics.http.labels("unchanged").inc()
-            return answers.answered(request, *answers.no_news(asked, group, public=public, cursor=cursor))
+            return answers.answered(request, *answers.no_news(live_request, group, public=public, cursor=cursor))
         context.metrics.http.labels("changes").inc()
-        return answers.answered(request, *self._chunks.answer(asked, group, changes, public=public))
+        return answers.answered(request, *self._chunks.answer(live_request, group, changes, public=public))
 
     @staticmethod
-    def _gone(asked: LiveRequest, group: QueryGroup, context: SocketContext) -> Response:
+    def _gone(live_request: LiveRequest, group: QueryGroup, context: SocketContext) -> Response:
         context.metrics.http.labels("gone").inc()
-        return answers.gone(asked, group)
+        return answers.gone(live_request, group)
 
     @staticmethod
-    async def _group(request: Request, asked: LiveRequest, context: SocketContext) -> QueryGroup:
+    async def _group(request: Request, live_request: LiveRequest, context: SocketContext) -> QueryGroup:
         """The group of the query with the present rights of the client."""
         grant = await granted(context.who, request.scope, None)
         if grant.expires_at_ms is not None and context.clock() >= grant.expires_at_ms:
             raise ProtocolError(401, "the credentials have expired; sign in again")
         rights = Rights(context.access, grant.principal)
-        wanted = wanted_result(asked.message, database=context.database, rights=rights, limits=context.limits)
+        wanted = wanted_result(live_request.message, database=context.database, rights=rights, limits=context.limits)
         return await context.groups.of(wanted)
 
     @staticmethod
-    def _is_public(request: Request, asked: LiveRequest, context: SocketContext) -> bool:
+    def _is_public(request: Request, live_request: LiveRequest, context: SocketContext) -> bool:
         """Whether shared caches may keep the answer. A gateway in front may have judged an `Authorization` unknown here."""
         if "authorization" in request.headers and context.who is None:
             return False
-        return answers.is_public(context.access, asked.message.bucket, anonymous=context.who is None)
+        return answers.is_public(context.access, live_request.message.bucket, anonymous=context.who is None)
 
     async def _wait(
-        self, request: Request, asked: LiveRequest, group: QueryGroup, poll: Poll, context: SocketContext
+        self, request: Request, live_request: LiveRequest, group: QueryGroup, poll: Poll, context: SocketContext
     ) -> int:
         """Wait for a change. Return the cursor of the next poll if there is none."""
         now_ms = context.clock()
-        ends_ms, cursor = slot(now_ms, wait_ms=self._sockets.wait_ms, cursor=asked.cursor)
+        ends_ms, cursor = slot(now_ms, wait_ms=self._sockets.wait_ms, cursor=live_request.cursor)
         gone = context.groups.start(_left(request, poll))
         group.join(poll)
         self._polls.add(poll)
@@ -203,11 +203,11 @@ async def _left(request: Request, poll: Poll) -> None:
     poll.leave()
 
 
-async def _reached(group: QueryGroup, asked: LiveRequest) -> None:
+async def _reached(group: QueryGroup, live_request: LiveRequest) -> None:
     """Wait until this process has the position of the client, which another process may have shown. At most a second."""
-    if asked.epoch is None:
+    if live_request.epoch is None:
         return
-    wanted = (asked.epoch, asked.offset or 0)
+    wanted = (live_request.epoch, live_request.offset or 0)
     loop = asyncio.get_running_loop()
     until_s = loop.time() + _REACH_S
     while _place(group.position) < wanted and group.failed is None and loop.time() < until_s:  # noqa: ASYNC110
