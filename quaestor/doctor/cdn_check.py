@@ -9,13 +9,13 @@ import anyio.to_thread
 import redis
 
 from quaestor.app import Quaestor
-from quaestor.cdn_ports import DiagnosedCdn, Finding, Level
+from quaestor.cdn_ports import DiagnosedCdn, Facts, Finding, Level
 from quaestor.doctor import diagnosis, shared_redis
 from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
 from quaestor.doctor.hosted_app import load_app, middleware_of, started
 from quaestor.errors import ConfigurationError, StoreError
-from quaestor.invalidation.effects.cdn_diagnosis import facts_of
 from quaestor.invalidation.effects.purge_probe import addresses, check, probe_tag
+from quaestor.invalidation.registry.surrogate_tags import everything_tag, tag
 from quaestor.ports import CdnAdapter
 from quaestor.settings import Settings
 
@@ -67,6 +67,11 @@ async def diagnosed(quaestor: Quaestor) -> list[Diagnosis]:
                 ok(subject, "its limits and bounds suffice; `quaestor cdn check` sees whether purges have an effect")
             )
     return diagnoses
+
+
+def facts_of(settings: Settings) -> Facts:
+    """Return the facts that an application's settings contain."""
+    return Facts(lives_ms=settings.lifetimes.ttl_max_ms, tags=(tag(""), everything_tag(settings.scope)))
 
 
 async def _diagnosed(adapter: CdnAdapter, settings: Settings) -> Sequence[Finding]:

@@ -12,8 +12,10 @@ The parts are async shells around pure decisions (`decision`, `reuse`, `freshnes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from quaestor.cache_sketch.partitions import Partitioning
+from quaestor.capture.context import Recording, recording
 from quaestor.capture.seen_constants import SeenConstants
 from quaestor.model import Version
 from quaestor.ports import LifetimeEstimator, OwnWritesBarrier, QueryRegistry
@@ -29,15 +31,41 @@ from quaestor.read_path.hidden_inputs import HiddenInputs
 from quaestor.read_path.local_store import EntryStorage
 from quaestor.read_path.missing_reads import MissingReads
 from quaestor.read_path.outside_copies import OutsideCopies
-from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.probation import Probation
 from quaestor.read_path.refresh import EarlyRefresh
-from quaestor.read_path.run_capture import RunCapture
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
 from quaestor.runtime.supervision.process_context import ProcessContext
 
 DefinitionsLookup = Callable[[], Awaitable[None]]
+
+
+class NoBarrier:
+    """Implements ports.OwnWritesBarrier where it is unknown when writes have taken effect: always passed."""
+
+    def expect(self) -> None:
+        """See ports.OwnWritesBarrier."""
+
+    async def passed(self, version: Version) -> None:
+        """See ports.OwnWritesBarrier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCapture:
+    """Settings of the capture of handler runs.
+
+    capture: the one whose clients handlers read with; None: any.
+    seen_constants: constants of queries that are no part of the present time.
+    clock_window_ms: see LifetimeSettings.
+    """
+
+    capture: object | None
+    seen_constants: SeenConstants
+    clock_window_ms: int
+
+    def recording(self) -> Recording:
+        """Return a block that records the reads of one run."""
+        return recording(clock_window_ms=self.clock_window_ms, capture=self.capture)
 
 
 class ReadPath:

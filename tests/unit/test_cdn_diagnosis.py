@@ -12,8 +12,7 @@ from quaestor.cdn_adapters import Capabilities, Delivery, FanOut, MemoryCdn, Own
 from quaestor.cdn_adapters.capabilities import TAG
 from quaestor.cdn_adapters.diagnosis import findings
 from quaestor.cdn_ports import Facts, Level
-from quaestor.doctor.cdn_check import diagnosed
-from quaestor.invalidation.effects.cdn_diagnosis import facts_of
+from quaestor.doctor.cdn_check import diagnosed, facts_of
 
 pytestmark = pytest.mark.anyio
 

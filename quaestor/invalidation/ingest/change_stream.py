@@ -15,13 +15,14 @@ from pymongo.read_preferences import ReadPreference
 from quaestor.cluster_time import timestamp_of
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, STAGES, Collection, time_and_token
 from quaestor.invalidation.ingest.resume_position import ResumePosition
-from quaestor.invalidation.ingest.resume_tokens import time_of_token
 from quaestor.model import Version
 
 EVENTS_AT_ONCE: Final = 1_000
 """Largest number of events in one read."""
 _AWAITED: Final = "_max_await_time_ms"
 """The cursor's own field: how long the server waits for the first event of a batch."""
+_TIMESTAMP: Final = 0x82
+"""Byte that a KeyString puts before a timestamp."""
 
 
 class ChangeStream:
@@ -132,3 +133,15 @@ def _place(position: ResumePosition) -> dict[str, Any]:
     if position.token is None:
         return {"startAtOperationTime": timestamp_of(position.version + 1)}
     return {"resumeAfter": bson.decode(position.token)}
+
+
+def time_of_token(token: Any) -> Version:
+    """Return the cluster time in a resume token: the first value of a KeyString, in hexadecimal; 0 for another form.
+
+    https://github.com/mongodb/mongo/blob/master/src/mongo/db/pipeline/resume_token.h
+    """
+    try:
+        data = bytes.fromhex(token["_data"][:18])
+    except (TypeError, KeyError, ValueError):
+        return 0
+    return int.from_bytes(data[1:], "big") if len(data) == 9 and data[0] == _TIMESTAMP else 0
