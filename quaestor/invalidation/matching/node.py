@@ -20,12 +20,13 @@ from quaestor.invalidation.matching.compact_set import elements
 from quaestor.invalidation.matching.demand import Demand
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration, Tenant
 from quaestor.invalidation.matching.eviction import Eviction, NoRoomError
-from quaestor.invalidation.matching.leases import Leases
+from quaestor.invalidation.matching.live_registrations import LiveRegistrations
 from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.invalidation.matching.notifications import eviction_notification, invalidations
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.record_hashes import RecordHashes
+from quaestor.invalidation.matching.retained_writes import RetainedWrites
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
 from quaestor.invalidation.matching.subscription_matching import SubscribedQueries
 from quaestor.invalidation.matching.tally import Tally
@@ -51,11 +52,6 @@ from quaestor.ttl.write_rates import WriteRates
 _MOST_USED: Final = 10_000
 """Bound on the queries in a usage report; no report has more (registry/usage_reports.py)."""
 _LONGEST_ID: Final = 128
-_SPARE_LEASES: Final = 1_000
-"""Leases of ended registrations that may be kept, beside twice the number of live ones."""
-_EARLY_MS: Final = 10_000
-_MOST_EARLY: Final = 20_000
-_MOST_EARLY_BYTES: Final = 64 * 1024**2
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
 """Kinds of events that have a meaning only in order."""
 
@@ -89,21 +85,19 @@ class MatchingNode:
         self.watermark: Version = 0
         self.fresh_as_of_ms = 0
         self.tally = Tally()
-        self._retention = Retention(
-            retention_ms=retention_ms, max_images=limits.max_images, max_bytes=limits.max_image_bytes
+        self._writes = RetainedWrites(
+            Retention(retention_ms=retention_ms, max_images=limits.max_images, max_bytes=limits.max_image_bytes)
         )
-        self._early = Retention(retention_ms=_EARLY_MS, max_images=_MOST_EARLY, max_bytes=_MOST_EARLY_BYTES)
         self._rates = WriteRates()
         self._active = ActiveQueries()
-        self._live: dict[str, LiveRegistration] = {}
-        self._leases = Leases()
+        self._live = LiveRegistrations()
         self._predicates = Predicates()
         self._gc_freezing = GcFreezing(freeze_every)
         self._hashes = RecordHashes(cell, shape)
         self._waiting = WaitingContributors(self._hashes, shape)
         self.subscriptions = SubscribedQueries(
             self._active.namespaces,
-            self._retention,
+            self._writes.in_order,
             self._predicates,
             self.tally,
             max_queries=limits.max_registrations,
@@ -172,13 +166,7 @@ class MatchingNode:
         return [*self._replay(live, registration.since)] or self._supplied(live, registration, now_ms)
 
     def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
-        namespaces = live.query.rules.namespaces
-        retained = self._retention.newer_than(since, namespaces)
-        if (
-            self._early
-        ):  # Contributors follow the writes in order: an early write older than the watermark would set them back.
-            retained += self._early.newer_than(max(since, self.watermark - 1), namespaces)
-        for entry in retained:
+        for entry in self._writes.newer_than(since, live.query.rules.namespaces, watermark=self.watermark):
             change = self._replayed(live, entry)
             if change is not None:
                 return self._fire({live: change}, entry.image)
@@ -187,7 +175,7 @@ class MatchingNode:
     def _supplied(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
         """Return the outcome of a registration's contributors, if it has any: they judge it from their version on."""
         gone: list[Outcome] = []
-        if self._waiting.add(live, registration, floor=self._retention.floor):
+        if self._waiting.add(live, registration, floor=self._writes.in_order.floor):
             gone += self._supply_reached(self.watermark - 1)
         return [*gone, self._activated(live, now_ms)] if live.id in self._live else gone
 
@@ -262,11 +250,11 @@ class MatchingNode:
         if image.version < self.watermark or image.kind in _UNORDERED:
             return []
         if image.kind is WriteKind.COLLECTION:
-            self._early.admit(image, None, 0, now_ms=now_ms)
+            self._writes.early.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
         key = record_key(image.key)
         identity = self._hashes.of(image.namespace, key)
-        entry = self._early.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        entry = self._writes.early.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
         namespace = self._active.namespaces.get(image.namespace)
         if entry is None or namespace is None:
             return []
@@ -282,16 +270,15 @@ class MatchingNode:
             self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
             self._rates.begin(now_ms=now_ms)
             if image.version:
-                self._retention.reached(image.version)
+                self._writes.in_order.reached(image.version)
             return []
         if image.kind is WriteKind.GAP:
-            self._retention.interrupted(image.version)
-            self._early.interrupted(image.version)
+            self._writes.interrupted(image.version)
             return self._fire(dict.fromkeys(self._live.values(), MatchType.MATCH), image)
         if image.kind is WriteKind.COLLECTION:
             if not image.of_indexes:
-                self._retention.forget_records(lambda namespace: covers(image.namespace, namespace))
-            self._retention.admit(image, None, 0, now_ms=now_ms)
+                self._writes.in_order.forget_records(lambda namespace: covers(image.namespace, namespace))
+            self._writes.in_order.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
         return self._written(image, now_ms, encoded)
 
@@ -304,15 +291,10 @@ class MatchingNode:
         """
         self.tally.trial_rates.advance(now_ms, tried=self.tally.tried)
         leases_ms = now_ms if leases_ms is None else leases_ms
-        for registration_id in self._leases.over(leases_ms):
-            live = self._live.get(registration_id)
-            if live is not None and live.expires_at_ms <= leases_ms:
-                self._forget(live)
-        self._leases.compact(
-            lambda registration_id, _: registration_id in self._live, most=2 * len(self._live) + _SPARE_LEASES
-        )
-        self._retention.trim(now_ms=now_ms)
-        self._early.trim(now_ms=now_ms)
+        for live in self._live.over(leases_ms):
+            self._forget(live)
+        self._live.compact_leases()
+        self._writes.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
         for query in self._eviction.shed_load(now_ms=now_ms):
             gone += self._evict(query, now_ms)
@@ -321,7 +303,9 @@ class MatchingNode:
     def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
         key = record_key(image.key)
         identity = self._hashes.of(image.namespace, key)
-        entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
+        entry = self._writes.in_order.admit(
+            image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded
+        )
         if entry is None:
             return []
         self._gc_freezing.allocated()
@@ -337,7 +321,7 @@ class MatchingNode:
         return self._fire(changes, entry.image) if changes else []
 
     def _refusal(self, registration: Registration, now_ms: int) -> str | None:
-        floor = self._retention.floor
+        floor = self._writes.in_order.floor
         if floor is None:
             return "this cell has not seen any write or tick yet"
         if registration.since < floor:
@@ -360,8 +344,7 @@ class MatchingNode:
             needs_before=members is None or rules.window is Window.OFFSET,
         )
         self._active.add(live, plan)
-        self._live[live.id] = live
-        self._leases.add(live.id, live.expires_at_ms)
+        self._live.add(live)
         self._gc_freezing.allocated()
         return live
 

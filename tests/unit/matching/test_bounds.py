@@ -46,7 +46,7 @@ def test_leases_that_were_given_up_do_not_stay_until_their_time() -> None:
         scene.now_ms += 1_000
         scene.node.expire(scene.now_ms)
     assert scene.node.registrations == 0
-    assert len(scene.node._leases) < 60 * 20 * 6
+    assert len(scene.node._live.leases) < 60 * 20 * 6
 
 
 def test_compacting_loses_no_lease_and_takes_turns() -> None:
