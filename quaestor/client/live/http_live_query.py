@@ -173,7 +173,7 @@ def _checked(url: str, status: int, text: str) -> _Answer:
     """The answer, if it is for this request and leads on. Raises _UnsuitableError if not, SubscriptionError for a refusal."""
     try:
         body = decoded(text)
-        told = body.get("for")
+        request = body.get("for")
     except (ValueError, AttributeError, TypeError):
         raise _UnsuitableError(f"status {status} without a JSON object") from None
     if status not in (200, 409):
@@ -181,8 +181,8 @@ def _checked(url: str, status: int, text: str) -> _Answer:
             raise SubscriptionError(str(body.get("detail", f"status {status}")), retryable=False)
         raise _UnsuitableError(f"status {status} and no result")
     sent = _parameters(url)
-    if told != sent:
-        raise _UnsuitableError(f"it is for {json.dumps(told)[:200]}, not for {json.dumps(sent)[:200]}")
+    if request != sent:
+        raise _UnsuitableError(f"it is for {json.dumps(request)[:200]}, not for {json.dumps(sent)[:200]}")
     following = body.get("next")
     if not isinstance(following, str) or _parameters(following) == sent:
         raise _UnsuitableError("its `next` does not lead on")

@@ -65,7 +65,7 @@ class EventStream:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """Send a message of the socket as an event."""
         text: str = message["text"]
-        kind = found[1] if (found := _KIND.search(text)) else ""
+        kind = match[1] if (match := _KIND.search(text)) else ""
         if kind == "error" and not self._begun:
             return await self._refuse(text)
         if not self._begun:
