@@ -49,10 +49,10 @@ class SocketLimits:
     query: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            least = 0 if one.name == "pipeline_stages" else 1
-            if one.type == "int" and (type(value) is not int or value < least):
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            least = 0 if limit.name == "pipeline_stages" else 1
+            if limit.type == "int" and (type(value) is not int or value < least):
                 raise ConfigurationError(
-                    f"SocketLimits.{one.name} must be an integer of at least {least}, not {value!r}"
+                    f"SocketLimits.{limit.name} must be an integer of at least {least}, not {value!r}"
                 )
