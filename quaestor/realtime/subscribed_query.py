@@ -283,6 +283,7 @@ class SubscribedQuery:
     def _replaced(self, maintained: FollowedResult, version: Version) -> list[ResultChange | FullResult]:
         events = [] if self._maintained is None else changes_between(self._maintained, maintained, version)
         self._maintained = maintained
+        self._seen = max(self._seen, version)
         change = [self._change(events, version, 0, reread=True)] if events else []
         for image in self.read.buffered:
             if image.version > version or not image.version:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,3 +18,11 @@ def items(site: Site) -> Any:
     site.database.items.delete_many({})
     yield site.database.items
     site.database.items.delete_many({})
+
+
+@pytest.fixture
+def accounts(site: Site) -> Iterator[Any]:
+    """Records with post-images of the module's own site, none at first."""
+    site.database.create_collection("accounts", changeStreamPreAndPostImages={"enabled": True})
+    yield site.database.accounts
+    site.database.drop_collection("accounts")

@@ -93,13 +93,13 @@ async def test_messages_with_records_are_bson_and_the_others_json(
     assert (await hear(socket))[0] is str
 
 
-async def test_a_cut_and_a_result_read_anew_are_binary_too(socket: ClientConnection, items: Any) -> None:
+async def test_a_cut_and_a_result_read_anew_are_binary_too(socket: ClientConnection, accounts: Any) -> None:
     """Messages that a cut holds back keep their form, and so does the result of a slow client."""
     await socket.send('{"type": "cut"}')
-    await socket.send(json.dumps({"type": "subscribe", "id": "a", "bucket": "items"}))
+    await socket.send(json.dumps({"type": "subscribe", "id": "a", "bucket": "accounts"}))
     kinds = dict[str, type]()
     for number in range(40):
-        items.insert_one({"_id": number})
+        accounts.insert_one({"_id": number})
     last = -1
     while last < 39:
         kind, message = await hear(socket)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -457,40 +458,69 @@ async def test_collapsed_updates_arrive_as_the_newest_state(site: Site, items: A
         assert heard < 15
 
 
-async def test_subscriptions_of_a_socket_advance_together(site: Site, items: Any) -> None:
+async def test_subscriptions_of_a_socket_advance_together(site: Site, accounts: Any) -> None:
     """P8 `cut`: transfers between two accounts, each followed by a query of its own; at each cut the two sums add up."""
-    items.insert_many([{"_id": name, "amount": 500, "account": name} for name in "ab"])
-    mongo = items.database.client
+    accounts.insert_many([{"_id": name, "amount": 500, "account": name} for name in "ab"])
+    mongo, enough = accounts.database.client, threading.Event()
 
-    def transfer(amount: int) -> None:
-        with mongo.start_session() as session, session.start_transaction():
-            items.update_one({"_id": "a"}, {"$inc": {"amount": -amount}}, session=session)
-            items.update_one({"_id": "b"}, {"$inc": {"amount": amount}}, session=session)
+    def transfers() -> None:
+        while not enough.is_set():
+            with mongo.start_session() as session, session.start_transaction():
+                accounts.update_one({"_id": "a"}, {"$inc": {"amount": -1}}, session=session)
+                accounts.update_one({"_id": "b"}, {"$inc": {"amount": 1}}, session=session)
 
     async with client_of(site) as client:
         await client.say(type="cut")
-        await client.say(type="subscribe", id="a", bucket="items", query='{"account": "a"}')
-        await client.say(type="subscribe", id="b", bucket="items", query='{"account": "b"}')
-        writing = asyncio.create_task(asyncio.to_thread(lambda: [transfer(number) for number in range(1, 21)]))
+        await client.say(type="subscribe", id="a", bucket="accounts", query='{"account": "a"}')
+        await client.say(type="subscribe", id="b", bucket="accounts", query='{"account": "b"}')
+        writing = asyncio.create_task(asyncio.to_thread(transfers))
         amounts: dict[str, int] = {}
-        cuts = 0
-        while amounts != {"a": 290, "b": 710}:
+
+        async def cut() -> bool:
+            """Take the next message; whether it is a cut of both accounts."""
             message = await client.hear()
             if message["type"] == "cut":
-                cuts += 1
-                if len(amounts) == 2:
-                    assert sum(amounts.values()) == 1_000
-            elif message["type"] == "result":
-                amounts[message["id"]] = message["data"][0]["amount"]
-            else:
-                amounts[message["id"]] = message["data"]["amount"]
-        await writing
-        assert cuts > 1
+                assert len(amounts) < 2 or sum(amounts.values()) == 1_000
+                return len(amounts) == 2
+            shown = message["data"][0] if message["type"] == "result" else message["data"]
+            amounts[message["id"]] = shown["amount"]
+            return False
+
+        try:
+            for _ in range(5):
+                while not await cut():
+                    pass
+        finally:
+            enough.set()
+            await writing
+        while amounts != {account["_id"]: account["amount"] for account in accounts.find()}:
+            await cut()
         await client.say(type="cut", on=False)
-        items.update_one({"_id": "a"}, {"$set": {"amount": 0}})
+        accounts.update_one({"_id": "a"}, {"$set": {"amount": 0}})
         while (message := await client.hear())["type"] != "match":
             pass
         assert message["data"]["amount"] == 0
+
+
+async def test_a_cut_refuses_records_that_are_looked_up_after_their_updates(site: Site, items: Any) -> None:
+    """Whether the cut or the subscription came first; without a cut the subscription is possible."""
+    items.insert_one({"_id": 1})
+    async with client_of(site) as client:
+        await client.subscribe()
+        await client.say(type="cut")
+        ended = await client.hear()
+        assert (ended["type"], ended["error"]["status"]) == ("error", 422)
+        assert "changeStreamPreAndPostImages" in ended["error"]["message"]
+        await client.say(type="subscribe", id="b", bucket="items")
+        assert (await client.hear())["error"] == ended["error"]
+        await client.say(type="cut", on=False)
+        await client.subscribe("c")
+
+
+async def test_the_first_result_names_the_version_that_was_read(site: Site, items: Any) -> None:
+    items.insert_one({"_id": 1})
+    async with client_of(site) as client:
+        assert int((await client.subscribe())["version"]) > 0
 
 
 async def test_a_slow_reader_receives_the_result_anew_and_disturbs_nobody(mongo_url: str, prefix: str) -> None:

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError
-from quaestor.live.websocket.cuts import Cuts
+from quaestor.live.websocket.cuts import Cuts, refusal
 from quaestor.live.websocket.events import EventShape, date_text, message_text
 from quaestor.live.websocket.forms import RecordForm
 from quaestor.live.websocket.group import QueryGroup
@@ -236,7 +236,10 @@ class SocketConnection:
             self._grant = await granted(context.who, self._scope, self._token)
         rights = Rights(context.access, self._grant.principal)
         wanted = wanted_result(request, database=context.database, rights=rights, limits=context.limits)
-        return await context.groups.of(wanted)
+        group = await context.groups.of(wanted)
+        if self.cuts is not None and (problem := refusal(group.delivery, group.bucket)) is not None:
+            raise problem
+        return group
 
     async def _renew(self, token: str | None) -> None:
         """Take new credentials. Subscriptions with other rights go on with a new result; without rights they end.
@@ -266,6 +269,8 @@ class SocketConnection:
     def _cut(self, *, on: bool) -> None:
         if on and self.cuts is None:
             self.cuts = Cuts(self.outbox, self._cut_text)
+            for subscription in list(self._subscriptions.values()):
+                subscription.require_cut()
             assert self._tasks is not None
             self._tasks.start_soon(self._advance, self.cuts)
         elif not on and self.cuts is not None:

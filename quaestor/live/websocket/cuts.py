@@ -1,4 +1,7 @@
-"""Consistent cuts: all subscriptions of a socket advance together, to one cluster time after the other."""
+"""Consistent cuts: all subscriptions of a socket advance together, to one cluster time after the other.
+
+A record that is looked up after its update may be newer than the update. Results of such records take part in no cut.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from quaestor.live.websocket.outbox import Frame, Outbox, Queue, Rest
+from quaestor.live.websocket.problems import ProtocolError
 from quaestor.model import Version
+from quaestor.realtime.notices import DeliveryMode
 
 LOOK_EVERY_S: Final = 0.005
 
@@ -25,6 +30,16 @@ class Held(NamedTuple):
     rest: Rest
     queue: Queue
     generation: int
+
+
+def refusal(delivery: DeliveryMode, bucket: str) -> ProtocolError | None:
+    """Return the problem of a subscription with this delivery in a cut; None: it can take part."""
+    if delivery is not DeliveryMode.STATE:
+        return None
+    return ProtocolError(
+        422,
+        f"cut: updates of {bucket} come without post-images; enable its changeStreamPreAndPostImages, or end the cut",
+    )
 
 
 class Advancing(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from quaestor.clock import Clock
 from quaestor.live.websocket.collapsing import Collapsing
-from quaestor.live.websocket.cuts import Cuts, Held
+from quaestor.live.websocket.cuts import Cuts, Held, refusal
 from quaestor.live.websocket.events import EventShape, SharedMatch, date_text, message_text
 from quaestor.live.websocket.forms import bson_head
 from quaestor.live.websocket.group import QueryGroup
@@ -135,8 +135,15 @@ class SocketSubscription:
                 self._say("fresh", fresh_as_of=date_text(notice.fresh_as_of_ms))
             case DeliveryChanged():
                 self._say("delivery", delivery=notice.delivery.value)
+                if self._socket.cuts is not None:
+                    self.require_cut()
             case Resynchronized():
                 self._say("resynchronized", events=notice.events)
+
+    def require_cut(self) -> None:
+        """End the subscription with an error if its records may be newer than a cut."""
+        if self.group is not None and (problem := refusal(self.group.delivery, self.group.bucket)) is not None:
+            self.fail(problem)
 
     def fail(self, problem: ProtocolError) -> None:
         """End the subscription with an error."""
