@@ -2,7 +2,7 @@
 
 A real mongod, an application with an embedded grid under uvicorn, and a bare uvicorn application that sends a text to all its
 sockets by hand, one after the other in the same run. This process opens the sockets; it reads bytes and decodes nothing.
-Run: python -m benchmarks.live_sockets [--sockets 10000] [--queries 1000] [--no-save] (3 minutes)
+Run: python -m benchmarks.live_sockets [--sockets 10000] [--queries 10000] [--rate 1000] [--no-save] (3 minutes)
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from quaestor.testing.servers import HOST, Server
 
 DATABASE: Final = "live_sockets"
 FANOUTS: Final = 10
-WRITES: Final = 300
+WRITES: Final = 5_000
+WRITERS: Final = 8
+LONGEST_S: Final = 60.0
+"""How long the events of all writes may take to arrive."""
 AT_ONCE: Final = 200
 """Sockets that are opened side by side."""
 
@@ -97,10 +100,26 @@ def closed(sockets: list[RawSocket]) -> None:
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of one side. kib_a_socket: growth of the process; to_last_ms: from the write's begin to its last socket."""
+    """Figures of one side. kib_a_socket: growth of the process; to_last_ms: from the write's begin to its last socket;
+    ran_s: processor time of the process for all fan-outs."""
 
     kib_a_socket: float = 0.0
     to_last_ms: list[float] = field(default_factory=list)
+    ran_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced:
+    """Distinct queries under paced writes.
+
+    kib_a_query: growth of the process for each query, its socket included.
+    achieved_hz: acknowledged writes a second.
+    took_ms: from the acknowledgement of each write to its socket.
+    """
+
+    kib_a_query: float
+    achieved_hz: float
+    took_ms: list[float]
 
 
 def _memory(server: Server) -> int:
@@ -125,10 +144,12 @@ async def of_live(server: Server, items: Any, sockets: int) -> Figures:
     before = _memory(server)
     open_ = await opened(server.port, [subscription({"all": 1})] * sockets)
     figures.kib_a_socket = (_memory(server) - before) / 1024 / sockets
+    ran_s = harness.processor_s(server.pid)
     for number in range(FANOUTS):
         begun_s = time.perf_counter()
         await asyncio.to_thread(items.update_one, {"_id": "all"}, {"$set": {"all": 1, "n": number}}, upsert=True)
         figures.to_last_ms.append(await _all_after(open_, begun_s))
+    figures.ran_s = harness.processor_s(server.pid) - ran_s
     closed([*warm, *open_])
     return figures
 
@@ -141,34 +162,42 @@ async def of_bare(server: Server, sockets: int) -> Figures:
     open_ = await opened(server.port, ["{}"] * sockets)
     figures.kib_a_socket = (_memory(server) - before) / 1024 / sockets
     text = json.dumps({"id": "1", "type": "match", "data": {"_id": "all", "all": 1, "n": 0}, "padding": "x" * 200})
+    ran_s = harness.processor_s(server.pid)
     async with httpx.AsyncClient(timeout=60) as http:
         for _ in range(FANOUTS):
             begun_s = time.perf_counter()
             await http.post(f"{server.url}/publish", content=text)
             figures.to_last_ms.append(await _all_after(open_, begun_s))
+    figures.ran_s = harness.processor_s(server.pid) - ran_s
     closed([*warm, *open_])
     return figures
 
 
-async def latency(server: Server, items: Any, queries: int) -> list[float]:
-    """Milliseconds from the acknowledgement of a write to its socket, with as many distinct queries."""
-    each = 100
-    firsts = [subscription({"k": number}) for number in range(queries)]
-    sockets = await opened(server.port, firsts)
-    took: list[float] = []
-    for number in range(WRITES):
-        k = (number * 7919) % queries
-        begun_s = time.perf_counter()
-        await asyncio.to_thread(items.update_one, {"_id": k}, {"$set": {"k": k, "n": number}}, upsert=True)
-        acknowledged_s = time.perf_counter()
-        await _all_after([sockets[k]], begun_s)
-        took.append(max(0.0, sockets[k].arrived_s - acknowledged_s) * 1_000)
-        await asyncio.sleep(1 / each)
+async def latency(server: Server, items: Any, queries: int, rate_hz: int) -> Paced:
+    """Writes at a fixed rate, from several threads, with a socket for each of as many distinct queries. No query is written twice."""
+    before = _memory(server)
+    sockets = await opened(server.port, [subscription({"k": number}) for number in range(queries)])
+    kib_a_query = (_memory(server) - before) / 1024 / queries
+    writes = min(queries, WRITES)
+    acknowledged_s = [0.0] * writes
+    begun_s = time.perf_counter()
+
+    def write(first: int) -> None:
+        for k in range(first, writes, WRITERS):
+            time.sleep(max(0.0, begun_s + k / rate_hz - time.perf_counter()))
+            items.update_one({"_id": k}, {"$set": {"k": k, "at": begun_s}}, upsert=True)
+            acknowledged_s[k] = time.perf_counter()
+
+    await asyncio.gather(*(asyncio.to_thread(write, first) for first in range(WRITERS)))
+    achieved_hz = writes / (time.perf_counter() - begun_s)
+    async with asyncio.timeout(LONGEST_S):
+        await _all_after(sockets[:writes], begun_s)
+    took = [max(0.0, sockets[k].arrived_s - acknowledged_s[k]) * 1_000 for k in range(writes)]
     closed(sockets)
-    return took
+    return Paced(kib_a_query=kib_a_query, achieved_hz=achieved_hz, took_ms=took)
 
 
-async def measured(mongo_url: str, sockets: int, queries: int) -> dict[str, Any]:
+async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> dict[str, Any]:
     environment = os.environ | {"MONGO_URL": mongo_url, "DATABASE": DATABASE}
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         client.drop_database(DATABASE)
@@ -178,7 +207,7 @@ async def measured(mongo_url: str, sockets: int, queries: int) -> dict[str, Any]
             bare = await of_bare(server, sockets)
         with harness.uvicorn("benchmarks.setups.live_endpoint:create_live", environment=environment) as server:
             live = await of_live(server, items, sockets)
-            took = await latency(server, items, queries)
+            paced = await latency(server, items, queries, rate_hz)
         client.drop_database(DATABASE)
     ratio = sum(live.to_last_ms) / sum(bare.to_last_ms)
     return {
@@ -189,20 +218,27 @@ async def measured(mongo_url: str, sockets: int, queries: int) -> dict[str, Any]
         "one_write_to_all": {"live": harness.summary(live.to_last_ms), "bare": harness.summary(bare.to_last_ms)},
         "time_of_bare": round(ratio, 2),
         "deliveries_a_second": round(sockets * FANOUTS / (sum(live.to_last_ms) / 1_000)),
-        "acknowledged_to_socket": harness.summary(took),
+        "cpu_us_a_delivery": {
+            "live": round(live.ran_s / sockets / FANOUTS * 1e6, 1),
+            "bare": round(bare.ran_s / sockets / FANOUTS * 1e6, 1),
+        },
+        "acknowledged_to_socket": harness.summary(paced.took_ms),
+        "writes_a_second": {"asked": rate_hz, "achieved": round(paced.achieved_hz)},
+        "kib_a_distinct_query_and_socket": round(paced.kib_a_query, 1),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--sockets", type=int, default=10_000)
-    parser.add_argument("--queries", type=int, default=1_000)
+    parser.add_argument("--queries", type=int, default=10_000)
+    parser.add_argument("--rate", type=int, default=1_000, help="writes a second")
     parser.add_argument("--no-save", action="store_true")
     given = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with servers.mongo_url(journal_ms=10) as url:
-        result = asyncio.run(measured(url, given.sockets, given.queries))
+        result = asyncio.run(measured(url, given.sockets, given.queries, given.rate))
     if given.no_save:
         print(json.dumps(result, indent=2))
     else:
