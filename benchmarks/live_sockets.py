@@ -174,7 +174,7 @@ async def of_bare(server: Server, sockets: int) -> Figures:
 
 
 async def latency(server: Server, items: Any, queries: int, rate_hz: int) -> Paced:
-    """Writes at a fixed rate, from several threads, with a socket for each of as many distinct queries. No query is written twice."""
+    """Writes at a fixed rate, from several threads; each distinct query has a socket and at most one write."""
     before = _memory(server)
     sockets = await opened(server.port, [subscription({"k": number}) for number in range(queries)])
     kib_a_query = (_memory(server) - before) / 1024 / queries

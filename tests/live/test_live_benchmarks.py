@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks import live_followers, live_selectors
+from benchmarks import live_followers, live_selectors, live_sockets
 from quaestor.testing import servers
 
 pytestmark = pytest.mark.anyio
@@ -24,3 +24,11 @@ async def test_sockets_and_change_streams_receive_each_selectors_writes() -> Non
         result = await live_selectors.measured(mongod, selectors=3, writes=6)
     assert set(result["mongod_cpu_ms_a_write"]) == {"live", "watch"}
     assert all(value > 0 for value in result["mongod_cpu_ms_a_write"].values())
+
+
+async def test_sockets_of_both_applications_receive_each_write(mongo_url: str) -> None:
+    """Equal subscribers receive each fan-out, and each distinct query its own write."""
+    result = await live_sockets.measured(mongo_url, sockets=5, queries=6, rate_hz=100)
+    fanned_out = result["one_write_to_all"]
+    assert fanned_out["live"]["count"] == fanned_out["bare"]["count"] == live_sockets.FANOUTS
+    assert result["acknowledged_to_socket"]["count"] == 6
