@@ -20,6 +20,7 @@ from quaestor.capture.catalog import Catalog
 from quaestor.invalidation.ingest import change_stream
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.verification import Sample, Verifications
+from quaestor.read_path import verification_samples
 from quaestor.read_path.verification import Finding
 from tests.inputs.verified_site import is_hit, verified_site
 from tests.recovery.older_copy import aging_mongod
@@ -31,6 +32,12 @@ ALWAYS = {
     "verification": True, "probation_answers": 0, "verify_share": 1.0, "verify_per_second": 100.0, "ttl_min_ms": 600_000,
 }  # fmt: skip
 """Every hit is looked into, and no entry ends by itself."""
+
+
+@pytest.fixture(autouse=True)
+def every_answer_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick machine stores several answers in 10 ms; one of them would be sampled."""
+    monkeypatch.setattr(verification_samples, "_EVERY_MS", 0)
 
 
 @asynccontextmanager
