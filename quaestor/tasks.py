@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 _AGAIN_S: Final = 1.0
@@ -21,6 +21,15 @@ async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+
+
+async def client_left(receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> None:
+    """Return when the client of an HTTP request has gone. Other messages are dropped.
+
+    receive: ASGI's.
+    """
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Rests:

@@ -9,20 +9,14 @@ from typing import Any, TypeVar
 
 from quaestor.admin.request import Refused
 from quaestor.middleware.interface import Receive
-from quaestor.tasks import ended
+from quaestor.tasks import client_left, ended
 
 T = TypeVar("T")
 
 
-async def left(receive: Receive) -> None:
-    """Wait until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Do some work, and cancel it when the client goes. Raises Refused then; no client receives that."""
-    tasks = asyncio.create_task(work), asyncio.create_task(left(receive))
+    tasks = asyncio.create_task(work), asyncio.create_task(client_left(receive))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not tasks[0].done():
@@ -34,7 +28,7 @@ async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
 
 async def each_while_there(items: AsyncGenerator[T, None], receive: Receive) -> AsyncGenerator[T, None]:
     """Items of a generator until the client goes, even during the work on the next item. Closes the generator."""
-    leaving = asyncio.create_task(left(receive))
+    leaving = asyncio.create_task(client_left(receive))
     try:
         async with aclosing(items):
             while True:

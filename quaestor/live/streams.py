@@ -14,6 +14,7 @@ from quaestor.live.followers import End, Follower
 from quaestor.live.following import Following
 from quaestor.live.prompt_sends import within
 from quaestor.policy import Live
+from quaestor.tasks import client_left
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -61,8 +62,7 @@ class Stream:
 
     async def _left(self) -> None:
         """Wait until the client has left."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await client_left(self._receive)
         self._follower.end(End("left"))
 
     async def _serve(self) -> None:

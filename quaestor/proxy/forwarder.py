@@ -27,6 +27,7 @@ from quaestor.proxy.protocol import INTERIM
 from quaestor.proxy.request_body import RequestBody, SlowBodyError, has_body
 from quaestor.proxy.request_head import target_of
 from quaestor.read_path.key import Target, target
+from quaestor.tasks import client_left
 
 DEPENDS = b"quaestor-depends"
 """Field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
@@ -240,7 +241,6 @@ class _Client:
         self._watching = asyncio.create_task(self._wait_until_gone())
 
     async def _wait_until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await client_left(self._receive)
         self._gone = True
         self._on_left()

@@ -16,6 +16,7 @@ from quaestor.live import sse
 from quaestor.live.websocket.http import answers
 from quaestor.live.websocket.http.parameters import LiveRequest
 from quaestor.live.websocket.problems import ProtocolError
+from quaestor.tasks import client_left
 
 _KIND: Final = re.compile(r'"type":"([a-z]+)"')
 _TOKEN: Final = '"offset_token":"'
@@ -44,8 +45,7 @@ class EventStream:
 
     async def watch(self) -> None:
         """Wait until the client has left."""
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
+        await client_left(self._request.receive)
         self.leave()
 
     async def receive(self) -> MutableMapping[str, Any]:

@@ -25,6 +25,7 @@ from quaestor.live.websocket.principals import granted
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.queries import wanted_result
 from quaestor.rest.rights import Rights
+from quaestor.tasks import client_left
 
 _REACH_S: Final = 1.0
 """Time in which this process reaches a position that another one has shown to the client."""
@@ -198,8 +199,7 @@ class LiveResource:
 
 async def _left(request: Request, poll: Poll) -> None:
     """Wait until the client has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await client_left(request.receive)
     poll.leave()
 
 
