@@ -5,6 +5,7 @@ Otherwise a mistyped `filter` would return all records.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,13 +38,7 @@ class ListQuery:
 
 def parse_list(request: Request, limits: Limits) -> ListQuery:
     """Return the query in the parameters of a request. Raises Problem (400) with the parameter, the position and the reason."""
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in PARAMETERS:
-            raise Problem(400, "parameter-unknown", f"{name!r}: known are {', '.join(PARAMETERS)}", parameter=name)
-        if name in given:
-            raise Problem(400, "parameter-twice", f"{name!r} is given twice", parameter=name)
-        given[name] = value
+    given = given_parameters(request, PARAMETERS)
     filter_ = parse_filter(given["filter"], limits) if "filter" in given else EVERYTHING
     sort = parse_sort(given["sort"], limits) if "sort" in given else ()
     if not any(path == "_id" for path, _ in sort) and (sort or not filter_.ordered):
@@ -55,6 +50,18 @@ def parse_list(request: Request, limits: Limits) -> ListQuery:
         limit=_number(given, "limit", default=limits.default_limit, least=1, most=limits.limit),
         representation=_representation(given.get("representation")),
     )
+
+
+def given_parameters(request: Request, known: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of a request. Raises Problem (400) for a parameter that is unknown, or given twice."""
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise Problem(400, "parameter-unknown", f"{name!r}: known are {', '.join(known)}", parameter=name)
+        if name in given:
+            raise Problem(400, "parameter-twice", f"{name!r} is given twice; give it once", parameter=name)
+        given[name] = value
+    return given
 
 
 def _number(given: dict[str, str], name: str, *, default: int, least: int, most: int) -> int:

@@ -15,6 +15,7 @@ from quaestor.live.websocket.positions import Position
 from quaestor.live.websocket.requests import Subscribe
 from quaestor.rest import strict_json
 from quaestor.rest.filters import parse_filter, parse_sort
+from quaestor.rest.list_parameters import given_parameters
 from quaestor.rest.problems import Problem
 
 PARAMETERS: Final = (
@@ -71,7 +72,7 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
 
     Raises Problem (400) with the parameter, the value and the remedy.
     """
-    given = _given(request)
+    given = given_parameters(request, PARAMETERS)
     query, sort = _canonical(given, limits)
     skip = _number(given, "skip", most=limits.rows - 1)
     limit = _number(given, "limit", most=_MOST_ROWS)
@@ -118,17 +119,6 @@ def _message(bucket: str, query: str, sort: str, **numbers: Any) -> Subscribe:
         limit=numbers["limit"],
         delivery=numbers["delivery"],
     )
-
-
-def _given(request: Request) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in PARAMETERS:
-            raise Problem(400, "parameter-unknown", f"{name!r}: known are {', '.join(PARAMETERS)}", parameter=name)
-        if name in given:
-            raise Problem(400, "parameter-twice", f"{name!r} is given twice; give it once", parameter=name)
-        given[name] = value
-    return given
 
 
 def _canonical(given: Mapping[str, str], limits: SocketLimits) -> tuple[str, str]:
