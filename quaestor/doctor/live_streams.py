@@ -13,9 +13,8 @@ from typing import Final
 import httpx
 
 from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
-from quaestor.doctor.live_sockets import socket_diagnosis
+from quaestor.doctor.live_sockets import SUBJECT, socket_diagnosis
 
-SUBJECT: Final = "live"
 _LEAST_S: Final = 5.0
 """Time for the first event, or five times the time of the plain answer if that is longer."""
 _SLACK_S: Final = 2.0

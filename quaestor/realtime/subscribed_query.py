@@ -218,7 +218,6 @@ class SubscribedQuery:
             if self.lacking != result.lacking:
                 self.lacking = result.lacking
                 messages.append(self.retold())
-        self._seen = max(self._seen, version)
         self._schedule_renewal(now_ms)
         return True, messages
 

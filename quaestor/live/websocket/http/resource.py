@@ -144,8 +144,9 @@ class LiveResource:
                 raise poll.problem
             if poll.left:
                 return None
-            if not public and await self._group(request, live_request, context) is not group:
-                return self._gone(live_request, await self._group(request, live_request, context), context)
+            permitted = group if public else await self._group(request, live_request, context)
+            if permitted is not group:
+                return self._gone(live_request, permitted, context)
         changes = self._chunks.behind(group, position)
         if changes is None:
             return self._gone(live_request, group, context)
