@@ -18,6 +18,7 @@ from quaestor.cdn_adapters import varnish_vcl
 from quaestor.rest.access import Principal
 from quaestor.testing.servers import HOST, running, varnish_server
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish, seen
+from tests.live.counting import Counting
 from tests.live.socket_site import Site, live_site
 from tests.support import eventually
 
@@ -25,16 +26,8 @@ pytestmark = [pytest.mark.anyio, needs_varnish]
 CLIENTS = 150
 
 
-class Counting:
-    """A middleware that counts the requests that reach the application. polls: of them those that wait."""
-
-    def __init__(self, app: Any, asked: Counter[str]) -> None:
-        self._app, self._asked = app, asked
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            self._asked["polls" if b"live=true" in scope["query_string"] else "others"] += 1
-        await self._app(scope, receive, send)
+def waits(scope: Any) -> bool:
+    return b"live=true" in scope["query_string"]
 
 
 @asynccontextmanager
@@ -42,7 +35,7 @@ async def behind_varnish(
     mongo_url: str, database: str, asked: Counter[str], **live: Any
 ) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]:
     limits = httpx.Limits(max_connections=CLIENTS + 10)
-    with live_site(mongo_url, database, outer=[Middleware(Counting, asked=asked)], **live) as site:
+    with live_site(mongo_url, database, outer=[Middleware(Counting, asked=asked, waits=waits)], **live) as site:
         site.database.items.insert_one({"_id": "first"})
         vcl = varnish_vcl(HOST, urlsplit(site.http).port or 0, purge_token=TOKEN)
         with running(partial(varnish_server, vcl=vcl), "varnish") as varnish:

@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from quaestor.cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.testing.servers import HOST, running, varnish_server
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish, seen
+from tests.live.counting import Counting
 from tests.live.live_site import LiveSite
 from tests.live.streamed import following
 from tests.support import eventually
@@ -25,22 +26,14 @@ pytestmark = [pytest.mark.anyio, needs_varnish]
 CLIENTS = 150
 
 
-class Counting:
-    """A middleware that counts the requests that reach the application. polls: of them those that wait."""
-
-    def __init__(self, app: Any, asked: Counter[str]) -> None:
-        self._app, self._asked = app, asked
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            self._asked["polls" if any(name == b"prefer" for name, _ in scope["headers"]) else "others"] += 1
-        await self._app(scope, receive, send)
+def waits(scope: Any) -> bool:
+    return any(name == b"prefer" for name, _ in scope["headers"])
 
 
 @asynccontextmanager
 async def behind_varnish(asked: Counter[str], **settings: Any) -> AsyncIterator[tuple[LiveSite, httpx.AsyncClient]]:
     adapter = VarnishAdapter("http://127.0.0.1:9", token=TOKEN)
-    site = LiveSite(outer=[Middleware(Counting, asked=asked)], cdn=[adapter], **settings)
+    site = LiveSite(outer=[Middleware(Counting, asked=asked, waits=waits)], cdn=[adapter], **settings)
     limits = httpx.Limits(max_connections=CLIENTS + 10)
     async with site.served() as origin:
         vcl = varnish_vcl(HOST, origin.base_url.port or 0, purge_token=TOKEN)

@@ -4,7 +4,6 @@ each result is what the database returns for the query executed again, and a sub
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pymongo
 import pytest
@@ -16,12 +15,6 @@ from tests.oracle.maintained_world import World
 
 QUERIES = 14
 WRITES = 70
-
-
-@pytest.fixture
-def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
-    with pymongo.MongoClient[Document](mongo_url) as client:
-        yield client
 
 
 def run(

@@ -3,7 +3,6 @@ events is what the database returns for the query executed again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -93,12 +92,6 @@ def shapes(database: str) -> dict[str, Query]:
             find, filter={"$text": {"$search": "ant bee"}}, sort=(("score", {"$meta": "textScore"}),), limit=4
         ),
     }
-
-
-@pytest.fixture
-def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
-    with pymongo.MongoClient[Document](mongo_url) as client:
-        yield client
 
 
 class Places(Generator):

@@ -4,7 +4,6 @@ subscriber makes of his events is what the database returns for the query execut
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pymongo
@@ -22,12 +21,6 @@ ONE = GridShape(query_partitions=1, write_partitions=1)
 FOUR = GridShape(query_partitions=2, write_partitions=2)
 QUERIES = 12
 WRITES = 40
-
-
-@pytest.fixture
-def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
-    with pymongo.MongoClient[Document](mongo_url) as client:
-        yield client
 
 
 def opened(
