@@ -74,6 +74,14 @@ def save(name: str, result: dict[str, Any]) -> Path:
     return path
 
 
+def report(name: str, result: dict[str, Any], *, keep: bool) -> None:
+    """Print a result, and keep it in benchmarks/results if wanted."""
+    if keep:
+        save(name, result)
+    else:
+        print(json.dumps(result, indent=2))
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile; share in 0..1."""
     ordered = sorted(values)

@@ -108,10 +108,7 @@ def main() -> None:
     most_open_files()
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.followers, given.writes))
-    if given.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        harness.save("live_followers", result)
+    harness.report("live_followers", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,10 +106,7 @@ def main() -> None:
             result = asyncio.run(measured(server, given.rounds, given.writes))
         finally:
             server.stop()
-    if given.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        harness.save("live_journal", result)
+    harness.report("live_journal", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

@@ -108,10 +108,7 @@ def main() -> None:
     given = parser.parse_args()
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.readers, given.times))
-    if given.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        harness.save("live_revocation", result)
+    harness.report("live_revocation", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import time
 from functools import partial
@@ -19,8 +18,7 @@ import pymongo
 from pymongo import AsyncMongoClient
 
 from benchmarks import harness
-from benchmarks.live_sockets import closed, opened, subscription
-from benchmarks.setups.live_clients import most_open_files
+from benchmarks.setups.live_clients import closed, most_open_files, opened, subscription
 from quaestor.testing import servers
 from quaestor.testing.servers import Server
 
@@ -114,10 +112,7 @@ def main() -> None:
     most_open_files()
     with servers.running(partial(servers.mongod_server, journal_ms=10), "mongod") as mongod:
         result = asyncio.run(measured(mongod, given.selectors, given.writes))
-    if given.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        harness.save("live_selectors", result)
+    harness.report("live_selectors", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import json
 import os
-import resource
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,8 +20,9 @@ import psutil
 import pymongo
 
 from benchmarks import harness
+from benchmarks.setups.live_clients import RawSocket, closed, most_open_files, opened, subscription
 from quaestor.testing import servers
-from quaestor.testing.servers import HOST, Server
+from quaestor.testing.servers import Server
 
 DATABASE: Final = "live_sockets"
 FANOUTS: Final = 10
@@ -31,71 +30,6 @@ WRITES: Final = 5_000
 WRITERS: Final = 8
 LONGEST_S: Final = 60.0
 """How long the events of all writes may take to arrive."""
-AT_ONCE: Final = 200
-"""Sockets that are opened side by side."""
-
-
-class RawSocket(asyncio.Protocol):
-    """A WebSocket that is read byte by byte: counts what arrives.
-
-    arrived_s: when the newest bytes came.
-    """
-
-    def __init__(self, port: int, first: str) -> None:
-        self.opened = asyncio.get_running_loop().create_future()
-        self.answered = asyncio.get_running_loop().create_future()
-        self.arrived_s = 0.0
-        self.transport: asyncio.Transport | None = None
-        self._port = port
-        self._first = first
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the upgrade."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        key = base64.b64encode(os.urandom(16)).decode()
-        transport.write(
-            f"GET /live HTTP/1.1\r\nHost: {HOST}:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
-        )
-
-    def data_received(self, data: bytes) -> None:
-        """Note when the bytes came; after the upgrade send the first message."""
-        self.arrived_s = time.perf_counter()
-        if not self.opened.done():
-            assert data.startswith(b"HTTP/1.1 101"), data[:200]
-            self.opened.set_result(None)
-            assert self.transport is not None
-            self.transport.write(_frame(self._first))
-        elif not self.answered.done():
-            self.answered.set_result(None)
-
-
-def _frame(text: str) -> bytes:
-    """A masked text frame; the mask is zero, which leaves the text as it is."""
-    body = text.encode()
-    head = bytes([0x81, 0x80 | len(body)]) if len(body) < 126 else bytes([0x81, 0xFE]) + len(body).to_bytes(2, "big")
-    return head + bytes(4) + body
-
-
-async def opened(port: int, firsts: list[str]) -> list[RawSocket]:
-    """One socket for each first message, all answered."""
-    loop = asyncio.get_running_loop()
-    sockets: list[RawSocket] = []
-    for start in range(0, len(firsts), AT_ONCE):
-        batch = [
-            (await loop.create_connection(lambda first=first: RawSocket(port, first), HOST, port))[1]  # type: ignore[misc]
-            for first in firsts[start : start + AT_ONCE]
-        ]
-        await asyncio.gather(*(socket.answered for socket in batch))
-        sockets += batch
-    return sockets
-
-
-def closed(sockets: list[RawSocket]) -> None:
-    for socket in sockets:
-        assert socket.transport is not None
-        socket.transport.abort()
 
 
 @dataclass(slots=True)
@@ -131,10 +65,6 @@ async def _all_after(sockets: list[RawSocket], begun_s: float) -> float:
     while any(socket.arrived_s < begun_s for socket in sockets):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return (max(socket.arrived_s for socket in sockets) - begun_s) * 1_000
-
-
-def subscription(query: dict[str, Any]) -> str:
-    return json.dumps({"type": "subscribe", "id": "1", "bucket": "items", "query": json.dumps(query)})
 
 
 async def of_live(server: Server, items: Any, sockets: int) -> Figures:
@@ -235,14 +165,10 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000, help="writes a second")
     parser.add_argument("--no-save", action="store_true")
     given = parser.parse_args()
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    most_open_files()
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.sockets, given.queries, given.rate))
-    if given.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        harness.save("live_sockets", result)
+    harness.report("live_sockets", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

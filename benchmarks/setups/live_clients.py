@@ -1,10 +1,14 @@
-"""Clients of live benchmarks: streams of events that are read byte by byte, and note when bytes came."""
+"""Clients of live benchmarks: streams of events and sockets that are read byte by byte, and note when bytes came."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import os
 import resource
 import time
+from typing import Any
 
 from quaestor.testing.servers import HOST
 
@@ -70,6 +74,73 @@ async def opened_streams(port: int, path: str, count: int) -> list[Stream]:
         await asyncio.gather(*first)
         streams += batch
     return streams
+
+
+class RawSocket(asyncio.Protocol):
+    """A WebSocket that is read byte by byte: counts what arrives.
+
+    arrived_s: when the newest bytes came.
+    """
+
+    def __init__(self, port: int, first: str) -> None:
+        self.opened = asyncio.get_running_loop().create_future()
+        self.answered = asyncio.get_running_loop().create_future()
+        self.arrived_s = 0.0
+        self.transport: asyncio.Transport | None = None
+        self._port = port
+        self._first = first
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for the upgrade."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        key = base64.b64encode(os.urandom(16)).decode()
+        transport.write(
+            f"GET /live HTTP/1.1\r\nHost: {HOST}:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Note when the bytes came; after the upgrade send the first message."""
+        self.arrived_s = time.perf_counter()
+        if not self.opened.done():
+            assert data.startswith(b"HTTP/1.1 101"), data[:200]
+            self.opened.set_result(None)
+            assert self.transport is not None
+            self.transport.write(_frame(self._first))
+        elif not self.answered.done():
+            self.answered.set_result(None)
+
+
+def _frame(text: str) -> bytes:
+    """A masked text frame; the mask is zero, which leaves the text as it is."""
+    body = text.encode()
+    head = bytes([0x81, 0x80 | len(body)]) if len(body) < 126 else bytes([0x81, 0xFE]) + len(body).to_bytes(2, "big")
+    return head + bytes(4) + body
+
+
+async def opened(port: int, firsts: list[str]) -> list[RawSocket]:
+    """One socket for each first message, all answered."""
+    loop = asyncio.get_running_loop()
+    sockets: list[RawSocket] = []
+    for start in range(0, len(firsts), AT_ONCE):
+        batch = [
+            (await loop.create_connection(lambda first=first: RawSocket(port, first), HOST, port))[1]  # type: ignore[misc]
+            for first in firsts[start : start + AT_ONCE]
+        ]
+        await asyncio.gather(*(socket.answered for socket in batch))
+        sockets += batch
+    return sockets
+
+
+def closed(sockets: list[RawSocket]) -> None:
+    for socket in sockets:
+        assert socket.transport is not None
+        socket.transport.abort()
+
+
+def subscription(query: dict[str, Any]) -> str:
+    return json.dumps({"type": "subscribe", "id": "1", "bucket": "items", "query": json.dumps(query)})
 
 
 def most_open_files() -> int:
