@@ -236,18 +236,17 @@ class StandingWorld:
     world: World
     grid: Grid
     subscribers: list[Subscriber] = field(default_factory=list)
-    unsupported: int = 0
     racing: threading.Lock = field(default_factory=threading.Lock)
 
     async def subscribe(self, app: Subscriptions, query: Query | None = None) -> Subscriber | None:
         """To a random query, if none is given; None if that cannot be maintained."""
         query = query or self.world.generator.query()
         try:
+            maintenance = plan_maintenance(query)
             live = await app.subscribe(query)
         except UnsupportedQueryError:
-            self.unsupported += 1
             return None
-        subscriber = Subscriber(live, plan_maintenance(query).window is not None)
+        subscriber = Subscriber(live, maintenance.window is not None)
         self.subscribers.append(subscriber)
         return subscriber
 
