@@ -34,7 +34,7 @@ class Connection(Protocol):
 
     A place with rates receives one batch at a time. A place without rates receives several side by side
     (`requests.SIDE_BY_SIDE` at most). Two of these may name the same target: each is purged between its call and its answer,
-    whatever order they arrive in.
+    in any order of arrival.
     """
 
     async def send(self, targets: Sequence[Target]) -> Answer:

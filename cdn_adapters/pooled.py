@@ -1,4 +1,4 @@
-"""Place behind a pool of HTTP connections: the part that all such places share, whatever their protocol."""
+"""Place behind a pool of HTTP connections: the part that all such places share. Their protocols differ."""
 
 from __future__ import annotations
 
