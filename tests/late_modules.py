@@ -26,7 +26,7 @@ FEW_NEED: Final = (
         "quaestor.rest",
         "quaestor.simulation",
     ),
-    *("quaestor.shared_storage", "quaestor.statistics", "quaestor.testing"),
+    *("quaestor.shared_storage", "quaestor.statistics", "quaestor.tables", "quaestor.testing"),
 )
 """Not in a started application that answers one route from the cache."""
 

@@ -60,10 +60,10 @@ def run(options: StatisticsOptions, *, master: str | None) -> None:
 def compact(directory: Path, *, keep_days: int) -> str:
     """Maintain both tables once; return the result as JSON. Raises ConfigurationError, DependencyError."""
     try:
-        from quaestor.statistics.maintenance import maintain
+        from quaestor.tables.maintenance import maintain
     except ImportError as error:
         raise ConfigurationError(f"compaction needs pyarrow ({error}): pip install 'quaestor[spark]'") from error
-    from quaestor.statistics.table import Table
+    from quaestor.tables.log import Table
 
     options = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
     done = {

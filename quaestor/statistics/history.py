@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from quaestor.statistics.appending import append
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
+from quaestor.tables.spark_batches import append
 
 PARTITION_BY: Final = ("date", "collection")
 _PLAIN: Final = "^[A-Za-z0-9_.-]{1,120}$"

@@ -16,11 +16,11 @@ from quaestor.errors import DependencyError, EventLayerError
 from quaestor.event_layer.connecting import event_layer
 from quaestor.observability.telemetry import Telemetry
 from quaestor.statistics import history, published, windows
-from quaestor.statistics.maintenance import maintain
 from quaestor.statistics.options import StatisticsOptions
 from quaestor.statistics.session import DEFAULT_MASTER, spark_session
 from quaestor.statistics.source import EVENTS, FORMAT, HISTORY, PipelineSource
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
+from quaestor.tables.maintenance import maintain
 
 _LOOK_EVERY_S: Final = 0.5
 _AGAIN_AFTER_S: Final = 1.0

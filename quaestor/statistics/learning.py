@@ -29,7 +29,7 @@ from quaestor.simulation.simulate import Figures, System, simulated
 from quaestor.simulation.workload import counted
 from quaestor.statistics.rows import KIND, MATCH_MEASURES, QUERY, READ_MEASURES
 from quaestor.statistics.session import spark_session
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
 from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 
 MOST_READS: Final = 500_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import bson
 
-from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.connecting import event_layer
 from quaestor.model import Version
@@ -20,10 +19,9 @@ from quaestor.ports import EventLayer
 from quaestor.statistics import published
 from quaestor.statistics.published import Counted, Windows
 from quaestor.statistics.rows import COLLECTION, MATCH_MEASURES, QUERY, WRITE_MEASURES
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
+from quaestor.tables.reading import table_rows
 
-_ATTEMPTS: Final = 5
-_ROWS_AT_ONCE: Final = 1_000
 _SHOWN: Final = 10
 
 
@@ -62,41 +60,6 @@ def writes(
             continue
         if since_ms <= row["wall_ms"] and (until_ms is None or row["wall_ms"] < until_ms):
             yield _write(row)
-
-
-def table_rows(
-    table: Table, *, keep: Callable[[Mapping[str, str]], bool] = lambda folders: True
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one snapshot of the table.
-
-    keep: whether to read the files of a partition.
-
-    Files compacted meanwhile stay for the grace period. A slower reader raises DependencyError, and never skips rows.
-    """
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ConfigurationError("the history needs pyarrow: pip install 'quaestor[spark]'") from error
-    for attempt in range(_ATTEMPTS):
-        snapshot = table.snapshot()
-        wanted = [file for file in snapshot.files.values() if keep(dict(file.partition))]
-        missing = [file.path for file in wanted if not (table.root / file.path).exists()]
-        if not missing:
-            break
-        if attempt + 1 == _ATTEMPTS:
-            raise DependencyError(
-                f"{table.root} lacks {missing[0]} (and {len(missing) - 1} more): restore it", retryable=False
-            )
-    for file in wanted:
-        try:
-            opened = pq.ParquetFile(table.root / file.path)
-        except FileNotFoundError as error:
-            raise DependencyError(
-                f"{file.path} was compacted and deleted while it was being read: read again"
-            ) from error
-        with opened:
-            for batch in opened.iter_batches(_ROWS_AT_ONCE):
-                yield from batch.to_pylist()
 
 
 def _within(folders: Mapping[str, str], since_ms: int, until_ms: int | None) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
 
-from quaestor.statistics.appending import append
 from quaestor.statistics.rows import KIND, MEASURES
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
+from quaestor.tables.spark_batches import append
 
 PARTITION_BY: Final = ("date", "window_s")
 KEY: Final = ("start", "window_s", "scope", "name")

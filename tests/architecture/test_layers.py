@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("quaestor.observability", "quaestor.query"),
     ("quaestor.runtime.supervision",),
-    ("quaestor.redis", "quaestor.planning"),
+    ("quaestor.redis", "quaestor.planning", "quaestor.tables"),
     ("quaestor.event_layer",),
     ("quaestor.incremental",),
     ("quaestor.realtime",),

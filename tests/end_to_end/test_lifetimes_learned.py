@@ -18,7 +18,7 @@ from quaestor import Quaestor
 from quaestor.runtime import services
 from quaestor.simulation.fitting import candidates
 from quaestor.statistics.rows import MEASURES
-from quaestor.statistics.table import Change, DataFile, Table
+from quaestor.tables.log import Change, DataFile, Table
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import Tuning, decoded
 from tests.support import eventually

@@ -25,11 +25,12 @@ import pytest
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_notification
 from quaestor.model import Invalidated, MatchType, WriteKind
-from quaestor.statistics.maintenance import maintain
 from quaestor.statistics.published import Windows
 from quaestor.statistics.reader import newest as newest_windows
-from quaestor.statistics.reader import table_rows, writes
-from quaestor.statistics.table import Table
+from quaestor.statistics.reader import writes
+from quaestor.tables.log import Table
+from quaestor.tables.maintenance import maintain
+from quaestor.tables.reading import table_rows
 from tests.unit.statistics.feed import CELL, TICK, WALL_MS, Feed, feed, image
 
 START_S = 240

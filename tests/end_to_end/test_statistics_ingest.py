@@ -21,7 +21,7 @@ from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import GridShape
 from quaestor.statistics.reader import writes
-from quaestor.statistics.table import Table
+from quaestor.tables.log import Table
 from tests.end_to_end.test_statistics import running
 
 SHAPE = GridShape(query_partitions=1, write_partitions=2)

@@ -16,8 +16,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quaestor.statistics.appending import described
-from quaestor.statistics.table import Change, DataFile, Snapshot, Table, sync_folder
+from quaestor.tables.files import described
+from quaestor.tables.log import Change, DataFile, Snapshot, Table, sync_folder
 
 DATE: Final = "date"
 _FEWEST: Final = 2

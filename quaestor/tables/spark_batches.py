@@ -7,11 +7,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
-from quaestor.statistics.table import Change, DataFile, Snapshot, Table, sync_folder
+from quaestor.tables.files import described
+from quaestor.tables.log import Change, DataFile, Snapshot, Table, sync_folder
 
 _PREFIX: Final = 8
 
@@ -49,15 +47,3 @@ def _moved(table: Table, staged: Path, name: str) -> Iterator[DataFile]:
         os.replace(source, target)
         sync_folder(target.parent)
         yield described(table, target)
-
-
-def described(table: Table, path: Path) -> DataFile:
-    """Return a file below `data` in the log's form."""
-    relative = path.relative_to(table.root)
-    folders = relative.parts[1:-1]
-    return DataFile(
-        path=str(relative),
-        rows=pq.read_metadata(path).num_rows,
-        bytes=path.stat().st_size,
-        partition=tuple((name, unquote(value)) for name, _, value in (folder.partition("=") for folder in folders)),
-    )

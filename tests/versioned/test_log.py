@@ -1,4 +1,4 @@
-"""Tables of the statistics: a reader sees each row once, although writers are interrupted at any moment."""
+"""Log of a table: a reader sees each row once, although writers are interrupted at any moment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from quaestor.errors import DependencyError
-from quaestor.statistics import maintenance
-from quaestor.statistics.appending import described
-from quaestor.statistics.maintenance import compact, expire, maintain, tidy
-from quaestor.statistics.reader import table_rows
-from quaestor.statistics.table import FULL_EVERY, Change, Table
+from quaestor.tables import maintenance
+from quaestor.tables.files import described
+from quaestor.tables.log import FULL_EVERY, Change, Table
+from quaestor.tables.maintenance import compact, expire, maintain, tidy
+from quaestor.tables.reading import table_rows
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -1,0 +1,1 @@
+"""Tests of `quaestor/tables`: the log, versioned tables, and collections of MongoDB as tables."""
