@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bson import Int64
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query.json_schema import compile_schema
@@ -79,3 +80,20 @@ def test_the_schema_of_the_property_without_a_name_is_about_the_document_that_ha
     assert check({"a": 1})
     assert not check({"": "a string"})
     assert compile_schema({"required": [""]})({"": 1})
+
+
+def test_a_schema_that_its_owner_changes_later_stays_as_it_was_compiled() -> None:
+    """Equal schemas share one function, which nobody can change from outside."""
+    schema = {"properties": {"n": {"minimum": 5}}}
+    check = compile_schema(schema)
+    assert compile_schema({"properties": {"n": {"minimum": 5}}}) is check
+    schema["properties"]["n"]["minimum"] = 50
+    assert check({"n": 7})
+    assert not compile_schema(schema)({"n": 7})
+
+
+@pytest.mark.parametrize(("bound", "value", "equal"), [(5, 5.0, False), (5, Int64(5), False), (5, 5, True)])
+def test_schemas_that_differ_in_a_type_share_nothing(bound: Any, value: Any, equal: bool) -> None:
+    """mongod keeps numbers of different types apart inside a schema's text."""
+    first, second = compile_schema({"enum": [bound, "types"]}), compile_schema({"enum": [value, "types"]})
+    assert (first is second) is equal

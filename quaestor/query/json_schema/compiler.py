@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
+import bson
+from bson.errors import BSONError
+
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.expressions.kinds import kind_of
 from quaestor.query.json_schema import (
     array_keywords,
@@ -27,6 +32,8 @@ _KEYWORDS: Final[Mapping[str, Keyword]] = {
 }
 _NOT_IN_DIALECT: Final = frozenset({"$ref", "$schema", "default", "definitions", "format", "id"})
 _ENCRYPTION: Final = frozenset({"encrypt", "encryptMetadata"})
+_MOST_BYTES: Final = 8_192
+"""Longer schemas are compiled each time, which bounds the memory of kept functions."""
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
@@ -37,10 +44,21 @@ def compile_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], b
         UnsupportedQueryError: a keyword of client-side encryption, or a property name with a dot, which mongod
             takes for a path.
     The function is pure, its cost grows with the document and the schema. UncertainMatchError is raised when a regular
-    expression could not be decided in time.
+    expression could not be decided in time. Equal schemas share one function: with the rules of records, every query of an
+    endpoint has the same one.
     """
     if kind_of(schema) != "object":
         raise MalformedQueryError(f"$jsonSchema must be an object, not {kind_of(schema)}")
+    try:
+        encoded = bson.encode(schema, codec_options=OPTIONS)
+    except (BSONError, OverflowError, TypeError, ValueError):
+        return _compile(schema, at_top=True)  # a value that no driver would send
+    return _compile(schema, at_top=True) if len(encoded) > _MOST_BYTES else _of_encoded(encoded)
+
+
+@lru_cache(maxsize=256)
+def _of_encoded(encoded: bytes) -> Check:
+    schema: dict[str, Any] = bson.decode(encoded, OPTIONS)
     return _compile(schema, at_top=True)
 
 
