@@ -1,4 +1,4 @@
-"""Reading of a table, without Spark."""
+"""Reading of a table's rows, without Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from quaestor.errors import ConfigurationError, DependencyError
+from quaestor.tables.changes import DataFile
 from quaestor.tables.log import Table
 
 _ATTEMPTS: Final = 5
@@ -19,7 +20,8 @@ def table_rows(
 
     keep: whether to read the files of a partition.
 
-    Files compacted meanwhile stay for the grace period. A slower reader raises DependencyError, and never skips rows.
+    Files compacted meanwhile stay for the grace period. A slower reader raises DependencyError, and never skips rows. Rows of
+    compacted files have their instant in `ts`.
     """
     try:
         import pyarrow.parquet as pq
@@ -36,12 +38,14 @@ def table_rows(
                 f"{table.root} lacks {missing[0]} (and {len(missing) - 1} more): restore it", retryable=False
             )
     for file in wanted:
-        try:
-            opened = pq.ParquetFile(table.root / file.path)
-        except FileNotFoundError as error:
-            raise DependencyError(
-                f"{file.path} was compacted and deleted while it was being read: read again"
-            ) from error
-        with opened:
-            for batch in opened.iter_batches(_ROWS_AT_ONCE):
+        with pq.ParquetFile(opened(table, file)) as content:
+            for batch in content.iter_batches(_ROWS_AT_ONCE):
                 yield from batch.to_pylist()
+
+
+def opened(table: Table, file: DataFile) -> Any:
+    """Return a file of a snapshot, for pyarrow. Raises DependencyError if the grace period is over."""
+    try:
+        return table.storage.open(file.path)
+    except FileNotFoundError as error:
+        raise DependencyError(f"{file.path} was compacted and deleted while it was being read: read again") from error

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.files import described
-from quaestor.tables.log import Change, DataFile, Snapshot, Table, sync_folder
+from quaestor.tables.log import Table
+from quaestor.tables.storage import sync_folder
 
 _PREFIX: Final = 8
 
@@ -33,7 +35,7 @@ def append(table: Table, frame: Any, *, query: str, batch: int, partition_by: Se
     def decide(now: Snapshot) -> Change | None:
         return None if now.has((query, batch)) else Change(add=files, batch=(query, batch))
 
-    table.publish(decide, now_ms=now_ms)
+    table.publish(decide, now_us=now_ms * 1000)
     return True
 
 

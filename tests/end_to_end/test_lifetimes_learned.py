@@ -18,7 +18,8 @@ from quaestor import Quaestor
 from quaestor.runtime import services
 from quaestor.simulation.fitting import candidates
 from quaestor.statistics.rows import MEASURES
-from quaestor.tables.log import Change, DataFile, Table
+from quaestor.tables.changes import Change, DataFile
+from quaestor.tables.log import Table
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import Tuning, decoded
 from tests.support import eventually
@@ -64,7 +65,7 @@ def record(directory: Path, rows: list[dict[str, Any]], *, length_s: int = 1) ->
     (table.root / path).parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), table.root / path)
     file = DataFile(path=str(path), rows=len(rows), bytes=(table.root / path).stat().st_size, partition=partition)
-    table.publish(lambda _: Change(add=(file,)), now_ms=0)
+    table.publish(lambda _: Change(add=(file,)), now_us=0)
 
 
 async def quaestor_ttl(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

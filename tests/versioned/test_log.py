@@ -13,10 +13,12 @@ import pytest
 
 from quaestor.errors import DependencyError
 from quaestor.tables import maintenance
+from quaestor.tables.changes import Change
 from quaestor.tables.files import described
-from quaestor.tables.log import FULL_EVERY, Change, Table
+from quaestor.tables.log import FULL_EVERY, Table
 from quaestor.tables.maintenance import compact, expire, maintain, tidy
 from quaestor.tables.reading import table_rows
+from quaestor.tables.storage import FolderStorage
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -30,7 +32,7 @@ def add(table: Table, name: str, rows: list[int], *, day: str = "2027-01-15", ba
     def decide(_: object) -> Change:
         return Change(add=(described(table, path),), batch=None if batch is None else ("query", batch))
 
-    table.publish(decide, now_ms=NOW_MS)
+    table.publish(decide, now_us=NOW_MS * 1000)
 
 
 def written(table: Table, name: str, rows: list[int], *, day: str = "2027-01-15") -> Path:
@@ -137,7 +139,7 @@ def test_a_reader_sees_every_row_once_while_files_are_compacted_and_deleted(tmp_
     assert sorted(row["n"] for row in table_rows(table)) == list(range(60))
 
 
-@pytest.mark.parametrize("step", ["_write", "described", "publish", "unlink"])
+@pytest.mark.parametrize("step", ["_write", "data_file", "publish", "delete"])
 def test_a_compaction_that_dies_at_any_step_changes_no_row(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,8 +157,8 @@ def test_a_compaction_that_dies_at_any_step_changes_no_row(
     with monkeypatch.context() as patch:
         if step == "publish":
             patch.setattr(Table, "publish", die)
-        elif step == "unlink":
-            patch.setattr(Path, "unlink", die)
+        elif step == "delete":
+            patch.setattr(FolderStorage, "delete", die)
         else:
             patch.setattr(maintenance, step, die)
         with pytest.raises(Killed):
@@ -196,7 +198,7 @@ def test_a_file_that_is_about_to_be_published_is_not_tidied_away(tmp_path: Path)
 def test_a_damaged_log_is_refused_not_read_around(tmp_path: Path) -> None:
     add(Table(tmp_path), "one", [1])
     (entry,) = (tmp_path / "_log").iterdir()
-    entry.write_text(json.dumps({"v": 2}))
+    entry.write_text(json.dumps({"v": 3}))
     with pytest.raises(DependencyError, match="damaged"):
         rows(tmp_path)
 
