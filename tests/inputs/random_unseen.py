@@ -69,7 +69,7 @@ class UnseenWorld(World):
 
     async def _is_wrong(self, answered: Answered) -> bool:
         """Whether it is one of before something changed that nobody can see. Raises WrongAnswerError for others."""
-        if await self.could_have_been(answered, self.unseen.read()):
+        if self._mixes_states(answered) or await self.could_have_been(answered, self.unseen.read()):
             return False
         if self._handlers[answered.ask.handler].reads_unseen and not answered.diverged:
             for said in reversed(self._earlier):

@@ -7,6 +7,7 @@ UncertainMatchError), it is not asked; `test_the_engine_mostly_knows` bounds how
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Iterator
 from decimal import ROUND_DOWN, Decimal, localcontext
@@ -26,7 +27,7 @@ from quaestor.errors import MalformedQueryError, UncertainMatchError, Unsupporte
 from quaestor.query import compile_query
 from quaestor.query.expressions import ExpressionError
 from tests.oracle.expressions import values
-from tests.oracle.expressions.clock_changes import case
+from tests.oracle.expressions.clock_changes import UNITS, case
 from tests.oracle.expressions.generator import INEXACT, Generator, count
 from tests.oracle.expressions.judge import DECODING, Document, UnknownError, as_stored, disagreements, ours
 from tests.oracle.expressions.shapes import shaped
@@ -98,6 +99,17 @@ def check_shapes(database: Database[Document], seed: int) -> None:
     for _ in range(20):
         wrong = disagreements(database, [shaped(random)], documents)
         assert not wrong, f"seed {seed}: {wrong[0]}"
+
+
+@pytest.mark.parametrize("hour", [6, 7])
+def test_adding_nothing_to_an_hour_that_comes_twice_leaves_it_as_in_mongod(
+    database: Database[Document], hour: int
+) -> None:
+    """Caracas set its clocks back by half an hour without daylight saving, so no flag says which of the two it is."""
+    document = {"_id": 0, "d": datetime.datetime(2007, 12, 9, hour, 45)}
+    added = {"startDate": "$d", "amount": 0, "timezone": "America/Caracas"}
+    expressions = [{name: added | {"unit": unit}} for name in ("$dateAdd", "$dateSubtract") for unit in UNITS]
+    assert not disagreements(database, expressions, [document])
 
 
 def test_dates_around_changes_of_clocks_are_as_in_mongod(database: Database[Document]) -> None:

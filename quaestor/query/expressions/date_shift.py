@@ -57,6 +57,8 @@ def date_add(at_ms: int, unit: str, amount: int, local: Zone) -> int:
         raise UnsupportedQueryError("adding to a date before 1970 with a fraction of a second differs between servers")
     if unit in ELAPSED:
         return in_range(at_ms + amount * UNIT_MS[unit], "dateAdd")
+    if amount == 0:
+        return at_ms  # as mongod: a local time that occurs twice stays the one that it was
     offset, saving = local.clock(at_ms)
     there = at_ms + offset
     if unit in UNIT_MS:
