@@ -31,12 +31,16 @@ class Stored(NamedTuple):
 class LogStorage(Protocol):
     """Storage of one table. Paths are relative, with slashes. Use from any thread.
 
-    Every method except `open` and `read` raises DependencyError only.
+    Every method raises DependencyError when the storage fails.
     """
 
     @property
     def location(self) -> str:
         """Place of the table, for messages."""
+        ...
+
+    def below(self, folder: str) -> LogStorage:
+        """Return the storage of a table of its own below this one."""
         ...
 
     def list(self, folder: str) -> Iterator[Stored]:
@@ -74,6 +78,10 @@ class FolderStorage:
     def location(self) -> str:
         """Path of the folder."""
         return str(self.root)
+
+    def below(self, folder: str) -> FolderStorage:
+        """Return the storage in a folder below this one."""
+        return FolderStorage(self.root / folder)
 
     def list(self, folder: str) -> Iterator[Stored]:
         """Yield the files below a folder, except hidden ones. Files that vanish meanwhile are left out."""

@@ -127,6 +127,8 @@ from quaestor.cdn_adapters import (
     varnish_vcl,
 )
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
+from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.schema import Column, Schema, Type
 from quaestor.testing import (
     VirtualClock,
     assert_cached,
@@ -436,6 +438,18 @@ async def tested_asynchronously(client: httpx.AsyncClient) -> None:
     await assert_not_cached_async(client, str(answer.url))
 
 
+def tables() -> Any:
+    """Rows with the instants of their publication."""
+    catalogue = Catalogue(Path("/var/lib/quaestor/tables"))
+    schema = Schema((Column("id", Type.BIGINT),), key=("id",))
+    orders = catalogue.create("orders", schema)
+    before = orders.append([{"id": 1}], progress={"late": 1}, notes={"source": None}, additions=schema, steps=[0])
+    print(catalogue.names(), catalogue.schemas(), orders.snapshot().progress)
+    rows = catalogue.open("orders").scan(orders.snapshot(), before, orders.close(), ["id"])
+    catalogue.drop("orders")
+    return rows
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -446,6 +460,7 @@ USES = (
         followed_in_a_thread,
         invalidate,
         history,
+        tables,
         read_from_copies,
         read_in_threads,
         tested,
