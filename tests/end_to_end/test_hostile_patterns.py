@@ -108,6 +108,7 @@ def test_a_pipeline_whose_stages_are_too_much_together_is_planned_all_the_same()
     assert plan_query(query).match == "widened"
 
 
+@pytest.mark.slow
 def test_a_cell_takes_hostile_patterns_and_stays_small() -> None:
     """Whoever may write to a query pipeline may bring any. Each is registered, and dies with the next write to its collection."""
     driven = Driven()

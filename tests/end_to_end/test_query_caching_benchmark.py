@@ -42,6 +42,7 @@ def accounted(rows: list[dict[str, Any]]) -> None:
 
 
 @needs_varnish
+@pytest.mark.slow
 def test_set_ups_answer_from_where_they_should_and_are_predicted() -> None:
     """Uncached: the database alone, never stale. With a CDN: mostly that, nothing from clients, which keep nothing."""
     with servers.running(servers.mongod_server, "mongod") as mongod:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import live_followers, live_selectors, live_sockets
 from quaestor.testing import servers
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 
 async def test_followers_of_both_applications_receive_each_write(mongo_url: str) -> None:

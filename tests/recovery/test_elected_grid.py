@@ -97,6 +97,7 @@ def test_another_worker_takes_over_when_the_elected_one_is_killed(deployment: Wo
     assert min(took_ms) <= BOUND_MS
 
 
+@pytest.mark.slow
 def test_an_elected_worker_that_stood_still_does_no_harm_when_it_goes_on(deployment: World) -> None:
     """Two leaders for a moment: the old one goes on in the middle of whatever it was doing."""
     for _ in range(3):
@@ -110,6 +111,7 @@ def test_an_elected_worker_that_stood_still_does_no_harm_when_it_goes_on(deploym
         right(deployment, outcome)
 
 
+@pytest.mark.slow
 def test_a_leader_killed_in_a_burst_of_another_collection_loses_and_delays_nothing(deployment: World) -> None:
     """Writes of the site overtake 50,000 others. The leader dies while early ones lie in their pipeline and the burst goes on."""
     big = deployment.client[DATABASE].big

@@ -23,7 +23,7 @@ from quaestor.testing.servers import free_port
 from tests.recovery.test_resizing import App
 from tests.support import PATIENT, eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 START_S = 120
 STOP_S = 60

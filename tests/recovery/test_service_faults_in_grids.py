@@ -29,7 +29,7 @@ SHAPE = GridShape(query_partitions=1, write_partitions=1)
 QUIET_LOOKS = 5
 """Looks without a new strike: the service has been struck everywhere."""
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 class Looks:

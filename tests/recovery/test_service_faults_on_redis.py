@@ -17,6 +17,7 @@ from tests.support import PATIENCE_S
 __all__ = ["behind", "varnish"]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.anyio,
     pytest.mark.timeout(200),
     pytest.mark.filterwarnings("ignore:coroutine '.*' was never awaited:RuntimeWarning"),
