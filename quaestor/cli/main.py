@@ -20,6 +20,7 @@ from quaestor.cli import (
     cdn_config_command,
     cdn_queue_commands,
     cluster_commands,
+    continuous_commands,
     dashboard_command,
     doctor_command,
     extras,
@@ -197,6 +198,7 @@ app.command()(settings_command.settings)
 app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+app.add_typer(continuous_commands.commands, name="continuous")
 cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)

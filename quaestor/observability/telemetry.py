@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quaestor.first_use import FirstUse
+from quaestor.observability.continuous_metrics import ContinuousMetrics
 from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
 from quaestor.observability.follower_metrics import FollowerMetrics
@@ -37,8 +38,8 @@ class Telemetry(EventLog):
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
-    requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, services: metrics
-        by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, continuous,
+        services: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -57,6 +58,7 @@ class Telemetry(EventLog):
         self.followers = FollowerMetrics(self.families)
         self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
+        self.continuous = ContinuousMetrics(self.families)
         self.services = ServiceMetrics(self.families)
 
     def exposition(self) -> bytes:

@@ -55,10 +55,17 @@ REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
-        "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer",
+        "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
+SINKS = frozenset({"webhook", "mail", "file"})
+DELIVERIES = frozenset({"delivered", "failed", "dead"})
+"""Outcomes of deliveries. dead: the last attempt failed too, and the batch became a dead letter."""
+DELIVERY_FAILURES = frozenset({
+    "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk",
+})  # fmt: skip
+"""Reasons of failed deliveries. status: the receiver answered with an error."""
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
 LIVE_ENDS = frozenset({

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quaestor.settings.arguments import SettingsArguments
+from quaestor.settings.continuous import ContinuousSettings
 from quaestor.settings.environment import ENVIRONMENT_PREFIX, parsed, variable_of
 from quaestor.settings.groups import (
     CdnSettings,
@@ -22,6 +23,7 @@ from quaestor.settings.whole import Settings, argument_names, is_tenant, setting
 __all__ = [
     "ENVIRONMENT_PREFIX",
     "CdnSettings",
+    "ContinuousSettings",
     "GridSettings",
     "LifetimeSettings",
     "ObservabilitySettings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from quaestor.settings.continuous import ContinuousSettings
 from quaestor.settings.groups import (
     CdnSettings,
     GridSettings,
@@ -32,6 +33,7 @@ class SettingsArguments(TypedDict, total=False):
     realtime: RealtimeSettings
     verification: VerificationSettings | bool
     cdn: CdnSettings
+    continuous: ContinuousSettings
     observability: ObservabilitySettings
     memory_bytes: int
     shared_bytes: int
@@ -93,6 +95,14 @@ class SettingsArguments(TypedDict, total=False):
     repurge_after_ms: int
     cdn_addresses: tuple[str, ...]
     cdn_canary_ms: int
+    continuous_folder: str
+    webhook_key: str
+    webhook_networks: tuple[str, ...]
+    mail_server: str
+    mail_from: str
+    delivery_folder: str
+    delivery_timeout_ms: int
+    delivery_attempts: int
     debug_header: bool
     tracing: bool
     trace_file: str

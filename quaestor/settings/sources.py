@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from quaestor.settings.bounds import Row, rows
 from quaestor.settings.environment import PLAIN, values_in, variable_of
 from quaestor.settings.whole import GROUPS, Settings, setting_rows
 
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^?#]*@")
+_HIDDEN: Final = frozenset({"webhook_key"})
+"""Settings that are secrets as a whole."""
 _SECRET = re.compile(r"([?&;][^=&;]*(?:password|passwd|secret|token|properties)[^=&;]*=)[^&;#]*", re.IGNORECASE)
 
 
@@ -29,7 +31,7 @@ class SettingInUse:
     """One setting of a program.
 
     group: empty for a setting of the deployment.
-    value: in effect; passwords in URLs are hidden.
+    value: in effect; keys, and passwords in URLs, are hidden.
     variable: of the environment, that sets it.
     """
 
@@ -80,13 +82,15 @@ def in_use(settings: Settings, environment: Mapping[str, str]) -> tuple[SettingI
             if plain in PLAIN and plain in environment and variable not in environment:
                 variable = plain
             settings_in_use.append(
-                SettingInUse(row=row, group=group, value=_shown(value), source=source, variable=variable)
+                SettingInUse(row=row, group=group, value=_shown(value, row.name), source=source, variable=variable)
             )
     return tuple(settings_in_use)
 
 
-def _shown(value: Any) -> Any:
-    """Return the value with the passwords of its URLs hidden."""
+def _shown(value: Any, name: str) -> Any:
+    """Return the value without secrets: passwords of URLs are hidden, and so is a key."""
     if isinstance(value, tuple):
-        return tuple(map(_shown, value))
+        return tuple(_shown(part, name) for part in value)
+    if name in _HIDDEN and value:
+        return "***"
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", value)) if isinstance(value, str) else value

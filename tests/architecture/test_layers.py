@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.observability", "quaestor.query"),
     ("quaestor.runtime.supervision",),
     ("quaestor.redis", "quaestor.planning", "quaestor.tables"),
-    ("quaestor.event_layer",),
+    ("quaestor.event_layer", "quaestor.continuous"),
     ("quaestor.incremental",),
     ("quaestor.realtime",),
     ("quaestor.cache_sketch", "quaestor.ttl", "quaestor.capture"),

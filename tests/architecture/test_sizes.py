@@ -40,6 +40,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "quaestor/proxy/options.py::ProxyOptions": COMMAND_LINE,
     "quaestor/invalidation/grid/cell_stats.py::CellStats": "the figures of a cell, as the event layer keeps them",
     "quaestor/observability/request_metrics.py::RequestMetrics": "the exported metrics of requests, each by its name",
+    "quaestor/observability/telemetry.py::Telemetry": "the groups of metrics, each by its room",
     "quaestor/simulation/simulate.py::Figures": "a row of a simulation's results",
     "quaestor/event_layer/image_bytes.py::image_bytes": "the fields of an image in a write pipeline",
     "quaestor/query/expressions/date_parts.py::_from_parts": "the fields of `$dateFromParts`",

@@ -1,0 +1,84 @@
+"""Commands of the group `quaestor continuous`: try a sink, list dead letters, send dead letters again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quaestor.cli import extras
+from quaestor.cli.command_settings import command_settings
+from quaestor.cli.plain_text import line
+from quaestor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quaestor.continuous.delivery.dead_letters import DeadLetters
+    from quaestor.settings import Settings
+
+commands = typer.Typer(
+    pretty_exceptions_enable=False, no_args_is_help=True, help="Continuous queries, and the delivery of their results."
+)
+"""Commands of the group `quaestor continuous`."""
+
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder of the tables and queries; default: QUAESTOR_CONTINUOUS_FOLDER.")
+]
+Query = Annotated[str | None, typer.Option(help="Name of an installed query; default: all.")]
+
+
+@commands.command("try-sink")
+def try_sink(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="https://..., mailto:... or file:NAME.")],
+) -> None:
+    """Deliver one example row to a sink, with the settings of QUAESTOR_* in the environment."""
+    extras.require("continuous", "delivery")
+    from quaestor.continuous.delivery.addresses import sink_of
+    from quaestor.continuous.delivery.batch import ResultBatch
+
+    instant = time.time_ns() // 1_000
+    batch = ResultBatch(query="example", run=instant, instant=instant, rows=[{"text": "an example"}])
+    asyncio.run(sink_of(address, command_settings().continuous).deliver(batch))
+    print(f"{line(address)} has the row {batch.key}")
+
+
+@commands.command("dead-letters")
+def dead_letters(folder: Folder = None, query: Query = None) -> None:
+    """List the batches that a sink refused for good, with the reason."""
+    extras.require("continuous", "delivery")
+    for letter in _letters(_settings(folder)).list(query):
+        print(
+            line(f"{letter.batch.key}  {len(letter.batch.rows)} rows  {letter.sink}  {letter.reason}: {letter.error}")
+        )
+
+
+@commands.command("replay")
+def replay(folder: Folder = None, query: Query = None) -> None:
+    """Send the dead letters again, each once and with its old keys. Exit status 1: some remain."""
+    extras.require("continuous", "delivery")
+    from quaestor.continuous.delivery.addresses import sink_of
+    from quaestor.continuous.delivery.courier import Courier
+    from quaestor.observability.telemetry import Telemetry
+
+    settings = _settings(folder)
+    courier = Courier(_letters(settings), Telemetry(), attempts=settings.continuous.delivery_attempts)
+    replayed = asyncio.run(courier.replay(lambda address: sink_of(address, settings.continuous), query))
+    print(f"{replayed.delivered} delivered, {replayed.failed} failed")
+    if replayed.failed:
+        raise typer.Exit(1)
+
+
+def _settings(folder: Path | None) -> Settings:
+    return command_settings(continuous_folder=None if folder is None else str(folder))
+
+
+def _letters(settings: Settings) -> DeadLetters:
+    from quaestor.continuous.delivery.dead_letters import DeadLetters
+    from quaestor.tables.storage import FolderStorage
+
+    folder = settings.continuous.continuous_folder
+    if not folder:
+        raise ConfigurationError("no folder of continuous queries: pass --folder, or set QUAESTOR_CONTINUOUS_FOLDER")
+    return DeadLetters(FolderStorage(Path(folder)))

@@ -1,0 +1,1 @@
+"""Delivery of results to webhooks, mailboxes and files: at least once, with idempotency keys."""

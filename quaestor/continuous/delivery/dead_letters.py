@@ -1,0 +1,100 @@
+"""Dead letters: batches that a sink refused for good, kept until an operator sends them again or drops them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from quaestor.continuous.delivery.batch import ResultBatch, to_json
+from quaestor.errors import DependencyError
+from quaestor.tables.storage import LogStorage
+
+_FOLDER: Final = "dead_letters"
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Batch that was not delivered.
+
+    sink: address of its receiver.
+    reason: of the last attempt, one of vocabularies.DELIVERY_FAILURES.
+    error: sentence of the last attempt.
+    """
+
+    batch: ResultBatch
+    sink: str
+    reason: str
+    error: str
+    attempts: int
+
+
+class DeadLetters:
+    """Dead letters in a storage. A letter is durable when `put` returns."""
+
+    def __init__(self, storage: LogStorage) -> None:
+        self._storage = storage
+
+    def put(self, letter: DeadLetter) -> None:
+        """Keep a letter. The second letter of the same batch and sink changes nothing. Raises DependencyError."""
+        self._storage.create_if_absent(_path(letter), _encoded(letter))
+
+    def list(self, query: str | None = None) -> Iterator[DeadLetter]:
+        """Yield the letters of a query, or of all queries, in the order of their batches. Raises DependencyError."""
+        folder = _FOLDER if query is None else f"{_FOLDER}/{query}"
+        for path in sorted(stored.path for stored in self._storage.list(folder)):
+            try:
+                yield _decoded(self._storage.read(path), path)
+            except FileNotFoundError:
+                continue  # sent meanwhile
+
+    def remove(self, letter: DeadLetter) -> None:
+        """Remove a letter. An absent letter is no error. Raises DependencyError."""
+        self._storage.delete(_path(letter))
+
+    def count(self) -> int:
+        """Return the number of letters. Raises DependencyError."""
+        return sum(1 for _ in self._storage.list(_FOLDER))
+
+
+def _path(letter: DeadLetter) -> str:
+    batch = letter.batch
+    digest = hashlib.sha256(letter.sink.encode()).hexdigest()[:16]
+    return f"{_FOLDER}/{quote(batch.query, safe='')}/{batch.run:012d}-{batch.first:012d}-{digest}.json"
+
+
+def _encoded(letter: DeadLetter) -> bytes:
+    batch = letter.batch
+    fields = {
+        "v": _FORMAT, "query": batch.query, "run": batch.run, "instant": batch.instant, "first": batch.first,
+        "rows": list(batch.rows), "sink": letter.sink, "reason": letter.reason, "error": letter.error,
+        "attempts": letter.attempts,
+    }  # fmt: skip
+    return to_json(fields).encode()
+
+
+def _decoded(content: bytes, path: str) -> DeadLetter:
+    try:
+        fields: dict[str, Any] = json.loads(content)
+        if fields["v"] != _FORMAT:
+            raise ValueError(f"format {fields['v']!r}, not {_FORMAT}")
+        batch = ResultBatch(
+            query=fields["query"],
+            run=fields["run"],
+            instant=fields["instant"],
+            first=fields["first"],
+            rows=fields["rows"],
+        )
+        return DeadLetter(
+            batch=batch,
+            sink=fields["sink"],
+            reason=fields["reason"],
+            error=fields["error"],
+            attempts=fields["attempts"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DependencyError(f"{path} is damaged: {error}; restore or remove it", retryable=False) from error

@@ -1,0 +1,43 @@
+"""Settings of continuous queries: their tables, and the delivery of their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from quaestor.settings.bounds import Form, check, text, texts, whole
+
+
+def _is_network(name: str) -> bool:
+    try:
+        ip_network(name)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousSettings:
+    """Settings of continuous queries (docs/continuous/delivery.md)."""
+
+    continuous_folder: str = text(
+        "", "Folder of the tables, the installed queries and the dead letters. Empty: no continuous queries."
+    )
+    webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
+    webhook_networks: tuple[str, ...] = texts(
+        "Private networks that webhooks may reach, besides public addresses: '10.1.0.0/16'. Webhooks to them may be http.",
+        Form(description="a network like '10.1.0.0/16'", fits=_is_network),
+    )
+    mail_server: str = text(
+        "", "Mail server that takes digests: smtp://user:password@host:port, or smtps://... Empty: no mail."
+    )
+    mail_from: str = text("", "Sender of digests, like 'quaestor@shop.example'.")
+    delivery_folder: str = text("", "Folder of the files that results are appended to. Empty: no files.")
+    delivery_timeout_ms: int = whole(10_000, "ms", 10, 600_000, "Longest time of one delivery, the answer included.")
+    delivery_attempts: int = whole(
+        8, "", 1, 100,
+        "Attempts before a batch becomes a dead letter. The pauses double, from a second to five minutes.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check(self)
