@@ -50,14 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @given(none())
 @settings(database=None, max_examples=1)
 def first_property(_: None) -> None:
-    """Property of nothing: Hypothesis makes and registers its source of randomness when the first one runs.
+    """Make Hypothesis create and register its source of randomness, by a property of nothing.
 
-    It refuses one that the garbage collector sees no reference to, and of what is frozen the collector sees none.
+    Hypothesis refuses a source to which the garbage collector sees no reference, and the collector sees none of frozen
+    objects.
     """
 
 
 def pytest_collection_finish() -> None:
-    """What all the modules consist of lasts as long as the run: no collection of garbage looks at it again."""
+    """Freeze the objects of all modules, which last as long as the run: no garbage collection visits them again."""
     first_property()
     gc.collect()
     gc.freeze()
@@ -75,7 +76,10 @@ def nothing_left_open() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mongo_url() -> Iterator[str]:
-    """A replica set of one real mongod. It flushes its journal often, which most tests wait for several times."""
+    """A replica set of one real mongod.
+
+    Its journal is flushed often, because most tests wait for that several times.
+    """
     with servers.mongo_url(journal_ms=10) as url:
         yield url
 
@@ -131,7 +135,7 @@ def links() -> Iterator[Links]:
     ],
 )  # fmt: skip
 def kind_of_browser(request: pytest.FixtureRequest) -> Kind:
-    """Each browser of this machine in turn. Who asks for it is slow, and run by `make test-browsers`."""
+    """Each browser of this machine in turn. Tests with this fixture are slow, and run by `make test-browsers`."""
     kind: Kind = request.param
     return kind
 

@@ -420,7 +420,7 @@ def history() -> list[Write]:
 
 
 def tested(client: httpx.Client) -> None:
-    """What a test of an application asks."""
+    """Use the assertions that tests of an application import."""
     quaestor.settled_sync(within_s=5.0)
     assert assert_cached(client, "/items", within_s=2.0).status_code == 200
     assert_not_cached(client, "/orders", headers={"cache-control": "no-cache"})

@@ -1,4 +1,6 @@
-"""Background work: the supervisor owns every task and thread that nobody waits for, and the documents explain each service."""
+"""Background work: the supervisor owns every task and thread that no code waits for, and the documents explain each
+service.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def starts(source: Path) -> Iterator[int]:
 
 
 def test_every_task_and_thread_that_nobody_waits_for_is_supervised() -> None:
-    """What it raises is counted, logged and restarted; a bare task or thread dies without a word."""
+    """The supervisor counts, logs and restarts a service that raises; a bare task or thread would die without a trace."""
     places = {f"{source.relative_to(ROOT)}:{line}" for source in SOURCES for line in starts(source)}
     assert [place for place in sorted(places) if not place.startswith((*WAITED_FOR, *NO_PART_OF_AN_APPLICATION))] == []
     assert [name for name in WAITED_FOR if not any(place.startswith(name) for place in places)] == []

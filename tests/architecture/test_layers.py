@@ -97,7 +97,7 @@ def imports(module: str, source: Path) -> Iterator[Import]:
 
 @cache
 def all_imports() -> list[Import]:
-    """Those of every file, of other files."""
+    """Return the imports of every file from other files."""
     return [
         edge
         for module, source in MODULES.items()

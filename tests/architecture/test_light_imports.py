@@ -31,7 +31,7 @@ LIGHT = (
 
 @pytest.mark.parametrize(("module", "unneeded"), LIGHT, ids=[module for module, _ in LIGHT])
 def test_importing_a_room_imports_nothing_that_it_does_not_need(module: str, unneeded: tuple[str, ...]) -> None:
-    """Whoever reads the filter needs no Redis client, and capture knows nothing of the grid."""
+    """Reading the filter needs no Redis client, and capture imports nothing of the grid."""
     run = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(module=module)], cwd=ROOT, capture_output=True, text=True, check=True
     )

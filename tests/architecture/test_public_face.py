@@ -51,7 +51,7 @@ def test_the_names_that_type_checkers_see_are_those_that_are_imported() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_documents_import_from_the_public_face_only(document: Path) -> None:
-    """Nobody is told to import from a module that may move."""
+    """No document imports from a module that may move."""
     for module, names in re.findall(
         r"^from (quaestor[\w.]*|middleware[\w.]*|cdn_adapters[\w.]*) import ([^\n]+)", document.read_text(), re.M
     ):
@@ -60,7 +60,7 @@ def test_documents_import_from_the_public_face_only(document: Path) -> None:
 
 
 def test_a_user_s_code_passes_a_strict_type_checker() -> None:
-    """Every exported name, used as in the documents; outside the project's folder, as somebody else's code would be."""
+    """Every exported name is used as in the documents, in code outside the project's folder, like a user's code."""
     text = USE.read_text()
     unused = [name for package in FACE for name in documented(package) if not re.search(rf"\b{name}\b", text)]
     assert unused == []

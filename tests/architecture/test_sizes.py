@@ -77,7 +77,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def attributes(definition: ast.ClassDef) -> int:
-    """Return the number of attributes: the annotated ones of the class, and those that its methods assign."""
+    """Return the number of attributes: the annotated ones of the class, and the ones that its methods assign."""
     annotated = {
         statement.target.id
         for statement in definition.body

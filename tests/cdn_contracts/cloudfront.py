@@ -117,7 +117,7 @@ class CloudFrontContract:
 
 
 def signature_fault(request: Received, secret_key: str) -> tuple[str, str] | None:
-    """What is wrong with a request's SigV4 signature, computed anew from its bytes."""
+    """Return the fault of a request's SigV4 signature, computed anew from the request's bytes."""
     match = _AUTHORIZATION.fullmatch(request.fields.get("authorization", ""))
     if match is None:
         return "MissingAuthenticationToken", "Request is missing Authentication Token"

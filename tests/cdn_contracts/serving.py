@@ -67,7 +67,7 @@ BROKEN = Reply(503, b"<html>Service Unavailable</html>", {"content-type": "text/
 
 
 class Contract(Protocol):
-    """What a provider's documentation promises. Called for one request at a time."""
+    """The promises of a provider's documentation. Called for one request at a time."""
 
     def answer(self, request: Received) -> Reply: ...
 
@@ -76,7 +76,7 @@ class Contract(Protocol):
 class Served:
     """A contract that is being served.
 
-    requests: in the order they came, those that met a fault too.
+    requests: in the order of arrival, including requests that met a fault.
     faults: the next answers, instead of the contract's.
     """
 
@@ -142,7 +142,7 @@ def _lower(headers: Message) -> dict[str, str]:
 
 
 class TokenBucket:
-    """Tokens that come back at a steady rate. Time passes when `pass_time` says so, never by itself."""
+    """Tokens that come back at a steady rate. Time passes only when `pass_time` is called."""
 
     def __init__(self, capacity: float, per_s: float) -> None:
         self.capacity = capacity

@@ -1,8 +1,8 @@
 """Souin in Caddy with the printed configuration: its API accepts purges by tag from clients with the token.
 
-As its source has it (github.com/darkweak/souin, 1.7.9, read 2026-11; `pkg/api/souin.go`, `pkg/surrogate/providers/common.go`):
-PURGE of the API's path, tags in `Surrogate-Key`, split at a comma and a blank; 204 whatever was found. What is kept, and for how
-long: `pkg/middleware/middleware.go`.
+Source: github.com/darkweak/souin, 1.7.9, read 2026-11; `pkg/api/souin.go`, `pkg/surrogate/providers/common.go`.
+A purge is the method PURGE on the API's path. The tags in `Surrogate-Key` are split at a comma and a blank.
+The answer is always 204, with or without a match. Rules of storage and lifetimes: `pkg/middleware/middleware.go`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class SouinContract:
 
 
 def kept_s(headers: Iterable[tuple[bytes, bytes]], *, now_s: float) -> float:
-    """How long Souin keeps an answer, in seconds: by the first of four fields that is there, and if that one names no lifetime,
-    by Expires. It does not look at Age."""
+    """Return how long Souin keeps an answer, in seconds.
+
+    The first of four fields that is present decides; if that one names no lifetime, Expires does. Souin ignores Age.
+    """
     fields = {name.decode().lower(): value.decode() for name, value in headers}
     said = next((fields[name] for name in _CONTROLS if fields.get(name)), "no-store")
     directives = dict(part.strip().partition("=")[::2] for part in said.split(","))

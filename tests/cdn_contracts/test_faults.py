@@ -26,7 +26,10 @@ def one(world: World) -> list[Target]:
 
 
 async def test_a_revoked_token_is_rejected_for_the_whole_place(world: World) -> None:
-    """So is a wrong signature. All purges are kept until somebody mends it; the reason names credentials, and shows none."""
+    """A revoked token and a wrong signature reject the whole place, and all purges are kept.
+
+    The reason names credentials, and shows none.
+    """
     await send_at_once(world, one(world))
     world.provider.revoke(world.contract)
     if world.place.name in ("azure-front-door", "google-cloud-cdn"):  # no other access token is to be had
@@ -104,7 +107,7 @@ async def test_a_batch_that_is_too_long_is_rejected_for_itself_only(world: World
 
 
 async def test_a_secret_is_in_no_repr_no_error_and_no_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """At debug level too, whatever went wrong, and even if the provider says the secret itself."""
+    """No secret is shown after any failure, at debug level, or when the provider repeats the secret itself."""
     caplog.set_level(logging.DEBUG)
     shown = [repr(world.place), repr(vars(world.place)), repr(world.place.capabilities), world.place.address]
     await purge(world, tags=["t"], urls=[A_URL])
@@ -131,7 +134,10 @@ async def test_a_secret_is_in_no_repr_no_error_and_no_log(world: World, caplog: 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_base_url_without_tls_is_refused(name: str) -> None:
-    """But for this machine, in tests. Certificates are verified by httpx, and no setting turns that off."""
+    """Only addresses of this machine may lack TLS, for tests.
+
+    httpx verifies certificates, and no setting turns that off.
+    """
     with pytest.raises(ConfigurationError, match="https"):
         PROVIDERS[name].place("http://api.example")
 

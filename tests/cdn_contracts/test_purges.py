@@ -31,8 +31,10 @@ async def test_a_purge_by_tag_removes_exactly_what_carries_the_tag(world: World)
     assert [f"{SHOP}/{name}" in world.contract.cache for name in "abcd"] == [False, False, True, True]
 
 
-async def test_a_tag_is_one_tag_whatever_is_in_it(world: World) -> None:
-    """Separators, blanks and what a provider does not allow are spelled so that they neither split it nor are refused."""
+async def test_a_tag_with_any_characters_is_one_tag(world: World) -> None:
+    """Separators, blanks and characters that a provider forbids are encoded: they neither split a tag nor have it
+    refused.
+    """
     assert by_tag(world)
     for number, tag in enumerate(TAGS):
         world.contract.cache.store(f"{SHOP}/{number}", world.place.response_headers([tag]))
@@ -46,7 +48,7 @@ async def test_a_tag_is_one_tag_whatever_is_in_it(world: World) -> None:
 
 
 async def test_a_purge_by_url_removes_that_url(world: World) -> None:
-    """And nothing else, but what the capabilities say of query and case."""
+    """A purge by URL removes that URL alone, except as the capabilities declare for query and case."""
     if URL not in world.place.capabilities.kinds:
         pytest.skip("it purges no URLs")
     for path in ("/a", "/ab", "/b", "/a?x=1", "/", "/café%20d%27or?q=a%26b&r=%C3%A9"):
@@ -123,7 +125,7 @@ def refill(world: World) -> None:
 
 
 class any_pace:  # noqa: N801
-    """Equal to whatever the provider said of its rate."""
+    """Equal to every pace that a provider reports."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -28,8 +28,8 @@ BATCHES = {
 
 @pytest.mark.parametrize("kind", BATCHES)
 @pytest.mark.parametrize(("soft", "action"), [(False, "delete"), (True, "invalidate")])
-async def test_requests(kind: str, soft: bool, action: str) -> None:
-    """The place's purge requests equal those that the provider's own library signs."""
+async def test_purge_requests_equal_the_ones_that_the_library_signs(kind: str, soft: bool, action: str) -> None:
+    """The place's purge requests equal the ones that the provider's own library signs."""
     contract = AkamaiContract()
     targets = BATCHES[kind]
     with serving(contract) as served:

@@ -1,4 +1,4 @@
-"""azure-mgmt-cdn passes on the contract, and the place's requests are its requests, but for the API's version."""
+"""azure-mgmt-cdn passes on the contract, and the place's requests equal its requests, except for the API's version."""
 
 from __future__ import annotations
 

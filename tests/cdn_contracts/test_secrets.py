@@ -34,7 +34,7 @@ OURS = ("quaestor",)
 
 
 def plain_texts(thing: object, seen: set[int]) -> Iterator[str]:
-    """Texts that can be reached from an object of ours, but for those in a SecretStr."""
+    """Yield the texts that are reachable from an object of ours, except the ones in a SecretStr."""
     if id(thing) in seen or isinstance(thing, SecretStr):
         return
     seen.add(id(thing))
@@ -94,7 +94,7 @@ async def shown(
 
 
 async def test_no_credential_of_a_hosted_provider_is_shown(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Also of one that says it itself: in an error, a refusal, or a word about its limit. At debug level too."""
+    """No credential is shown at debug level, nor when the provider repeats it in an error, a refusal or a rate limit."""
     caplog.set_level(logging.DEBUG)
     await send_at_once(world, [Target(*world.place.targets(tags=["t"], urls=["https://shop.example/t"])[0])])
     secrets = (*world.provider.secrets, *getattr(world.contract, "tokens", ()))

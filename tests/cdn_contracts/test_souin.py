@@ -61,7 +61,7 @@ async def test_a_purge_removes_exactly_what_carries_the_tag(world: World) -> Non
     assert urls[2] in world.contract.cache
 
 
-async def test_a_tag_is_one_tag_whatever_is_in_it(world: World) -> None:
+async def test_a_tag_with_any_characters_is_one_tag(world: World) -> None:
     """Separators, blanks and percent signs neither split nor join tags."""
     own = [world.keep(str(number), tag) for number, tag in enumerate(TAGS)]
     others = [world.keep(f"other{number}", tag + "z") for number, tag in enumerate(TAGS)]
@@ -80,13 +80,13 @@ async def test_many_purges_go_in_requests_that_it_takes(world: World) -> None:
     assert [url for url in urls if url in world.contract.cache] == []
 
 
-def test_what_has_no_tag_cannot_be_purged(world: World) -> None:
-    """So it is not asked for it: the queue says that what it keeps is served until its lifetime is over."""
+def test_an_answer_without_a_tag_cannot_be_purged(world: World) -> None:
+    """Souin receives no purge by URL; the queue reports that an answer without a tag is served until its lifetime ends."""
     assert world.place.targets(tags=[], urls=[f"{SHOP}/a"]) == []
 
 
 async def test_a_wrong_token_is_rejected_for_the_whole_place(world: World) -> None:
-    """All purges are kept until somebody mends it."""
+    """A wrong token rejects the whole place; all purges are kept until the token is corrected."""
     world.contract.token = "another"
     (answer,) = await world.purge("t")
     assert isinstance(answer, Rejected)
@@ -109,7 +109,9 @@ async def test_without_the_api_nothing_is_taken_for_purged(world: World) -> None
     ids=["html", "redirect", "204 of another", "404"],
 )
 async def test_an_answer_of_something_else_is_no_success(world: World, page: Reply) -> None:
-    """Also 204 without the field that the printed configuration adds: Souin answers that to anybody, whatever was asked."""
+    """A 204 without the field that the printed configuration adds is no success: Souin sends it to every caller for
+    every purge.
+    """
     world.served.faults.append(page)
     (answer,) = await world.purge("t")
     assert isinstance(answer, Rejected)
@@ -129,15 +131,17 @@ async def test_what_is_broken_is_tried_again(world: World, fault: Reply) -> None
 
 
 async def test_its_token_is_shown_nowhere(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Not at debug level either, nor if what answers repeats it."""
+    """Souin's token is not shown at debug level, nor when an answer repeats it."""
     caplog.set_level(logging.DEBUG)
     texts = await shown(world.place, world.served, [TOKEN], lambda: setattr(world.contract, "token", "another"), caplog)
     assert any(request.fields.get("quaestor-purge-token") == TOKEN for request in world.served.requests)
     assert [text for text in texts if TOKEN in text] == []
 
 
-async def test_it_keeps_an_answer_for_what_is_left_of_its_lifetime() -> None:
-    """Also one that has spent a part of it in the application's own cache: Souin does not subtract Age."""
+async def test_souin_keeps_an_answer_for_the_rest_of_its_lifetime() -> None:
+    """Souin does not subtract Age; an answer that spent part of its lifetime in the application's cache gets only the
+    rest.
+    """
     site = Site(cdn=[Delivery(Souin("http://unused", token=TOKEN))])
     left = {}
     for _ in range(3):
@@ -165,7 +169,9 @@ async def test_an_answer_that_dies_on_its_way_is_not_to_be_kept_by_it() -> None:
 
 
 async def test_an_answer_that_nobody_may_keep_is_not_kept_by_it() -> None:
-    """One of too many spellings of a URL, which could not all be purged: its leave goes, whatever field it was in."""
+    """An answer that cannot be purged, because its URL has too many spellings, loses its permission to be stored in
+    every field.
+    """
     site = Site(cdn=[Delivery(Souin("http://unused", token=TOKEN))], sort_query=True)
     names = "abcdefghijklmnopqrst"
     for n in range(20):

@@ -70,7 +70,7 @@ def self_signed(tmp_path: Path) -> ssl.SSLContext:
 
 
 async def test_a_certificate_that_nobody_vouches_for_ends_the_connection(self_signed: ssl.SSLContext) -> None:
-    """Before anything is sent: whoever answers in the provider's place never sees the token."""
+    """The connection ends before anything is sent: a server with an unverified certificate never receives the token."""
     contract = FastlyContract()
     with serving(contract, tls=self_signed) as served:
         place = Fastly(SERVICE, token=TOKEN, base_url=served.url)

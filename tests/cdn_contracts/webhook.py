@@ -12,7 +12,12 @@ KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 class WebhookContract:
-    """Fields: key, revoked by setting it to another; cache; seen, ids of messages that were told before."""
+    """The receiver's state.
+
+    key: revoked by setting it to another.
+    cache: the answers that purges remove.
+    seen: ids of messages received before.
+    """
 
     def __init__(self) -> None:
         self.key = KEY

@@ -255,7 +255,7 @@ async def test_what_is_in_a_partition_is_in_its_filter_and_in_the_union_and_nowh
 
 
 async def test_a_partition_that_is_not_known_is_the_union_and_further_ones_are_in_it_alone(make: MakeSketch) -> None:
-    """Whoever is given more than he asked for revalidates more."""
+    """A client that receives a larger part than it requested revalidates more, and never less."""
     sketch = make()
     tokens = [token_of(f"{n}") for n in range(MAX_PARTITIONS + 3)]
     names = [in_partition(f"/{n}", token) for n, token in enumerate(tokens)]
@@ -280,7 +280,7 @@ async def test_a_loss_is_a_loss_of_every_partition(make: MakeSketch) -> None:
 
 
 async def test_what_was_handed_out_before_a_start_is_a_loss_of_everything_without_an_epoch(make: MakeSketch) -> None:
-    """Nobody can tell an earlier copy of a partition from a later one."""
+    """Without an epoch, earlier and later copies of a partition look alike, so the whole partition counts as lost."""
     sketch, token = make(), token_of("a")
     await sketch.report_read(in_partition("/1", token), expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
     await sketch.saturate(NOW_MS + 5_000, earlier=True)
@@ -289,9 +289,13 @@ async def test_what_was_handed_out_before_a_start_is_a_loss_of_everything_withou
     assert sketch.epoch == ""
 
 
-async def test_with_an_epoch_its_own_partitions_are_told_of_exactly() -> None:
-    """From their first copy on. The union, an earlier epoch's partitions, and those that nobody knows name everything; a write
-    counts as one to what somebody keeps; a loss in the same process is still one of everything."""
+async def test_an_epoch_s_own_partitions_name_exactly_the_writes() -> None:
+    """From their first copy on, partitions of the epoch name exactly the writes.
+
+    The union, an earlier epoch's partitions and unknown partitions name everything. A write counts as long as a copy is
+    kept anywhere.
+    A loss in the same process remains a loss of everything.
+    """
     epoch, earlier = "0123456789abcdef", "fedcba9876543210"
     sketch, group = MemoryCacheSketch(epoch=epoch), epoch + token_of("a")
     await sketch.saturate(NOW_MS + 5_000, earlier=True)

@@ -47,7 +47,7 @@ class Edge(Protocol):
         """Whether it still had the response. Ask once for each keep(): a cache fetches what it has not."""
 
     def go_away(self) -> None:
-        """From now on the CDN cannot be reached, without losing what it keeps."""
+        """Make the CDN unreachable from now on, with its content kept."""
 
     def come_back(self) -> None: ...
 
@@ -188,7 +188,7 @@ async def test_what_nobody_has_heard_of_is_purged_without_a_word(edge: Edge, pat
 
 
 async def test_a_purge_is_effective_when_it_returns(edge: Edge, path: str) -> None:
-    """Every one of many, also of those that other purges were under way beside."""
+    """Each of many concurrent purges is effective when its own call returns."""
     names = [str(number) for number in range(30)]
     for name in names:
         await edge.keep(f"{path}/{name}", [f"{path}-{name}"])
@@ -228,7 +228,10 @@ async def test_a_cdn_that_is_away_is_a_cdn_error_that_may_be_tried_again(edge: E
 
 
 async def test_response_headers_are_well_formed_and_always_the_same(edge: Edge) -> None:
-    """Every tag, whatever is in it, in fields that any server may send (RFC 9110, section 5). Without tags there are none."""
+    """Every tag with any characters yields fields that each server may send (RFC 9110, section 5).
+
+    No tags yield no fields.
+    """
     tags = ["a", "b/c", *HOSTILE]
     headers = edge.adapter.response_headers(tags)
     assert headers
@@ -240,8 +243,8 @@ async def test_response_headers_are_well_formed_and_always_the_same(edge: Edge) 
 
 
 @pytest.mark.parametrize("tag", HOSTILE, ids=lambda tag: repr(tag)[:20])
-async def test_a_tag_is_one_tag_whatever_is_in_it(edge: Edge, path: str, tag: str) -> None:
-    """Separators and control characters neither split it nor reach the wire; what is in a part of it is not it."""
+async def test_a_tag_with_any_characters_is_one_tag(edge: Edge, path: str, tag: str) -> None:
+    """Separators and control characters neither split a tag nor reach the wire; a purge of a part leaves the whole tag."""
     await edge.keep(f"{path}/a", [path + tag])
     await edge.keep(f"{path}/b", [path])
     parts = {path, path + tag[:1], path + tag + "x", *re.split(r"[\s,]+", path + tag)} - {path + tag}

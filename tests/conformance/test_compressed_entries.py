@@ -84,7 +84,7 @@ async def test_an_entry_above_the_limit_is_neither_stored_nor_read(client: Share
 
 
 async def test_a_bomb_is_no_entry_and_is_not_unpacked(client: SharedClient, prefix: str) -> None:
-    """Two gigabytes of zeros in 65 kB: whoever can write to Redis cannot take the app's memory."""
+    """Two gigabytes of zeros in 65 kB are no entry: write access to Redis does not suffice to take the app's memory."""
     store = RedisStore(client, deployment=prefix, max_body_bytes=1_000_000)
     packer = zstandard.ZstdCompressor(level=1).compressobj(size=2 << 30)
     bomb = b"".join(packer.compress(b"\0" * (1 << 24)) for _ in range(128)) + packer.flush()

@@ -99,8 +99,8 @@ async def test_a_settled_claim_is_over(index: DependencyIndex) -> None:
     assert await index.reclaim(claimed_before_ms=NOW_MS * 2, now_ms=NOW_MS + 1) == []
 
 
-async def test_what_is_added_after_its_registration_was_claimed_is_not_lost(index: DependencyIndex) -> None:
-    """An answer that was on its way out while its result changed: the next claim or reclaim finds it."""
+async def test_a_dependent_added_after_the_claim_of_its_registration_is_not_lost(index: DependencyIndex) -> None:
+    """The next claim or reclaim finds an answer that was being sent while its result changed."""
     await index.claim(["o:1"], now_ms=NOW_MS)
     await index.add(dependent("late", "o:0", "o:1"))
     assert await index.claim(["o:1"], now_ms=NOW_MS + 1) == [dependent("late", "o:0", "o:1")]
@@ -143,7 +143,7 @@ async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_wo
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, client: SharedClient, prefix: str) -> None:
-    """Then nothing more is cached; what is known already may be prolonged, and nothing known is lost."""
+    """A full index refuses new dependents; known dependents may be prolonged, and no known dependent is lost."""
     index: DependencyIndex = (
         MemoryIndex(max_dependents=3) if kind == "memory" else RedisIndex(client, deployment=prefix, max_dependents=3)
     )
@@ -179,7 +179,7 @@ async def test_what_nobody_outside_has_gives_way_in_a_full_index_of_one_process(
 
 
 async def test_long_names_count_as_several_in_the_index_of_one_process() -> None:
-    """It is bounded in bytes, not only in entries: a URL of 8 KB is allowed."""
+    """The index is bounded in bytes, not only in entries, because a URL may have 8 KB."""
     index = MemoryIndex(max_dependents=100)
     for n in range(50):
         await index.add(replace(dependent(f"{n}" + "x" * 8_000, f"o:{n}"), urls=()))

@@ -260,7 +260,10 @@ def test_a_value_is_swapped_only_for_the_one_that_is_named(layer: EventLayer, pr
 
 
 def test_a_closed_layer_is_reopened_with_its_data_or_as_another_one(layer: EventLayer, name: str) -> None:
-    """What is kept by a server is there again. Memory is empty, and offsets from before are refused, not taken for new ones."""
+    """A server still has its data after reopening.
+
+    Memory is empty, and refuses offsets from before instead of taking them for new ones.
+    """
     layer.append(name, [b"1"])
     before = read(layer, name)[0].offset
     layer.close()

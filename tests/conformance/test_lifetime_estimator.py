@@ -108,10 +108,10 @@ def observe(estimator: LifetimeEstimator, observations: list[tuple[object, ...]]
 
 @every_kind
 @given(observations=OBSERVATIONS, queries=st.lists(QUERIES, max_size=3), rate_hz=RATES_HZ, now_ms=TIMES)
-def test_an_estimate_lies_within_the_bounds_whatever_was_observed(
+def test_an_estimate_lies_within_the_bounds_after_any_observations(
     kind: Kind, observations: list[tuple[object, ...]], queries: list[str], rate_hz: float, now_ms: int
 ) -> None:
-    """And no observation raises, in whatever order it comes."""
+    """Observations in any order raise nothing and keep the estimate within the bounds."""
     estimator = kind.make()
     observe(estimator, observations)
     ttl_ms = estimator.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
@@ -140,10 +140,10 @@ def test_an_estimate_depends_on_what_was_observed_alone_and_changes_nothing(
     observations=OBSERVATIONS, query=QUERIES, watched_ms=st.integers(0, 10**6), later_ms=st.integers(0, 10**8),
     rate_hz=RATES_HZ,
 )  # fmt: skip
-def test_time_after_a_withdrawal_says_nothing(
+def test_time_after_a_withdrawal_does_not_lengthen_estimates(
     kind: Kind, observations: list[tuple[object, ...]], query: str, watched_ms: int, later_ms: int, rate_hz: float
 ) -> None:
-    """Nobody was watching: that nothing was reported is no sign of a long life."""
+    """No process watches a query after its withdrawal, so silence after that is no sign of a long life."""
     estimator, now_ms = kind.make(), NOW_MS + 10**8
     observe(estimator, observations)
     estimator.observe_read([query], now_ms=now_ms)
@@ -175,7 +175,7 @@ def test_what_is_written_more_often_does_not_live_longer(kind: Kind, slow_hz: fl
 def test_a_response_lives_no_longer_than_the_shortest_lived_of_its_queries(
     kind: Kind, observations: list[tuple[object, ...]], now_ms: int, rate_hz: float
 ) -> None:
-    """It changes with the first of them."""
+    """A response changes with the first of its queries, so it lives no longer than the shortest-lived query."""
     estimator = kind.make()
     observe(estimator, observations)
     alone = [estimator.estimate_ms([query], write_rate_hz=0.0, now_ms=now_ms) for query in ("q1", "q2")]

@@ -166,7 +166,7 @@ async def test_the_size_says_until_when_a_copy_may_live(outbox: PurgeOutbox) -> 
 
 
 async def test_the_busiest_minute_of_the_last_hour_is_known(outbox: PurgeOutbox) -> None:
-    """What waits already costs nothing more, so it is not counted again; what is put in as taken is."""
+    """A purge that already waits is not counted again, because it costs no more; a purge put in as taken is counted."""
     assert await outbox.busiest(Q, now_ms=NOW_MS) == 0
     await put(outbox, *(f"0tag {n}" for n in range(6)))
     await put(outbox, "0tag 0", "0tag 1")
@@ -185,7 +185,7 @@ async def test_a_note_is_read_by_all_processes_of_the_deployment(outbox: PurgeOu
 
 
 async def test_a_full_outbox_refuses_and_forgets_nothing(outbox: PurgeOutbox) -> None:
-    """Whoever put it in keeps the claim, and puts it in again."""
+    """A full outbox refuses further purges; the sender keeps its claim and tries again."""
     await put(outbox, *(f"0tag {n}" for n in range(20)))
     with pytest.raises(StoreError, match="20 purges"):
         await put(outbox, "0tag more")

@@ -68,7 +68,7 @@ class World:
         self.tick()
 
     async def register(self, *values: object, since: int | None = None) -> Registered:
-        """What a response that ran a query for each of these values needs."""
+        """Register the queries of a response, one for each of these values."""
         version = self.version if since is None else since
         reads = [CapturedRead(query=find(value), read_at=version, ids=()) for value in values]
         return await self.registry.register(reads, since=version, expires_at_ms=system_clock() + LONG_MS)
@@ -287,7 +287,7 @@ async def test_what_is_not_proved_fresh_any_more_is_not_served_but_not_dead(guar
 
 
 async def test_a_response_that_was_not_stored_leaves_the_others_alone(guarded: World) -> None:
-    """Its registrations are given up; those that another response shares stay."""
+    """The registrations of a response that was not stored end; registrations shared with another response stay."""
     stored, given_up = await guarded.register(1), await guarded.register(1)
     guarded.registry.lease(stored.ids, until_ms=system_clock() + LONG_MS)
     guarded.registry.lease(given_up.ids, until_ms=0)

@@ -136,7 +136,7 @@ async def test_nothing_is_struck_without_effect(share: Share) -> None:
 
 
 async def test_a_late_dependent_is_claimed_by_a_second_strike(share: Share) -> None:
-    """An answer that was on its way out while its result changed."""
+    """A second strike claims an answer that was being sent while its result changed."""
     await share.effects.claim_and_evict(["o:1"], [], now_ms=NOW_MS)
     await share.cache("late", "o:1")
     assert [each.dependent.key for each in await share.effects.claim_and_evict(["o:1"], [], now_ms=NOW_MS + 1)] == [

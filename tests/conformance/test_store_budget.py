@@ -1,4 +1,6 @@
-"""The budget of entries in Redis: what is asked for stays, what nobody asks for twice leaves, and nothing else is touched."""
+"""The budget of entries in Redis: requested entries stay, entries without a second request leave, and other keys are
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ async def there(store: RedisStore, keys: Iterable[str]) -> int:
 
 
 async def measured_bytes(client: SharedClient, prefix: str) -> int:
-    """What the server says that entries and account take."""
+    """Return the bytes that entries and account occupy, as measured by the server."""
     names = [name async for name in client.scan_iter(match=f"quaestor:*{prefix}*")]
     sizes = await asyncio.gather(*(client.memory_usage(name, samples=0) for name in names if b":writes" not in name))
     return sum(size or 0 for size in sizes)
@@ -105,8 +107,8 @@ async def test_explicit_entries_have_the_same_budget_and_lie_there_for_a_day_at_
     assert 0 < await client.pttl(store.name("explicit 599")) <= 86_400_000
 
 
-async def test_what_is_new_has_time_to_be_asked_for(client: SharedClient, prefix: str) -> None:
-    """While everything that is kept has hits, and a flood goes on. The hits may be told by any process."""
+async def test_a_new_entry_has_time_to_collect_hits(client: SharedClient, prefix: str) -> None:
+    """A new entry stays during a flood, although all kept entries have hits. Any process may report its hits."""
     first, other = new_store(client, prefix), new_store(client, prefix)
     old = [f"old {number}" for number in range(500)]
     await put_all(first, map(entry, old))
@@ -124,7 +126,7 @@ async def test_what_is_new_has_time_to_be_asked_for(client: SharedClient, prefix
 
 
 async def test_demand_ages(client: SharedClient, prefix: str) -> None:
-    """What was asked for often, long ago, makes room for what is asked for now."""
+    """Entries with many requests long ago make room for entries that are requested now."""
     now_ms = NOW_MS
     store = new_store(client, prefix, clock=lambda: now_ms)
     before, now = ([f"{when} {number}" for number in range(350)] for when in ("before", "now"))
@@ -162,8 +164,8 @@ async def test_one_enormous_answer_does_not_drive_out_what_is_asked_for(
     assert telemetry.stores.refused.labels("redis", "demand")._value.get() == 1
 
 
-async def test_what_is_evicted_is_no_longer_counted_but_its_successor_is(client: SharedClient, prefix: str) -> None:
-    """By either way of evicting; repeated, and told late."""
+async def test_an_evicted_entry_is_no_longer_counted_but_its_successor_is(client: SharedClient, prefix: str) -> None:
+    """Both ways of evicting keep the count right, even if repeated or reported late."""
     store = new_store(client, prefix)
     index, sketch = RedisIndex(client, deployment=prefix), RedisCacheSketch(client, deployment=prefix)
     effects = shared_invalidation(index=index, sketch=sketch, store=store)

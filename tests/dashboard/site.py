@@ -46,7 +46,7 @@ class Site:
 
 
 def stripped(app: App) -> App:
-    """What a proxy does that forwards a prefix without it, and says nothing of it."""
+    """Forward requests without the prefix, as a proxy does that does not mention the prefix."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

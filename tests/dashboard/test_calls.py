@@ -50,7 +50,7 @@ async def test_paths_that_are_not_the_dashboards_are_the_apps() -> None:
 
 
 async def test_references_are_relative_and_nothing_is_inline() -> None:
-    """So it works below any prefix, stripped or not, and with a strict policy."""
+    """The page works below any prefix, stripped or not, and with a strict content policy."""
     async with watched() as client:
         first = await client.get(HERE)
         assert (first.status_code, first.headers["location"]) == (308, "dashboard/")
@@ -124,7 +124,7 @@ async def test_one_snapshot_a_second_is_made_for_all_viewers(monkeypatch: pytest
         assert (len(bodies), made) == (1, 1)
 
 
-async def test_what_is_told_is_what_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_reported_figures_equal_the_requests_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures equal the requests made; updates follow each second, compressed if the client accepts it."""
     monkeypatch.setattr(live, "EVERY_S", 0.05)
     async with watched() as client:
@@ -147,10 +147,12 @@ async def test_what_is_told_is_what_has_happened(monkeypatch: pytest.MonkeyPatch
         assert len(gzip.compress(latest.content)) < 4_000
 
 
-async def test_traffic_is_told_by_route_with_why_it_was_not_answered_from_cache(
+async def test_traffic_is_shown_by_route_with_the_reasons_of_misses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And by the time in which it came: of a process that has just begun all windows are its whole life."""
+    """Traffic is shown by route and by window of time; in a process that has just begun, each window covers its whole
+    life.
+    """
     monkeypatch.setattr(live, "EVERY_S", 0.05)
     async with watched() as client:
         for _ in range(5):
@@ -172,8 +174,10 @@ async def test_traffic_is_told_by_route_with_why_it_was_not_answered_from_cache(
         await eventually(seen)
 
 
-async def test_parameters_are_applied_and_undone_and_all_of_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who, when, what; the app goes on with the new numbers, and in the end with those of its settings."""
+async def test_parameters_are_applied_and_undone_and_the_history_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history shows by whom, when and what; the app uses the new numbers, and in the end its settings' numbers
+    again.
+    """
     monkeypatch.setattr(services, "_TUNED_EVERY_S", 0.02)
     async with watched(settings={"ttl_quantile": 0.4}) as client:
         state = (await client.get(f"{HERE}/parameters", headers=OPERATOR)).json()
@@ -191,7 +195,7 @@ async def test_parameters_are_applied_and_undone_and_all_of_it_is_told(monkeypat
         await eventually(lambda: cache.engine.parts.estimator.parameters.default.quantile == 0.4)
 
 
-async def test_of_two_operators_at_once_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_slower_of_two_operators_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower operator receives the name of the faster one; none of the slower one's changes was applied."""
     async with watched() as client:
         for by, status in (("ann", 200), ("bob", 409)):

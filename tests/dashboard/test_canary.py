@@ -169,7 +169,7 @@ async def test_a_canary_is_rolled_back_by_an_operator_and_its_promotion_undone(t
 
 @pytest.mark.parametrize("promote", [False, True])
 async def test_how_a_canary_ended_by_itself_is_in_the_audit_trail(tmp_path: Path, promote: bool) -> None:
-    """Who, when and why, also for whoever may only look; nobody can act on it any more."""
+    """The audit trail shows by whom, when and why, also to viewers; no operator can act on the ended canary."""
     async with traced(tmp_path) as client:
         begun = await called(client, "canary", BEGIN | {"after": 100, "hold_ms": 0, "promote": promote})
         assert begun.status_code == 200, begun.text
@@ -214,8 +214,10 @@ async def test_a_canary_that_breaks_a_guard_ends_at_once_though_the_rest_is_as_b
         assert why.startswith("rolled back: guard hits at least 0.2: broken, 0.0500 ("), why
 
 
-async def test_of_two_operators_of_a_canary_one_is_told(tmp_path: Path) -> None:
-    """Of two who begin one, and of two who end it differently; nothing of the slower one has happened."""
+async def test_the_slower_of_two_operators_of_a_canary_is_refused(tmp_path: Path) -> None:
+    """The slower of two operators is refused when both begin a canary or end one differently; none of the slower one's
+    changes happens.
+    """
     async with traced(tmp_path) as client:
         for by, status in (("ann", 200), ("bob", 409)):
             got = await called(client, "canary", BEGIN | {"by": by})
@@ -284,7 +286,7 @@ async def test_a_canary_that_cannot_be_is_refused_in_one_sentence(path: str, bod
 
 
 async def test_without_enough_in_a_trace_there_is_no_canary(tmp_path: Path) -> None:
-    """It is said what is missing, and nothing is begun."""
+    """The refusal names the missing part of the trace, and no canary begins."""
     async with watched() as client:
         got = await called(client, "canary", BEGIN)
         assert (got.status_code, "set trace_file" in got.json()["detail"]) == (400, True)
@@ -297,8 +299,8 @@ async def test_without_enough_in_a_trace_there_is_no_canary(tmp_path: Path) -> N
         assert (await state(client))["number"] == 0
 
 
-async def test_who_leaves_before_the_prediction_has_begun_nothing(tmp_path: Path) -> None:
-    """And there is room for the next one."""
+async def test_a_client_that_leaves_before_the_prediction_has_begun_nothing(tmp_path: Path) -> None:
+    """A client that leaves before the prediction begins no canary, and the next client can begin one."""
     async with traced(tmp_path) as client:
         app = client._transport.app  # type: ignore[attr-defined]
         fields = (b"authorization", OPERATOR["authorization"].encode()), (b"content-type", b"application/json")

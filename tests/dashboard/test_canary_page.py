@@ -76,7 +76,10 @@ def begun(page: Page, *, hold: str = "60") -> None:
 
 
 def test_a_canary_is_rolled_back_promoted_and_undone_by_keyboard(page: Page, shop: Site) -> None:
-    """Not promoted before enough was seen; the page says how much that is; the trail says who did what, and leads back."""
+    """A canary cannot be promoted before enough requests were seen, and the page shows how many are missing.
+
+    The trail shows each action with its author, and leads back.
+    """
     lifetime(page, "0.002")
     begun(page)
     becomes(lambda: "of 100 requests were seen" in page.text("canary-why"))
@@ -108,8 +111,10 @@ def test_a_canary_is_rolled_back_promoted_and_undone_by_keyboard(page: Page, sho
 def test_a_canary_that_is_worse_than_predicted_is_shown_to_be_rolled_back(
     page: Page, browser: Browser, shop: Site
 ) -> None:
-    """Ten minutes were predicted to be good, as nothing changed that day; today everything does. Who may only look sees it too,
-    and has nothing to act by; the figures are there for whoever hears the page, and on a phone."""
+    """Ten minutes were predicted to be good, because nothing changed that day; today everything changes.
+
+    A viewer sees the canary too, without buttons to act. Its figures can be heard, and fit on a phone.
+    """
     lifetime(page, "600")
     entered(page, "#guard-hits", "1")
     begun(page, hold="0")

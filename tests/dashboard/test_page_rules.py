@@ -28,7 +28,7 @@ WELL: dict[str, Any] = {
 
 
 def called(module: str, function: str, *arguments: Any) -> Any:
-    """What a function of one of the page's modules returns."""
+    """Return the result of a function of one of the page's modules."""
     program = (
         f"import {{ {function} }} from {json.dumps((FOLDER / module).as_uri())};"
         f"console.log(JSON.stringify({function}(...{json.dumps(arguments)})));"

@@ -141,8 +141,8 @@ def test_the_command_says_where_it_is_and_which_token_it_takes(tmp_path: Path) -
         running.communicate(timeout=20)
 
 
-async def test_the_proxy_has_one_if_it_is_asked_for() -> None:
-    """For whoever has the admin token; otherwise its path is the origin's."""
+async def test_the_proxy_has_a_dashboard_if_its_options_ask_for_it() -> None:
+    """The dashboard is open to the admin token; without that option its path belongs to the origin."""
     async with scripted_origin(lambda _: answer("404 Not Found")) as origin:
         for dashboard in (True, False):
             app = application(ProxyOptions(origin=origin.url), PLAIN, token=AdminToken(TOKEN), dashboard=dashboard)

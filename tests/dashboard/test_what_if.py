@@ -96,7 +96,7 @@ async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Pat
 
 
 async def test_browsers_fetch_the_sketch_as_the_settings_say_unless_the_trial_says_otherwise(tmp_path: Path) -> None:
-    """The page is told the setting, and the server takes it where a call names none."""
+    """The page receives the setting, and the server uses it where a call names none."""
     settings = {"trace_file": str(unfinished(tmp_path / "trace")), "sketch_delta_s": 7}
     async with watched(settings=settings) as client:
         assert (await client.get(f"{HERE}/parameters", headers=VIEWER)).json()["delta_s"] == 7
@@ -105,8 +105,8 @@ async def test_browsers_fetch_the_sketch_as_the_settings_say_unless_the_trial_sa
         assert what_if.asked({"parameters": CHOSEN} | body, now=TtlParameters())["delta_s"] == expected
 
 
-async def test_over_http_its_lines_come_one_by_one_to_whoever_may_look(tmp_path: Path) -> None:
-    """Also without the right to apply anything."""
+async def test_over_http_its_lines_come_one_by_one_to_viewers(tmp_path: Path) -> None:
+    """A viewer's right suffices for a what-if; the right to apply parameters is not needed."""
     unfinished(tmp_path / "trace-4711")
     async with watched(settings={"trace_file": str(tmp_path / "trace-{pid}")}) as client:
         got = await client.post(f"{HERE}/what-if", headers=VIEWER, json={"parameters": CHOSEN}, timeout=None)
@@ -156,7 +156,7 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], s
         WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10).asked(body, now=TtlParameters())
 
 
-async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_runs_at_a_time_and_ends_with_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second what-if is refused until the first one has ended."""
     question = WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10)
     request = question.asked({"parameters": CHOSEN}, now=TtlParameters())
@@ -187,7 +187,7 @@ async def test_it_ends_with_its_client_before_its_first_line(tmp_path: Path) -> 
 
 
 def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    """Nobody is left to end it then: it sees the end of its standard input."""
+    """A killed process cannot end its what-if, so the what-if ends at the end of its standard input."""
     endless(tmp_path / "trace")
     script = f"""
 import asyncio

@@ -1,5 +1,7 @@
-"""Every code block of the documents works as it stands: Python is run against a real mongod, commands are what the command line
-takes, JSON is what its reader understands."""
+"""Every code block of the documents works as it stands.
+
+Python runs against a real mongod, the command line accepts each command, and each reader understands its JSON.
+"""
 
 from __future__ import annotations
 
@@ -251,7 +253,7 @@ async def end_of_the_result(names: Names, mongo: Any) -> None:
 
 
 async def read_by_a_client(names: Names, mongo: Any) -> None:
-    """It comes to its end; what it shows is what it says."""
+    """The example runs to its end, and shows the output that it announces."""
     try:
         await eventually(lambda: "members" in names)
         assert len(names["members"]) == 3
@@ -413,8 +415,8 @@ def test_json(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", MONGOSH, ids=lambda block: block.name)
-def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
-    """What is to be typed into mongosh is a command that mongod takes."""
+def test_mongod_accepts_each_command_for_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
+    """mongod accepts each command that the documents give for mongosh."""
     match = re.fullmatch(r"db\.runCommand\((?P<command>{.*})\)\n", block.text)
     assert match, "only commands are known"
     command = json.loads(re.sub(r"(\w+):", r'"\1":', match["command"]))

@@ -38,7 +38,7 @@ def test_each_decision_has_number_status_and_date(path: Path) -> None:
 
 
 def test_numbers_of_decisions_are_unique_and_without_holes() -> None:
-    """So "ADR 7" names one file."""
+    """Each number names one file, so "ADR 7" is unambiguous."""
     assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
 
 
@@ -75,7 +75,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git in a folder, as somebody without settings, and return its output."""
+    """Run git in a folder, as a user without settings, and return its output."""
     names = {
         f"GIT_{who}_{what}": "somebody@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }

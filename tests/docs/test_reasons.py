@@ -12,7 +12,7 @@ PAGE = ROOT / "docs/reasons.md"
 
 
 def test_each_reason_is_explained_with_a_remedy() -> None:
-    """Those that can be counted, and no others."""
+    """The page explains exactly the reasons that can be counted."""
     rows = re.findall(r'^\| <a id="([a-z-]+)"></a>`([a-z-]+)` \| (.+) \| (.+) \|$', PAGE.read_text(), re.MULTILINE)
     assert sorted(word for word, *_ in rows) == sorted(vocabularies.REASONS)
     assert all(anchor == word and meaning and remedy for anchor, word, meaning, remedy in rows)

@@ -83,7 +83,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 def test_every_document_has_a_page(site: Path) -> None:
-    """And is reached from the navigation; decisions are left to the repository."""
+    """Every document has a page that the navigation reaches; decisions stay in the repository."""
     index = (site / "index.html").read_text()
     for document in (ROOT / "docs").glob("*.md"):
         page = document.with_suffix(".html").name

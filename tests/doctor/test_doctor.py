@@ -29,8 +29,10 @@ def collections(mongo_url: str, prefix: str) -> Iterator[Any]:
         client.drop_database(prefix)
 
 
-async def test_a_standalone_mongod_is_told_what_to_do_and_that_suffices(standalone: servers.Server) -> None:
-    """Whether the URL names the replica set that is not there yet, or none: restart, initiate, and nothing is left to mend."""
+async def test_the_remedies_for_a_standalone_mongod_suffice(standalone: servers.Server) -> None:
+    """After the restart and the initiation that `doctor` names, nothing is left to mend, with or without the replica
+    set's name in the URL.
+    """
     for url in (standalone.url, f"{standalone.url}?replicaSet=rs0"):
         report = doctor("--mongo-url", url)
         assert report.status == 1
@@ -65,7 +67,9 @@ def test_the_settings_without_their_default_are_named_with_their_source(mongo_ur
 
 
 def test_several_workers_need_no_redis(mongo_url: str) -> None:
-    """And the limits are said: read-your-writes holds within a process, and within its bound."""
+    """Several workers are fine without Redis, and the limits are named: read-your-writes holds within a process, and
+    within its bound.
+    """
     report = doctor("--mongo-url", mongo_url)
     assert report.level("redis") == "ok"
     sentence = report.one("redis")["sentence"]
@@ -88,10 +92,10 @@ def test_what_does_not_answer_or_is_not_named_is_said() -> None:
     assert "no MongoDB is named" in report.to_mend()[0]["sentence"]
 
 
-def test_images_are_told_by_collection_and_turned_on_by_the_command(
+def test_images_are_reported_by_collection_and_turned_on_by_the_command(
     mongo_url: str, prefix: str, collections: Any
 ) -> None:
-    """Also of a collection whose name holds what a shell or a terminal would obey."""
+    """The command works for a collection whose name holds characters that a shell or a terminal would obey."""
     report = doctor("--mongo-url", mongo_url)
     assert report.status == 0, "it costs, but nothing is wrong"
     assert report.level("images", f"{prefix}.with ") == "ok"
@@ -127,8 +131,8 @@ def test_tools_that_write_without_change_events_are_named_by_their_traces(tmp_pa
         server.stop()
 
 
-def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: servers.Server, root: Client) -> None:
-    """Each command is carried out, until nothing is left to mend."""
+def test_missing_rights_of_a_user_or_of_no_user_are_named(guarded: servers.Server, root: Client) -> None:
+    """The named commands, carried out one after the other, leave nothing to mend."""
     report = doctor("--mongo-url", guarded.url)
     assert "names nobody" in report.one("mongod rights")["sentence"]
     carry_out(report.one("mongod rights")["remedy"][0], root)
@@ -156,8 +160,8 @@ def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: serve
     } == {"ok"}
 
 
-def test_a_default_write_concern_of_one_is_told_where_that_can_be_rolled_back(mongo_url: str) -> None:
-    """A set of one member has nobody who could disagree; w=0 is wrong everywhere."""
+def test_a_default_write_concern_of_one_is_reported_where_it_can_be_rolled_back(mongo_url: str) -> None:
+    """w=1 is no fault in a set of one member, which has no member to disagree; w=0 is a fault everywhere."""
     report = doctor("--mongo-url", f"{mongo_url}&w=1")
     assert [finding["level"] for finding in report.about("write concern")] == ["ok"]
     report = doctor("--mongo-url", f"{mongo_url}&w=0")
@@ -215,7 +219,10 @@ def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: st
 
 
 def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> None:
-    """Those around it are not: they run for every request. A variable that the app does not read is named too."""
+    """Middlewares around the cache are not named, because they run for every request.
+
+    A variable that the app does not read is named.
+    """
     report = doctor(
         "--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix,
         QUAESTOR_TTL_MAX_MS="100000",

@@ -66,8 +66,8 @@ def images(database: Any) -> dict[str, bool]:
     }
 
 
-async def test_images_are_turned_on_for_what_answers_depend_on_and_nothing_else(mongo_url: str, prefix: str) -> None:
-    """Also what a pipeline joins; what nobody asks for stays as it is, and so does everything without the setting."""
+async def test_images_are_turned_on_for_the_collections_of_answers_alone(mongo_url: str, prefix: str) -> None:
+    """Joined collections get images too. Other collections stay as they are, and without the setting so do all."""
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client[prefix]
         for name in ("first", "other", "untouched"):

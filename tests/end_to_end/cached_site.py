@@ -142,7 +142,7 @@ class CachedSite:
         return self._place.acknowledged[f"{self.cache_url}/n/{name}"]
 
     async def get(self, name: str) -> int:
-        """What the page shows through the cache."""
+        """Return the number that the page shows through the cache."""
         response = await self._web.get(f"/n/{name}")
         assert response.status_code == 200, response.text
         return int(response.json()["n"])
@@ -154,7 +154,7 @@ class CachedSite:
         return self.requests == before
 
     async def write(self, name: str, n: int) -> Version:
-        """Write by somebody else than the application; the write's version."""
+        """Write through a client outside the application; return the write's version."""
 
         def work() -> Version:
             with self._other.start_session() as session:
@@ -179,7 +179,7 @@ class CachedSite:
         return bool(requested) and all(acknowledged[target.value] >= times for target in requested[0])
 
     async def open_purges(self) -> int:
-        """How many purges wait or are under way, those that are repeated later among them."""
+        """Return how many purges wait or are under way, including the ones to be repeated later."""
         outbox = self.quaestor.parts.storage.outbox
         sizes = [await outbox.size(queue) for queue in await outbox.queues()]
         return sum(size.waiting + size.taken for size in sizes)

@@ -1,4 +1,4 @@
-"""An app that mounts the REST router behind the middleware, and the database as somebody else would write to it."""
+"""An app that mounts the REST router behind the middleware, and the database as another client would write to it."""
 
 from __future__ import annotations
 

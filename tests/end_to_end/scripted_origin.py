@@ -160,7 +160,7 @@ async def serving(config: uvicorn.Config) -> AsyncIterator[str]:
 
 
 async def raw(url: str, *requests: bytes) -> bytes:
-    """What a connection gives back for these bytes, until the server closes it."""
+    """Return the bytes that a connection sends back for these bytes, until the server closes it."""
     reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
     try:
         for request in requests:

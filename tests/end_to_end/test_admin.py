@@ -176,7 +176,9 @@ async def test_explain_says_how_a_query_is_treated() -> None:
 async def test_explain_looks_the_collection_up_in_the_application_s_database(
     mongo_url: str, prefix: str, named: bool
 ) -> None:
-    """Its compound indexes, collation and kind are part of what is said; nothing is followed for it afterwards."""
+    """The explanation includes the collection's compound indexes, collation and kind; afterwards nothing is tracked for
+    it.
+    """
     quaestor = Quaestor(mongo_url=mongo_url if named else None, grid=False, explicit=True)
     listening = pymongo.AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture])
     database = listening[prefix]
@@ -325,7 +327,7 @@ async def run(*arguments: str) -> int:
 
 
 async def test_clients_are_switched_off_and_on_without_a_restart(tmp_path: Path) -> None:
-    """Who loads the sketch within the second after the command may still be told the state before."""
+    """A sketch loaded within a second after the command may still show the state before."""
     token = tmp_path / "token"
     token.write_text(TOKEN)
     async with admin() as (client, _):

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.anyio
 
 
 class Shop(Site):
-    """Answers with its body and the tag of its version, as a shared cache may keep for a second; 304 to whoever has any tag."""
+    """An app that answers with its body and the tag of its version, storable for a second; 304 to a request with any
+    tag.
+    """
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -36,8 +38,10 @@ class Shop(Site):
         return await exchanged(self.app, scope_of("/items"), pieces or (b"",), stays=True)
 
 
-async def test_a_handler_that_reads_its_request_is_given_it_again() -> None:
-    """It would wait for ever for what was taken out of `receive` by its first run."""
+async def test_a_handler_that_reads_its_request_can_read_it_again() -> None:
+    """A second run of the handler reads the same body; without that it would wait for ever for bytes that the first run
+    took.
+    """
     shop = Shop()
     await shop.ask()
     shop.engine.clock.now_ms += 5_000
@@ -49,7 +53,9 @@ async def test_a_handler_that_reads_its_request_is_given_it_again() -> None:
 
 @pytest.mark.parametrize("pieces", [(b"a",), (b"a", b"bc", b""), (b"x" * 70_000,)])
 async def test_a_body_that_nobody_announced_comes_again_too(pieces: Sequence[bytes]) -> None:
-    """Unless it is too long to be remembered: then the handler is told that the client has left, and waits for nothing."""
+    """An unannounced body is repeated; if it is too long to be remembered, the handler sees a disconnect, and waits for
+    nothing.
+    """
     messages: list[Message] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
 
     async def receive() -> Message:

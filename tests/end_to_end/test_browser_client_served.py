@@ -27,7 +27,7 @@ LINE = '<script type="module" src="/quaestor/register.js"></script>'
 async def page(
     content: str | bytes = PAGE, *, query: str = "/", streamed: bool = False, **fields: str
 ) -> tuple[str, Response]:
-    """What a browser is given for a page that the application answers with these fields, and the answer."""
+    """Return the page that a browser receives when the application answers with these fields, and the answer."""
     headers = {name.replace("_", "-"): value for name, value in fields.items()}
 
     async def handler(request: Request) -> Response:
@@ -76,7 +76,7 @@ async def test_nothing_is_served_unasked() -> None:
 
 
 async def test_switched_off_a_worker_that_does_nothing_stands_at_the_same_place() -> None:
-    """And no page registers one again."""
+    """When the sketch is off, the same path serves a worker that does nothing, and no page registers one again."""
     site = Site(browser_client=BrowserClient(), sketch_off=True)
     worker = (await site.get("/quaestor/worker.js")).text
     assert "unregister" in worker

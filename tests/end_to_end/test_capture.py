@@ -1,4 +1,4 @@
-"""What capture sees of real drivers on a real mongod: every read, whole, and as it was asked."""
+"""Capture on real drivers and a real mongod: every read is seen, whole, and as the handler wrote it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Commands(pymongo.monitoring.CommandListener):
 
 
 class Changes(list[frozenset[str]]):
-    """What a catalog reported."""
+    """The changes that a catalog reported."""
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ async def test_a_view_seen_for_the_first_time_is_cached_from_the_second_read_on(
 async def test_each_view_on_the_way_is_a_dependency_by_its_own_name(
     client: Client, prefix: str, catalog: Catalog
 ) -> None:
-    """Also below another view and inside a pipeline, and once each however often it is read."""
+    """A view below another view or inside a pipeline is a dependency too, and each view once for any number of reads."""
     client[prefix].create_collection("low", viewOn="c", pipeline=[{"$match": {"_id": {"$lt": 8}}}])
     client[prefix].create_collection("v", viewOn="low", pipeline=[{"$match": {"n": 1}}])
     client[prefix].create_collection("side", viewOn="other", pipeline=[])
@@ -344,10 +344,10 @@ BY_SCORE: list[Any] = [("score", {"$meta": "textScore"})]
         lambda d: d.shaped.find({"n": 1}).to_list(),
     ],
 )
-async def test_a_search_is_told_the_definition_of_its_text_index(
+async def test_a_search_carries_the_definition_of_its_text_index(
     client: Client, prefix: str, catalog: Catalog, run: Callable[[Any], Any]
 ) -> None:
-    """In a find, a pipeline or a view: with it the plan is made from the words, without it from the collection."""
+    """In a find, a pipeline or a view: with the definition the plan follows the words, without it the collection."""
     database = client[prefix]
     database.c.create_index([("name", "text"), ("title", "text")], weights={"title": 3}, default_language="none")
     for key in (1, 4):
@@ -367,7 +367,7 @@ async def test_a_search_is_told_the_definition_of_its_text_index(
 async def test_the_definition_of_a_text_index_is_the_one_after_the_read(
     client: Client, prefix: str, catalog: Catalog
 ) -> None:
-    """What changed before the read is known; what changes after it is told by the change stream."""
+    """A change of the index before the read is known; a change after the read comes by the change stream."""
     collection = client[prefix].c
     name = collection.create_index([("name", "text")])
     assert (await only_read(catalog, lambda: collection.find(SEARCH).to_list())).query.text_index

@@ -101,7 +101,7 @@ def test_a_bad_url_is_told_without_its_password() -> None:
 
 
 def test_the_cluster_of_the_first_client_is_watched() -> None:
-    """In the order in which they were made, whatever kind they are; a client that has a host in common is of the same cluster."""
+    """The first client made decides, of whatever kind; a client that shares a host with it belongs to the same cluster."""
     capture = Capture()
     with (
         MongoClient[Any]("mongodb://a.invalid,b.invalid/", connect=False, event_listeners=[capture]),

@@ -1,4 +1,4 @@
-"""Whose reads they are: every kind of handler, its tasks and threads, and nothing of anybody else."""
+"""Reads are attributed to their handler: every kind of handler, its tasks and threads, and nothing of other requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_recording_inside_another_makes_the_outer_one_uncacheable(client: Clie
 async def test_async_reads_task_groups_and_threads(
     client: Client, async_client: AsyncMongoClient[dict[str, Any]], prefix: str
 ) -> None:
-    """Everything that a handler starts is seen, wherever it runs; concurrent handlers are told apart."""
+    """Every read that a handler starts is captured, wherever it runs; reads of concurrent handlers are kept apart."""
     await async_client[prefix].c.find_one()  # the client's background tasks exist before the requests
 
     async def handler(base: int) -> Outcome:
@@ -151,7 +151,7 @@ async def test_fastapi_handlers_of_every_kind(
 
 
 def test_a_read_in_a_thread_that_carries_no_context_makes_the_requests_uncacheable(client: Client, prefix: str) -> None:
-    """It may be a part of any of them: `loop.run_in_executor` does not hand over the context."""
+    """Such a read may belong to any of the requests, because `loop.run_in_executor` does not pass the context on."""
 
     def handler(elsewhere: Callable[[], object]) -> Callable[[], object]:
         def run() -> None:
@@ -175,8 +175,8 @@ def test_a_read_in_a_thread_that_carries_no_context_makes_the_requests_uncacheab
 
 
 @pytest.mark.anyio
-async def test_threads_of_the_event_loop_are_told_apart(client: Client, prefix: str) -> None:
-    """asyncio.to_thread hands over the context, run_in_executor does not; anyio's workers for other requests do no harm."""
+async def test_reads_in_threads_of_the_event_loop_are_kept_apart(client: Client, prefix: str) -> None:
+    """asyncio.to_thread passes the context on, run_in_executor does not; anyio's workers for other requests do no harm."""
     read = client[prefix].c.find_one
     with recording() as recorder:
         await asyncio.to_thread(read)

@@ -1,4 +1,4 @@
-"""What a handler does on a real mongod that makes its answer uncacheable, and the reason that is given."""
+"""Operations of a handler on a real mongod that make its answer uncacheable, and the reason that is given."""
 
 from __future__ import annotations
 

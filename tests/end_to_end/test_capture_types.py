@@ -1,4 +1,4 @@
-"""Ids and operands are the bytes that mongod has, whatever the application's codec options make of them."""
+"""Ids and operands are the bytes that mongod has, with any codec options of the application."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TAG = b'"v1"'
 
 
 def by_itself(response: Response, request: Request) -> Response:
-    """What an app does that evaluates conditions on its own; with a field of its own on both answers."""
+    """Evaluate conditions as an app does that does so itself, with a field of its own on both answers."""
     given = {"etag": '"v1"', "x-made-by": "app", "cache-control": response.headers.get("cache-control", "max-age=5")}
     if request.headers.get("if-none-match") == '"v1"':
         return Response(status_code=304, headers={**given, "x-why": "matched"})
@@ -121,7 +121,7 @@ def both(tmp_path: Path) -> Both:
 @pytest.mark.parametrize("path", ["/static/small.txt", "/static/large.bin", "/static/none.txt", "/file", "/never"])
 @pytest.mark.parametrize("requested", ["nothing", "its tag", "another tag", "its date", "an old date", "anything"])
 async def test_files_are_sent_as_the_bare_app_sends_them(both: Both, path: str, requested: str) -> None:
-    """The first time and later, every field and the body. What is added says that a cache was asked."""
+    """Every field and the body equal the bare app's, the first time and later. One field is added: Cache-Status."""
     plain = await both.get(path, bare=True)
     changed = plain.of(b"last-modified") or [b"Wed, 21 Oct 2015 07:28:00 GMT"]
     fields = {
@@ -151,8 +151,10 @@ async def test_who_decides_before_reading_anything_decides(both: Both, path: str
 
 
 @pytest.mark.parametrize("path", ["/private", "/streams"])
-async def test_a_client_that_has_what_is_not_stored_is_told_so_at_once(both: Both, path: str) -> None:
-    """The handler was asked for the whole, because it had read; what it answers is not stored, and the client has it."""
+async def test_a_client_that_has_an_answer_that_is_not_stored_gets_304_at_once(both: Both, path: str) -> None:
+    """The handler ran without the condition, because it had read before; its answer is not stored, and the client has
+    it already.
+    """
     expected = await both.get(path, (b"if-none-match", TAG), bare=True)
     answer = await both.get(path, (b"if-none-match", TAG))
     assert (answer.status, answer.body) == (304, b"")
@@ -164,8 +166,11 @@ async def test_a_client_that_has_what_is_not_stored_is_told_so_at_once(both: Bot
     assert again.without(b"cache-status") == expected, "from the second time on the handler is known to decide"
 
 
-async def test_what_is_stored_is_asked_for_whole(both: Both) -> None:
-    """A condition must not keep the cache empty. Who reads first is asked for the whole at once, who decides first is later."""
+async def test_an_answer_that_can_be_stored_is_requested_without_the_condition(both: Both) -> None:
+    """A condition must not keep the cache empty.
+
+    A handler that reads first runs unconditionally at once; one that decides first, later.
+    """
     assert (await both.get("/after", (b"if-none-match", TAG))).status == 304
     assert b"hit" in (await both.get("/after")).of(b"cache-status")[0]
     assert (await both.get("/before", (b"if-none-match", TAG))).status == 304
@@ -176,8 +181,8 @@ async def test_what_is_stored_is_asked_for_whole(both: Both) -> None:
 
 
 @pytest.mark.parametrize("path", ["/echoes", "/copies"])
-async def test_what_a_handler_makes_of_a_condition_is_for_its_client_alone(both: Both, path: str) -> None:
-    """Otherwise whoever asks first would write a page for everybody."""
+async def test_an_answer_made_from_a_condition_is_for_its_client_alone(both: Both, path: str) -> None:
+    """A client cannot write a page for other clients through the value of its condition."""
     assert (await both.get(path, (b"if-none-match", b'"evil"'))).body == b'"evil"'
     for fields in ((), ((b"if-none-match", b'"evil"'),), ((b"if-none-match", b'"x"'),)):
         assert (await both.get(path, *fields)).body == b"nothing"

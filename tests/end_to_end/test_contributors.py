@@ -40,8 +40,10 @@ class Site:
         return response.json(), "; hit" in response.headers.get("cache-status", "")
 
     async def survives_aged(self, path: str, write: Callable[[Items], object]) -> bool:
-        """The same of an answer that is some seconds old, each time more: who contributes to it is read a moment after it was
-        stored, if it still lives then."""
+        """Return `survives` for an answer that is some seconds old, each time more.
+
+        The contributors of an answer are read a moment after it was stored, if it still lives then.
+        """
         return await self.survives(path, write, aged_s=next(self._ages_s))
 
     async def survives(self, path: str, write: Callable[[Items], object], *, aged_s: int = 0) -> bool:
@@ -103,7 +105,7 @@ async def site(mongo_url: str, database: str, **settings: Any) -> AsyncIterator[
 
 
 def _foreign(items: Items) -> None:
-    """A record that no answer depends on goes. Nobody has told any cell what it was."""
+    """Delete a record on which no answer depends, and whose content no cell knows."""
     assert items.delete_one({"group": "b"}).deleted_count
 
 
@@ -130,8 +132,8 @@ async def test_an_answer_that_changes_is_never_served_again(mongo_url: str, pref
         assert (await world.get("/count"))[0] == 9
 
 
-async def test_an_answer_outlives_changes_of_what_it_does_not_show_of_its_records(mongo_url: str, prefix: str) -> None:
-    """What is computed from a record is compared, though nobody tells what the record was."""
+async def test_an_answer_outlives_changes_of_fields_that_it_does_not_show(mongo_url: str, prefix: str) -> None:
+    """Values computed from a record are compared, although no pre-image is recorded."""
     async with site(mongo_url, prefix) as world:
         unseen = iter(range(18, 0, -2))
 
@@ -146,7 +148,7 @@ async def test_an_answer_outlives_changes_of_what_it_does_not_show_of_its_record
 
 @pytest.mark.parametrize("path", ["/count", "/capped", "/tags", "/page"])
 async def test_before_anything_is_known_the_query_is_run_again(mongo_url: str, prefix: str, path: str) -> None:
-    """A deletion of what nobody knows may have changed the answer. It has not, so the answer stays; one that changed goes."""
+    """The deletion of an unknown record may have changed the answer. An unchanged answer stays; a changed one goes."""
     async with site(mongo_url, prefix, max_contributors=0, recheck="on") as world:
         assert await world.survives(path, _foreign)
         assert not await world.survives(path, lambda items: items.delete_many({"group": "a", "_id": {"$ne": 0}}))
@@ -154,6 +156,6 @@ async def test_before_anything_is_known_the_query_is_run_again(mongo_url: str, p
 
 
 async def test_nothing_is_kept_where_the_setting_forbids_it(mongo_url: str, prefix: str) -> None:
-    """Then a deletion anywhere in the collection may have been of a record that was counted."""
+    """Without kept contributors, any deletion in the collection may concern a counted record, so the answer goes."""
     async with site(mongo_url, prefix, max_contributors=0) as world:
         assert not await world.survives_aged("/count", _foreign)

@@ -1,4 +1,4 @@
-"""What a route may ask for: bodies as keys, invalidation by tag, URL and collection, further dependencies."""
+"""Declarations of a route: bodies as keys, invalidation by tag, URL and collection, further dependencies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_tags_need_no_permission_to_list_the_collections_beside_them(site:
 
 
 async def test_an_answer_under_way_when_its_tag_is_invalidated_does_not_stay(site: Site) -> None:
-    """Whatever the order: what was read before the call is not served for good."""
+    """An answer that was read before the call is not served for good, in any order of the two."""
     for _ in range(5):
         weather = await site.warm("/weather")
         await site.quaestor.invalidate(tags=["weather"])

@@ -30,7 +30,7 @@ UNHURRIED = {"QUAESTOR_ACTIVATION_DEADLINE_MS": "20000", "QUAESTOR_STALENESS_BOU
 
 
 def marked(run: str) -> list[psutil.Process]:
-    """Every living process that inherited this run's mark, whoever its parent is now."""
+    """Return every living process that inherited this run's mark, under any parent."""
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -315,10 +315,10 @@ async def test_without_a_grid_everything_is_answered_and_nothing_cached(
 
 
 @pytest.mark.parametrize("trimmed", [False, True], ids=["still retained", "trimmed meanwhile"])
-async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
+async def test_an_entry_that_changed_while_no_process_ran_is_not_served_by_the_next_one(
     mongo_url: str, shared_url: str, prefix: str, trimmed: bool
 ) -> None:
-    """Entries outlive the processes in Redis; the grid invalidates them while nobody is there to evict them."""
+    """Entries in Redis outlive the processes; the grid invalidates them while no process runs that could evict them."""
     layer = event_layer(shared_url, prefix)
     with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
         async with workers(mongo_url, shared_url, prefix, 1) as (process,):

@@ -1,4 +1,6 @@
-"""Answers of routes that nobody asks twice are stored at the second request; what else a request gets stays as it was."""
+"""Answers of routes without repeated requests are stored at the second request; all else about a request stays as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ REFUSED = "Quaestor; fwd=uri-miss; detail=doorkeeper"
 
 
 async def crawled(handler: Handler | None = None, *, used: int = 0, **settings: object) -> Site:
-    """A site after somebody has fetched many pages, so many of them twice."""
+    """Return a site after a crawler has fetched many pages, `used` of them twice."""
     site = Site(handler, **settings)
     for number in range(LEAST_ENTRIES + 1):
         await site.get(f"/crawled/{number}")
@@ -33,8 +35,8 @@ async def crawled(handler: Handler | None = None, *, used: int = 0, **settings: 
     return site
 
 
-async def test_who_asks_twice_finds_the_second_answer_in_the_cache() -> None:
-    """What a newcomer tries first."""
+async def test_a_client_that_asks_twice_gets_the_second_answer_from_cache() -> None:
+    """Two equal requests in a row, a newcomer's first experiment, are a stored miss and a hit."""
     site = Site()
     assert status_of(await site.get()) == "Quaestor; fwd=uri-miss; stored"
     assert "hit" in status_of(await site.get())
@@ -62,7 +64,7 @@ async def test_routes_whose_entries_are_used_are_stored_at_once() -> None:
 
 
 async def test_routes_whose_answers_a_cdn_keeps_are_stored_at_once() -> None:
-    """Who asks again is answered by the CDN and never seen here: that is no sign of entries without use."""
+    """The CDN answers repeated requests, which never arrive here: their absence is no sign of entries without use."""
     site = await crawled(cdn=[TaggingCdn()])
     first = await site.get("/once")
     assert status_of(first).endswith("stored")
@@ -82,7 +84,7 @@ async def test_it_can_be_turned_off() -> None:
 
 
 async def test_concurrent_first_requests_are_one_handler_run() -> None:
-    """Who waits is a second request: the answer is stored, and everybody gets it."""
+    """A waiting request counts as a second one: the answer is stored, and all requests get it."""
     go = asyncio.Event()
     go.set()
 
@@ -102,8 +104,8 @@ async def test_concurrent_first_requests_are_one_handler_run() -> None:
     assert {answer.text for answer in answers} == {"x"}
 
 
-async def test_what_dies_is_stored_again_at_once() -> None:
-    """What was stored before is no first request."""
+async def test_an_answer_that_dies_is_stored_again_at_once() -> None:
+    """A request for an answer that was stored before is no first request."""
     site = await crawled()
     await site.get("/known")
     await site.get("/known")
@@ -112,8 +114,10 @@ async def test_what_dies_is_stored_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-async def test_nobody_may_keep_a_refused_answer_unasked(explicit: bool) -> None:
-    """Nobody would tell them that it has changed, whatever the handler says; its other fields go out as they are."""
+async def test_no_cache_outside_may_keep_a_refused_answer(explicit: bool) -> None:
+    """Caches outside would not learn of changes, so they may not keep the answer, with any headers of the handler;
+    other fields stay.
+    """
 
     async def handler(request: Request) -> Response:
         reads()
@@ -129,7 +133,7 @@ async def test_nobody_may_keep_a_refused_answer_unasked(explicit: bool) -> None:
 
 
 async def test_answers_that_cannot_be_stored_say_why() -> None:
-    """A cookie for one client stays the reason that is told."""
+    """A cookie for one client is reported as the reason, not the doorkeeper."""
     cookies = False
 
     async def handler(request: Request) -> Response:

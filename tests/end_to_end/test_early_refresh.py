@@ -1,4 +1,4 @@
-"""What is asked for often is made anew before its lifetime ends, once for all workers, and nobody waits for it."""
+"""Popular answers are made anew before their lifetime ends, once for all workers, and no request waits for that."""
 
 from __future__ import annotations
 

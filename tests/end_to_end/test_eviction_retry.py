@@ -1,4 +1,4 @@
-"""What was stored although nobody heard of it: a store that answers too late, a request that was cancelled."""
+"""Entries that were stored without their process knowing: a store that answers too late, a request that was cancelled."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_cancelled_request_leaves_nothing_that_died_meanwhile(world: Wor
 
 
 async def test_an_eviction_that_failed_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It died while it was stored, and the store went away at that moment: nobody else would ever evict it."""
+    """An entry died while it was stored, and the store went away at that moment; no other process would ever evict it."""
     monkeypatch.setattr(eviction_retry, "AGAIN_AFTER_S", (0.0, 0.0, 0.0))
     world.gate.set()
     worker = world.workers[0]

@@ -1,5 +1,7 @@
-"""What invalidates a cached answer and what does not, through the whole product: searches, nearest places, projections
-without pre-images, pipelines that dress records, capped collections."""
+"""Exactness through the whole product: which writes invalidate a cached answer, and which do not.
+
+Searches, nearest places, projections without pre-images, pipelines that shape records, capped collections.
+"""
 
 from __future__ import annotations
 
@@ -201,8 +203,8 @@ async def _differs(app: Site, path: str, answer: Any) -> bool:
     return bool((await app.get(path))[0] != answer)
 
 
-async def test_what_a_capped_collection_drops_invalidates(mongo_url: str, prefix: str) -> None:
-    """Nobody deleted the record, but it is gone."""
+async def test_a_record_dropped_by_a_capped_collection_invalidates(mongo_url: str, prefix: str) -> None:
+    """No client deleted the record, but the collection dropped it."""
     async with site(mongo_url, prefix) as (app, database):
         assert [record["_id"] for record in await app.warm("/log")] == [0, 1, 2]
         database.log.insert_one({"_id": 9, "n": 9})

@@ -1,4 +1,4 @@
-"""`quaestor explain --mongo-url`: what is said of a query is what capture and the plan make of it there."""
+"""`quaestor explain --mongo-url` describes a query as capture and the plan treat it on that mongod."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_importing_the_two_names_loads_nothing_that_few_need() -> None:
 
 
 def test_a_started_application_with_one_cached_route_loads_nothing_that_few_need(mongo_url: str) -> None:
-    """From the start to a hit, an ordinary query loads no engine of patterns, no operators of expressions, no coloured log."""
+    """From the start to a hit, an ordinary query loads no pattern engine, no expression operators and no coloured log."""
     given = {"mongo_url": mongo_url, "settled_s": 0, "seconds": 0}
     bare, cached = (
         json.loads(printed(str(_RESTING), json.dumps(given | {"with_quaestor": with_quaestor})))

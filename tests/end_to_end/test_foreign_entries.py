@@ -1,4 +1,4 @@
-"""What lies in the shared store, and this process did not put there: other settings, other times, other people."""
+"""Entries in the shared store that another process wrote: other settings, other times, other applications."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ async def test_what_no_handler_can_have_answered_is_passed_over(world: World) ->
         assert "x" not in (await worker.client.get("/a")).headers
 
 
-async def test_what_an_older_release_left_is_not_served(world: World) -> None:
-    """It keyed answers by less than we do: this one may be somebody else's. Ours lies there with a version that older releases
-    take for no entry."""
+async def test_an_entry_of_an_older_release_is_not_served(world: World) -> None:
+    """An older release's key holds fewer inputs, so its entry may belong to another user.
+
+    Our entry carries a version that older releases take for no entry.
+    """
     own = await stored(world)
     shared = world.workers[0].shared
     older = replace(own, body=b"of another organisation")
@@ -61,8 +63,10 @@ async def test_what_an_older_release_left_is_not_served(world: World) -> None:
     assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x07"
 
 
-async def test_what_was_only_looked_at_to_outdate_it_is_not_served(world: World) -> None:
-    """It was stored before this process listened to invalidations, so nobody here knows whether it is still true."""
+async def test_an_entry_that_was_read_only_to_outdate_it_is_not_served(world: World) -> None:
+    """The entry was stored before this process listened to invalidations, so the process does not know whether it is
+    current.
+    """
 
     own = await stored(world)
     await world.workers[0].shared.put(own, ttl_ms=60_000)

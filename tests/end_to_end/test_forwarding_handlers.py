@@ -1,7 +1,8 @@
 """The middleware around an application that forwards: its handler copies a request into a request to a real origin.
 
-The copy of all fields would make each of them an input. Where the app declares that it forwards, the origin's `Vary` names those
-that decide, and what may be somebody's own is shared with nobody.
+The copy of all fields would make each of them an input. Where the app declares that it forwards, the origin's `Vary`
+names the
+fields that decide. Answers that may depend on a client's identity are shared with no other client.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ async def test_a_field_that_the_handler_reads_by_its_name_decides_all_the_same(s
 
 
 async def test_an_answer_that_is_made_of_reads_too_is_not_the_origins() -> None:
-    """What the handler makes of the fields is unknown then, so each of them decides."""
+    """The handler's use of the fields is unknown then, so each field decides."""
 
     async def page(request: Request) -> Response:
         reads()
@@ -169,7 +170,7 @@ async def test_an_answer_that_is_made_of_reads_too_is_not_the_origins() -> None:
 
 @pytest.mark.parametrize("copied", [as_pairs, as_dict, as_raw])
 async def test_without_the_declaration_each_copied_field_decides(copied: Callable[[Request], Any]) -> None:
-    """The cache cannot see that the copy goes nowhere else, so nobody is given an answer that another request decided."""
+    """The cache cannot know where the copy goes, so no request gets an answer that another request decided."""
     with origin(free_port()) as behind:
         site = Forwarding(behind, copied, forwards=False)
         says(site, cache_control="max-age=60")

@@ -26,7 +26,7 @@ def lines(path: Path) -> list[tuple[str, int]]:
 
 
 async def test_a_repeated_batch_adds_nothing(tmp_path: Path) -> None:
-    """Also after a restart, for an older run, for a part of a batch, and beside another writer."""
+    """A repetition adds nothing after a restart, for an older run, for a part of a batch, and beside another writer."""
     path = tmp_path / "results.ndjson"
     first, second = FileSink("file:results.ndjson", path), FileSink("file:results.ndjson", path)
     await first.deliver(batch(1, 10, 11))

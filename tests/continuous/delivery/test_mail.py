@@ -46,7 +46,7 @@ async def test_a_digest_holds_every_row_and_its_key() -> None:
 
 
 async def test_a_repeated_digest_has_the_same_message_id() -> None:
-    """And another receiver's digest has another one."""
+    """A repeated digest keeps its message id; a digest for another receiver has another id."""
     async with mailbox() as box:
         await sink(box.port).deliver(BATCH)
         await sink(box.port).deliver(BATCH)
