@@ -1,7 +1,8 @@
-"""End by force of a test that stands still: its process ends, and says first where each of its threads stood.
+"""End by force of a test that stands still: its process prints where each of its threads stands, and ends.
 
-pytest-timeout raises an exception in the main thread, once. A test can stand still all the same: where the exception met a task
-that nobody waits for, in a thread, or in the teardown, for pytest takes back its limits as soon as a part of a test has failed.
+pytest-timeout raises an exception in the main thread, once. A test can stand still nevertheless: if the exception met
+an
+unawaited task, in a thread, or in the teardown. pytest withdraws its limits as soon as a part of a test has failed.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EndedByForce:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Limit what is left: threads that Python waits for. A worker is ended by the process that has started it."""
+        """Limit the rest: threads that Python waits for. The process that started a worker ends it."""
         if not self._worker:
             self._within(self._grace_s)
 

@@ -1,7 +1,8 @@
-"""Order of the files for several workers (`--dist loadfile`): those that take longest first, since one that is begun last is
-waited for alone; the others mixed, since files of one folder wait for the same things, or all need the processor.
+"""Order of the files for several workers (`--dist loadfile`): the longest first, because the last one would be waited
+for alone.
 
-It is the same in every worker, and from run to run. Without workers nothing is moved.
+The other files are mixed, because files of one folder wait for the same servers, or all need the processor.
+The order is the same in every worker, and from run to run. Without workers nothing is moved.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class FileOrder:
-    """Order of a worker's tests. Those of one file stay together, in their order."""
+    """Order of a worker's tests. Tests of one file stay together, in their order."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -1,5 +1,8 @@
-"""Parts of a Quaestor that a test drives by hand, for what a real grid does too rarely or too fast: a clock, a registry whose
-registrations die on command, a sketch that fails on command. The stores and the index are the real ones."""
+"""Parts of a Quaestor that a test drives by hand, for events that a real grid makes too rarely or too fast.
+
+A clock, a registry whose registrations die on command, a sketch that fails on command. The stores and the index are
+real.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +199,7 @@ class TaggingCdn:
 
 
 class HandEngine:
-    """What QuaestorMiddleware needs of a Quaestor, made of the parts above."""
+    """The interface that QuaestorMiddleware needs of a Quaestor, made of the parts above."""
 
     def __init__(
         self,

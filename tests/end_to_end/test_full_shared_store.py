@@ -58,15 +58,17 @@ class App:
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_query_strings_that_nobody_asks_for_twice_do_not_fill_redis(redis_url: str, prefix: str) -> None:
-    """What is asked for at one process is still there for a new one, and what all entries take stays within the budget."""
+async def test_query_strings_without_a_second_request_do_not_fill_redis(redis_url: str, prefix: str) -> None:
+    """A new process finds the entries that another process's clients request, and all entries together stay within the
+    budget.
+    """
     async with AsyncExitStack() as stack:
         first, other = [await stack.enter_async_context(App(redis_url, prefix)) for _ in range(2)]
         redis = shared_client(redis_url, timeout_s=20)
         stack.push_async_callback(redis.aclose)
 
         async def hot() -> bool:
-            """Asked for, and told by the services that run beside the requests."""
+            """Requested, and reported by the services that run beside the requests."""
             await first.get("hot")
             return first.used_bytes() > 0
 

@@ -53,11 +53,14 @@ async def test_a_lifetime_that_was_given_stays_a_bound() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"cdn": [TaggingCdn()]}, {"client_ttl": "estimated"}])
-async def test_copies_outside_live_as_long_as_is_estimated_and_the_sketch_knows_of_all(
+async def test_copies_outside_live_as_long_as_estimated_and_the_sketch_lists_all(
     settings: dict[str, object],
 ) -> None:
-    """A lifetime is given anew when the last one is over: the CDN is not asked less or more often than before, and at no moment
-    may anybody keep a copy that the sketch would not list."""
+    """An entry's lifetime is renewed when the last one is over, so the CDN sends neither fewer nor more requests than
+    before.
+
+    No copy may live at a moment at which the sketch would not list it.
+    """
     site = site_of_short_estimates(**settings)
     name = "cdn-cache-control" if "cdn" in settings else "cache-control"
     for at_s in range(59):

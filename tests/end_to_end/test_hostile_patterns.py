@@ -61,7 +61,9 @@ async def site(mongo_url: str, prefix: str) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_hostile_search_costs_no_memory_and_its_answer_is_invalidated_all_the_same(
     site: httpx.AsyncClient, mongo_url: str, prefix: str
 ) -> None:
-    """It is widened to its collection, and the header says so; what an ordinary search found stays exact."""
+    """A hostile search is widened to its collection, and the header shows that; answers of ordinary searches stay
+    exact.
+    """
 
     async def warm(box: str) -> httpx.Response:
         async def hit() -> bool:
@@ -110,7 +112,10 @@ def test_a_pipeline_whose_stages_are_too_much_together_is_planned_all_the_same()
 
 @pytest.mark.slow
 def test_a_cell_takes_hostile_patterns_and_stays_small() -> None:
-    """Whoever may write to a query pipeline may bring any. Each is registered, and dies with the next write to its collection."""
+    """A writer to a query pipeline may send any pattern.
+
+    Each is registered, and dies with the next write to its collection.
+    """
     driven = Driven()
     many = [f"^(?!{number})(a{{9}}){{300}}" for number in range(200)]
     filters = [{"a": {"$regex": source}} for source in HOSTILE + many]

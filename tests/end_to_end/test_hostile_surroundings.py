@@ -1,5 +1,6 @@
-"""What stands around the cache (servers, proxies, other middleware) and what a client can do to it: nobody is given another's
-answer, and nobody is made to wait."""
+"""The cache in hostile surroundings (servers, proxies, other middleware, clients): no client gets another's answer or
+has to wait.
+"""
 
 from __future__ import annotations
 
@@ -183,7 +184,9 @@ async def test_a_declaration_does_not_count_where_a_middleware_rewrites_a_copy_o
 
 
 async def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
-    """Whoever found the answer in the shared store first is sent it at his own pace; who came after him is not."""
+    """The first reader of an entry in the shared store receives it at its own pace; a later reader does not wait for
+    it.
+    """
     local, shared = MemoryStore(budget_bytes=1 << 20), MemoryStore(budget_bytes=1 << 20)
     site = Site(echo, store=TwoLevelStore(local, shared))
     await Answered(site.app, "/items").get()

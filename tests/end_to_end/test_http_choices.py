@@ -1,4 +1,4 @@
-"""What a shared cache may do and need not (RFC 9111, 9110), and what it says of itself (RFC 9211)."""
+"""Freedoms of a shared cache (RFC 9111, 9110), as the middleware uses them, and its Cache-Status (RFC 9211)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def saying(*, read: bool = False, status: int = 200, **fields: str) -> Any:
 
 
 async def test_a_date_stands_for_a_last_modified_that_is_missing() -> None:
-    """RFC 9111, section 4.3.2. The entry's lifetime vouches for it, so whoever has something of its date or newer has it."""
+    """A date at or after the entry's `Date` counts as current, because the entry's lifetime vouches for it (RFC 9111,
+    section 4.3.2).
+    """
     site = Site(saying(cache_control="max-age=60", date=DATE), explicit=True)
     await site.get()
     assert (await site.get(if_modified_since=DATE)).status_code == 304
@@ -59,8 +61,8 @@ async def test_what_queries_guard_has_no_such_date() -> None:
         {"range": "bytes=0-0"},
     ],
 )
-async def test_who_wants_a_stored_answer_only_gets_that_or_504(fields: dict[str, str]) -> None:
-    """Also where the cache would keep out of the request: the handler is what was not wanted."""
+async def test_only_if_cached_gets_a_stored_answer_or_504(fields: dict[str, str]) -> None:
+    """The handler never runs for such a request, also where the cache would otherwise pass the request on."""
     site = Site()
     refused = await site.get(cache_control="only-if-cached", **fields)
     assert (refused.status_code, site.runs) == (504, 0)
@@ -133,8 +135,8 @@ async def test_an_origin_s_vary_takes_alike_what_means_the_same(
     assert ("hit" in status_of(again)) is alike
 
 
-async def test_what_a_handler_was_seen_to_ask_for_is_keyed_as_it_was_sent() -> None:
-    """It may show it."""
+async def test_a_field_that_the_handler_reads_is_a_key_in_its_original_spelling() -> None:
+    """A handler may show the field as it was sent, so each spelling has its own entry."""
 
     async def handler(request: Request) -> Response:
         reads()

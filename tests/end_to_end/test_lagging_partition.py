@@ -31,14 +31,14 @@ DIVIDED = GridShape(query_partitions=2, write_partitions=1, generation=1)
 
 @contextmanager
 def twenty_pages(mongo_url: str, database: str) -> Iterator[Collection[dict[str, Any]]]:
-    """So many that both columns have some."""
+    """Insert so many pages that both columns have some."""
     with pages(mongo_url, database) as collection:
         collection.insert_many([{"_id": key, "n": 0} for key in KEYS[10:]])
         yield collection
 
 
 def registrations(worker: Worker, key: int) -> tuple[str, ...]:
-    """What guards the page that this worker has in memory."""
+    """Return the registrations that guard the page that this worker has in memory."""
     resident = worker.quaestor.read_path.store.resident(f"http://site/pages/{key}")
     assert resident is not None
     return resident.response.registrations

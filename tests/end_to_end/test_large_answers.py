@@ -44,8 +44,8 @@ async def sent(site: Site, *, dies_after: int | None = None) -> list[Any]:
 
 
 @pytest.mark.parametrize("hit", [False, True], ids=["miss", "hit"])
-async def test_one_that_dies_while_it_is_being_sent_is_purged_again(hit: bool) -> None:
-    """Also out of memory, where a small one would not be looked after."""
+async def test_an_answer_that_dies_while_it_is_being_sent_is_purged_again(hit: bool) -> None:
+    """A large answer is purged again, from a miss or out of memory, where a small answer is not watched."""
     large = site(WATCHED_FROM, cdn=[TaggingCdn()])
     if hit:
         await sent(large)
@@ -60,8 +60,8 @@ async def test_one_that_dies_while_it_is_being_sent_is_purged_again(hit: bool) -
 
 
 @pytest.mark.parametrize("size", [10, WATCHED_FROM], ids=["small", "large"])
-async def test_nothing_is_purged_that_lives_or_is_small(size: int) -> None:
-    """What is small is with the system before anything could happen."""
+async def test_a_living_or_a_small_answer_is_not_purged(size: int) -> None:
+    """A small answer is in the system's buffers before anything could happen to it."""
     lives = site(size, cdn=[TaggingCdn()])
     for _ in range(3):
         await sent(lives)

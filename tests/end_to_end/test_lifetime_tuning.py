@@ -78,7 +78,9 @@ async def test_a_real_app_records_what_is_read_and_what_changes(mongo_url: str, 
 async def test_parameters_are_applied_and_rolled_back_while_the_app_runs(
     redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the command line, without a restart; who was slower is told, and the settings count again in the end."""
+    """The command line changes parameters without a restart; the slower of two users is refused, and the settings count
+    again in the end.
+    """
     monkeypatch.setattr(services, "_TUNED_EVERY_S", 0.05)
     quaestor = Quaestor(redis_url=redis_url, deployment=prefix, grid=False, explicit=True, ttl_quantile=0.4)
     estimator = quaestor.parts.estimator

@@ -78,11 +78,14 @@ async def quaestor_ttl(*arguments: str, folder: Path, **environment: str) -> sub
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
-async def test_what_is_learned_is_taken_up_by_a_running_app_and_undone(
+async def test_learned_parameters_are_taken_up_by_a_running_app_and_undone(
     tmp_path: Path, redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each class of a collection's queries gets parameters of its own if the time held back bears them out; progress is shown;
-    whoever decided on another publication is refused before Spark is started."""
+    """Each class of a collection's queries gets its own parameters if the time held back confirms them; progress is
+    shown.
+
+    A decision on the basis of another publication is refused before Spark starts.
+    """
     monkeypatch.setattr(services, "_TUNED_EVERY_S", 0.05)
     record(tmp_path / "statistics", history())
     record(tmp_path / "statistics", history(), length_s=10)  # the same, once more

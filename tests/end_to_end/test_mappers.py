@@ -45,7 +45,7 @@ class Airport(mongoengine.Document):  # type: ignore[misc]
 
 
 class Site:
-    """Writes as somebody else would do them, and requests."""
+    """Requests, and writes as another client would make them."""
 
     def __init__(self, http: httpx.AsyncClient, database: Any) -> None:
         self.http = http

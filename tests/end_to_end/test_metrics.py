@@ -1,4 +1,4 @@
-"""What the metrics say of requests, layer by layer: they add up."""
+"""Metrics of requests, layer by layer: they add up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Page:
-    """One page, as long as somebody does not change it."""
+    """One page, which stays the same until a test changes it."""
 
     def __init__(self, engine: HandEngine) -> None:
         self.engine = engine

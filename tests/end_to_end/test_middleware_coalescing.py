@@ -1,4 +1,4 @@
-"""Of concurrent misses one runs the handler, whatever becomes of it."""
+"""Coalescing: one of several concurrent misses runs the handler, also if its run fails or is cancelled."""
 
 from __future__ import annotations
 

@@ -39,8 +39,10 @@ class BusyCdn(TaggingCdn):
 
 
 async def test_while_a_cdn_is_behind_with_its_purges_it_gets_short_lifetimes() -> None:
-    """What it stores now could not be purged in time. Entries that were handed out before are told the same, and long ones again
-    when it has caught up."""
+    """While a CDN could not be purged in time, all entries get short lifetimes, also ones handed out before.
+
+    Lifetimes are long again when the CDN has caught up.
+    """
     cdn = BusyCdn()
     site = Site(cdn=[cdn], client_ttl="none")
     lifetimes = []
@@ -112,8 +114,8 @@ async def test_explanations_are_sent_only_when_asked_for() -> None:
         )
 
 
-async def test_whoever_wraps_the_middleware_may_change_what_it_sends() -> None:
-    """Shared header lists would collect what outer middlewares add, hit after hit."""
+async def test_outer_middleware_may_change_messages_without_changing_the_entry() -> None:
+    """Shared header lists would collect the additions of outer middlewares, hit after hit."""
     site = Site()
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:

@@ -51,7 +51,7 @@ async def test_without_a_lifespan_the_engine_starts_once_at_the_first_request() 
 
 
 def test_a_loop_that_is_closed_while_its_tasks_are_pending_leaves_no_complaint() -> None:
-    """The task that waits for the loop's end is collected with the loop. It must not await anything then."""
+    """The task that waits for the loop's end is collected with the loop, and awaits nothing then."""
     loop, site = asyncio.new_event_loop(), Site()
     loop.run_until_complete(site.get("/1"))
     (waiting,) = (task for task in asyncio.all_tasks(loop) if task.get_name() == "quaestor-until-loop-ends")
@@ -77,7 +77,9 @@ def nothing_frozen() -> Iterator[None]:
 
 
 async def frozen_at_each_message(engine: HandEngine) -> list[int]:
-    """How many objects were frozen when the app was told to start, when it had started, and when the server heard of it."""
+    """Return the numbers of frozen objects: at the app's start message, after its start, and when the server learned of
+    it.
+    """
     frozen: list[int] = []
     kept: list[Any] = []
 
@@ -189,7 +191,9 @@ async def test_a_sketch_that_is_down_gives_503_and_is_asked_once_a_second() -> N
 
 
 async def test_the_sketch_is_refused_while_a_part_of_the_grid_lags() -> None:
-    """It would say that nothing has changed, and nobody knows; so clients revalidate, and what is fresh is still a hit."""
+    """During a lag the sketch would miss changes, so it is refused: clients revalidate, and fresh entries are still
+    hits.
+    """
     site = Site()
     assert (await site.get("/quaestor/sketch")).status_code == 200
     site.engine.registry.behind = True

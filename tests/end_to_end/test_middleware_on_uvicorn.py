@@ -1,4 +1,4 @@
-"""The middleware under a real server: what real clients on real sockets get, and what becomes of those that leave."""
+"""The middleware under a real server: answers on real sockets to real clients, also to clients that leave."""
 
 from __future__ import annotations
 

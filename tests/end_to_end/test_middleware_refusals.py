@@ -1,4 +1,4 @@
-"""What is not stored, and what then stays as it was."""
+"""Answers that are not stored, and the parts of them that stay as they were."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ async def test_another_order_is_another_entry(path: str) -> None:
     assert (first.content, first.headers.get("location")) != (second.content, second.headers.get("location"))
 
 
-async def test_one_resource_all_the_same() -> None:
-    """Clients and purges know a page by its parameters, whatever their order."""
+async def test_every_order_of_parameters_is_the_same_resource_for_clients_and_purges() -> None:
+    """Clients and purges know a page by its parameters, in any order."""
     site = Site(sorting, client_ttl="estimated")
     for query in ("a=1&b=1", "b=1&a=1"):
         await site.get(f"/items?{query}")
@@ -66,8 +66,8 @@ async def test_an_unsafe_request_outdates_every_order() -> None:
 
 
 @pytest.mark.parametrize("by", ["setting", "route"])
-async def test_who_says_that_it_does_not_matter_has_one_entry(by: str) -> None:
-    """And handlers are shown one order, so that who asks first decides nothing."""
+async def test_a_route_or_setting_that_ignores_the_order_has_one_entry(by: str) -> None:
+    """Handlers see one order, so the order of the first request decides nothing."""
     site = Site(sorting, sort_query=True)
     if by == "route":
         site = Site(sorting, routes={"/items": cached(sort_query=True)})

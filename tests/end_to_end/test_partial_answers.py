@@ -144,7 +144,7 @@ async def test_a_part_is_verified_against_the_same_part(tmp_path: Path, changed:
 async def test_a_part_out_of_the_shared_store_is_served_and_combined(
     tmp_path: Path, redis_url: str, prefix: str
 ) -> None:
-    """What one process has fetched the others need not."""
+    """A range that one process has fetched is served by the other processes without the app."""
     connection = Redis.from_url(redis_url, protocol=2)
     shared = RedisStore(connection, deployment=prefix)
     films = [
@@ -264,7 +264,7 @@ async def test_a_crumb_is_not_worth_writing_all_of_it_anew(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("same", [True, False])
 async def test_if_range_is_answered_from_a_part_of_this_representation_only(tmp_path: Path, same: bool) -> None:
-    """Who has another one is to be sent the whole, which only the app has."""
+    """A client with another representation gets the whole answer, which only the app has."""
     film = Film(tmp_path)
     etag = (await film.get(range="bytes=0-99")).headers["etag"]
     answered = await film.get(range="bytes=10-19", if_range=etag if same else '"other"')
@@ -289,7 +289,7 @@ async def test_who_wants_a_stored_answer_only_gets_a_part_or_504(tmp_path: Path)
 
 
 async def test_credentials_and_conditions_keep_out(tmp_path: Path) -> None:
-    """What was made for one client, and what may say that one has it already, is no part for others."""
+    """Ranges of requests with credentials or conditions are never stored as parts for other clients."""
     film = Film(tmp_path)
     for fields in ({"cookie": "a=b"}, {"authorization": "Bearer x"}, {"if_none_match": '"x"'}, {"if_match": "*"}):
         await film.get(range="bytes=0-9", **fields)

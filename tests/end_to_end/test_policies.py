@@ -224,8 +224,8 @@ class Unsettled:
         {"extensions": {"tls": {"client_cert_name": "CN=ann"}}}, {"extensions": {"tls": {"client_cert_chain": ["..."]}}},
     ],
 )  # fmt: skip
-async def test_who_is_known_by_other_means_is_not_answered_for_everybody(connection: dict[str, Any]) -> None:
-    """A middleware around ours knows the user, and no field that we know of says so."""
+async def test_an_answer_for_a_user_known_to_other_middleware_is_not_shared(connection: dict[str, Any]) -> None:
+    """A middleware around ours may know the user although no header field shows it."""
     site = Site(routes={"/shared": cached(scope=public())})
     for run in (b"1  ", b"2  "):
         assert await site.raw(**connection) == run
@@ -343,7 +343,7 @@ async def test_a_database_that_cannot_be_written_to_is_reported(monkeypatch: pyt
 
 
 async def test_a_collection_is_invalidated_at_once_and_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what was on its way when it was told first."""
+    """The second invalidation covers answers that were being sent during the first."""
     monkeypatch.setattr("quaestor.invalidation.effects.manual.AGAIN_AFTER_S", 0.0)
     tags_seen: list[frozenset[str]] = []
     with pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False) as client:

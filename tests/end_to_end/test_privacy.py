@@ -1,4 +1,4 @@
-"""Whom which answer is given to: credentials, declared scopes, and web cache deception."""
+"""Privacy of answers: credentials, declared scopes, and web cache deception."""
 
 from __future__ import annotations
 

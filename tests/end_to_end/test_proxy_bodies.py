@@ -96,7 +96,9 @@ async def test_request_bodies_are_passed_on_in_the_framing_they_came_in() -> Non
 async def test_an_answer_is_passed_on_while_it_is_made_and_a_client_that_leaves_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is collected: the first piece arrives although the origin never ends. It has a moment left when its client has."""
+    """The first piece arrives although the origin never ends, so nothing is collected; the origin gets a moment after
+    its client left.
+    """
     monkeypatch.setattr(forwarder, "FINISH_S", 0.1)
     left = asyncio.Event()
 

@@ -26,7 +26,10 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 class Shop:
-    """The app: reads its database directly, and says so or not. before: run between its read and its answer."""
+    """The app: reads its database directly, and declares its queries or not.
+
+    before: run between its read and its answer.
+    """
 
     def __init__(self, mongo_url: str, database: str) -> None:
         self.client = MongoClient[dict[str, Any]](mongo_url)

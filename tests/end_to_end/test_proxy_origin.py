@@ -168,7 +168,7 @@ async def test_the_time_a_client_takes_to_send_is_not_the_origins() -> None:
 
 
 async def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It must not hold a connection to the origin for ever."""
+    """A client that does not read holds no connection to the origin for ever."""
     monkeypatch.setattr(forwarder, "UNREAD_S", 0.2)
     gone = asyncio.Event()
 

@@ -70,7 +70,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 async def last_words(process: subprocess.Popen[str]) -> str:
-    """What it has said when it has ended."""
+    """Return the output of a process that has ended."""
     _, output = await anyio.to_thread.run_sync(partial(process.communicate, timeout=ENDED_WITHIN_S))
     return output
 

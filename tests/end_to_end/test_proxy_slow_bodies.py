@@ -107,8 +107,13 @@ async def test_those_who_sent_enough_to_be_let_through_take_half_of_the_connecti
 async def test_a_body_that_comes_too_slowly_is_answered_with_408_and_counted(
     why: str, bounds: dict[str, float], ahead: int, silent: bool
 ) -> None:
-    """Whether the origin has been asked already or not; if so, its connection is given up. Who goes on sending gets it as well:
-    the connection is closed for writing first, and what comes is dropped for a moment (RFC 9112, section 9.6)."""
+    """A slow body gets 408 before or after the origin was asked; in the second case the origin's connection is given
+    up.
+
+    A client that goes on sending receives the 408 too: the connection is closed for writing first, and further bytes
+    are
+    dropped for a moment (RFC 9112, section 9.6).
+    """
     left = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +185,7 @@ async def test_the_408_arrives_whole_at_who_never_stops_sending_and_the_connecti
 
 
 async def test_an_origin_that_reads_slowly_is_not_the_clients_fault() -> None:
-    """It stands still for longer than a client might; what had been sent meanwhile counts as sent."""
+    """An origin may pause for longer than a client may; bytes sent meanwhile count as sent."""
     size = 32 * 1024 * 1024
     loop = asyncio.get_running_loop()
 

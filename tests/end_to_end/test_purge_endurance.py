@@ -1,4 +1,4 @@
-"""The endurance program of purges, made small: real processes, a real Valkey, and somebody is killed again and again."""
+"""The endurance program of purges, made small: real processes, a real Valkey, and processes killed again and again."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def canary(behind: Origin, *tags: str, **fields: str) -> None:
 
 @pytest.fixture(autouse=True)
 async def nothing_kept(varnish: Server, adapter: VarnishAdapter) -> None:
-    """What another test has left there would be taken for the canary."""
+    """Purge the remains of other tests, which would be taken for the canary."""
     await adapter.purge(tags=[], urls=[varnish.url + PATH])
 
 
@@ -76,7 +76,9 @@ async def test_a_cdn_that_is_set_up_passes(
 async def test_a_tag_field_that_is_stripped_is_found(
     varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
 ) -> None:
-    """So is a configuration without tags: both keep what a purge by tag should have removed."""
+    """A stripped tag field and a configuration without tags are found: both keep answers that a purge by tag should
+    have removed.
+    """
     canary(behind)
     finding = await found(varnish.url, adapter, prefix)
     assert finding.level is Level.BLOCK

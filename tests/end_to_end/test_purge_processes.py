@@ -78,8 +78,8 @@ async def test_several_queues_of_one_account_never_exceed_it(redis_url: str, pre
 
 
 @pytest.mark.timeout(300)
-async def test_what_was_put_in_is_sent_although_processes_are_killed(redis_url: str, prefix: str) -> None:
-    """kill -9, of whoever leads too: the purges come back when the leases of the dead are over."""
+async def test_purges_in_the_outbox_are_sent_although_processes_are_killed(redis_url: str, prefix: str) -> None:
+    """After kill -9 of any process, the leader included, its purges come back when its leases are over."""
     with purge_api(per_s=20, burst=5) as account, workers(redis_url, prefix, account) as start:
         lives = [start(0, 1_000)]
         put_all(lives[0], 999)
@@ -96,10 +96,10 @@ async def test_what_was_put_in_is_sent_although_processes_are_killed(redis_url: 
 
 
 @pytest.mark.timeout(300)
-async def test_what_was_under_way_side_by_side_is_sent_although_the_process_is_killed(
-    redis_url: str, prefix: str
-) -> None:
-    """kill -9 with several requests under way and more behind them: all come back to whoever sends next, after the lease."""
+async def test_concurrent_purges_under_way_are_sent_although_the_process_is_killed(redis_url: str, prefix: str) -> None:
+    """After kill -9 with several requests under way and more behind them, the next sender gets all of them once the
+    lease is over.
+    """
     with purge_api(per_s=100_000, burst=100_000) as account, workers(redis_url, prefix, account) as start:
         account.answers.clear()
         victim = start(0, 1_000, limited=False)

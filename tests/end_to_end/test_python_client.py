@@ -94,7 +94,7 @@ async def kept(client: httpx.AsyncClient, path: str, **headers: str) -> httpx.Re
 
 
 async def test_a_write_of_another_program_is_seen_with_the_next_sketch(shop: tuple[str, Shop, Database]) -> None:
-    """What is kept costs the application nothing until then; pages and lists alike."""
+    """Until the next sketch, copies of pages and lists cost the application no request."""
     url, made, other = shop
     transport = QuaestorTransport(url)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:

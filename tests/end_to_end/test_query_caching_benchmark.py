@@ -60,8 +60,10 @@ def test_set_ups_answer_from_where_they_should_and_are_predicted() -> None:
     assert [row["layers"]["browser"] for row in cdn] == [0.0, 0.0]
 
 
-def test_what_fails_leaves_no_connection_open(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Service times that cannot be measured: the error says so, and every connection is closed when it is raised."""
+def test_a_failed_measurement_leaves_no_connection_open(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If service times cannot be measured, the error names the reason, and every connection is closed when it is
+    raised.
+    """
     connections: weakref.WeakSet[network.Connection] = weakref.WeakSet()
 
     class Noted(network.Connection):

@@ -1,4 +1,4 @@
-"""What each real cache keeps of an origin that speaks as the middleware does, and what a purge of its adapter removes."""
+"""Real caches before an origin that sends the middleware's fields: which answers each keeps, and which a purge removes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_what_sets_a_cookie_is_not_kept(
 async def test_requests_of_known_users_are_passed_on(
     kind: RealCache, behind: Origin, web: httpx.AsyncClient, path: str, known: dict[str, str]
 ) -> None:
-    """They neither see what others are served, nor leave anything for them."""
+    """Requests of known users neither get answers stored for others, nor leave answers for them."""
     behind.answers[path] = keepable(kind)
     assert await bodies(web, path, 1, **known) == [1]
     assert await bodies(web, path) == [2, 2]
@@ -272,7 +272,7 @@ async def test_a_stranger_cannot_purge_and_the_adapter_says_what_to_do(
 async def test_a_purge_that_was_lost_on_the_way_is_sent_again(
     kind: RealCache, behind: Origin, cache: Server, web: httpx.AsyncClient, path: str, outbox: RedisOutbox, links: Links
 ) -> None:
-    """Also by another process, when the first has died meanwhile."""
+    """A lost purge is sent again, also by another process if the first has died meanwhile."""
     behind.answers[path] = keepable(kind)
     await web.get(path)
     link = links.to(cache.port)
@@ -319,7 +319,7 @@ async def test_a_purge_is_repeated_for_what_was_on_its_way(
 async def test_a_cache_that_was_started_again_takes_purges_of_what_it_still_has(
     kind: RealCache, behind: Origin, path: str, outbox: RedisOutbox
 ) -> None:
-    """What was put while it was away is purged when it is back, also of one that keeps its answers on disk."""
+    """A purge put while the cache was away is done when it is back, also in a cache that keeps its answers on disk."""
     behind.default = keepable(kind)
     with running(partial(kind.start, app_port=behind.port), kind.name) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, trust_env=False) as web:

@@ -1,4 +1,4 @@
-"""The whole way on every real cache: a write by anybody purges what it has changed, also what is on its way just then.
+"""The whole way on every real cache: a write by any client purges the changed answers, also ones that are being sent.
 
 The races of small answers are run without the protection too: then an old answer stays in the cache.
 """
@@ -52,7 +52,7 @@ def cache(kind: RealCache, link: Link) -> Iterator[Server]:
 
 @pytest.fixture
 def world(kind: RealCache, mongo_url: str, prefix: str, app_port: int, cache: Server) -> dict[str, Any]:
-    """What a site is made with."""
+    """The arguments of a site."""
     return {
         "mongo_url": mongo_url, "database": prefix, "port": app_port, "place": kind.place(cache.url),
         "cache_url": cache.url, "deployment": prefix,
@@ -81,7 +81,7 @@ class Race:
         return await asyncio.wait_for(asyncio.shield(self.fetching), 2 * PATIENCE_S)
 
     async def shown(self) -> list[int]:
-        """What the pages show through the cache now."""
+        """Return the numbers that the pages show through the cache now."""
         return [await self.site.get(name) for name in self.names]
 
     async def purged(self, times: int) -> None:
@@ -91,9 +91,10 @@ class Race:
 
 @asynccontextmanager
 async def racing(site: CachedSite, name: str, link: Link | None = None) -> AsyncIterator[Race]:
-    """A race of pages with this name. At the end of the block everything goes on, whatever has happened in it.
+    """A race of pages with this name. At the end of the block everything goes on, also after a failure.
 
-    link: held, so that the answers leave the application and do not arrive. None: the handlers wait when they have read.
+    link: held, so that the answers leave the application and do not arrive. None: the handlers wait when they have
+    read.
     """
     for attempt in range(ATTEMPTS):
         async with begun(site, f"{name}-{attempt}", link) as race:
@@ -183,8 +184,8 @@ async def test_a_write_by_anybody_is_seen_through_the_cache(world: dict[str, Any
         assert await site.kept(other)
 
 
-async def test_the_canary_goes(world: dict[str, Any], cache: Server) -> None:
-    """So credentials, configuration, lifetimes and purges fit together."""
+async def test_the_canary_finds_the_whole_setup_in_order(world: dict[str, Any], cache: Server) -> None:
+    """Credentials, configuration, lifetimes and purges fit together."""
     async with cached_site(**world) as site:
         purge = site.quaestor.parts.effects.purging.of(site.delivery)
         finding = await check(cache.url, probe_tag(site.quaestor.settings.scope), purge)
@@ -221,7 +222,7 @@ async def test_without_the_middleware_the_cache_keeps_it(world: dict[str, Any], 
 async def test_an_answer_that_had_left_goes_with_the_second_purge(
     world: dict[str, Any], prefix: str, link: Link, batches: int
 ) -> None:
-    """It arrives after the first purge, within `repurge_after_ms`, and the cache keeps it until the second one."""
+    """The answer arrives after the first purge, within `repurge_after_ms`, and the cache keeps it until the second one."""
 
     async def raced(race: Race) -> bool:
         await race.write()
@@ -254,7 +255,9 @@ async def test_without_the_second_purge_the_cache_keeps_it(world: dict[str, Any]
 async def test_a_large_answer_that_had_left_is_purged_when_it_has_arrived(
     world: dict[str, Any], prefix: str, link: Link, batches: int
 ) -> None:
-    """However long that takes: both purges were over before its first byte came. It is purged when it was sent, and once more."""
+    """An answer whose first byte came after both purges is purged at the end of its transfer, however late, and once
+    more.
+    """
 
     async def raced(race: Race) -> bool:
         await race.write()

@@ -210,7 +210,7 @@ async def test_without_a_verdict_in_time_it_is_evicted(mongo_url: str, prefix: s
 
 
 async def test_a_burst_of_writes_is_rechecked_a_few_times_only(mongo_url: str, prefix: str, items: Items) -> None:
-    """What more of them may change is evicted at once; in the end it is right."""
+    """Beyond a few rechecks, further writes evict the answer at once; the final answer is right."""
     async with worker(mongo_url, prefix) as process:
         await eventually(process.hit)
         for step in range(200):

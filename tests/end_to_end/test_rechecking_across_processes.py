@@ -54,7 +54,7 @@ async def second(other: Worker) -> None:
 
 
 async def stored(app_process: Worker) -> CachedResponse | None:
-    """What lies in the shared store."""
+    """Return the entry in the shared store."""
     return await app_process.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
 
 
@@ -66,10 +66,12 @@ async def read_on(app_process: Worker, items: Items) -> None:
     await eventually(lambda: app_process.quaestor.registry.progress.matched > version)
 
 
-async def test_what_the_owner_keeps_stays_in_every_process_and_in_the_shared_store(
+async def test_an_entry_that_its_owner_keeps_stays_everywhere(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
-    """And a write that does change it afterwards ends it in all of them."""
+    """A kept entry stays in every process and in the shared store; a later write that changes it ends it in all of
+    them.
+    """
     async with two_workers(mongo_url, redis_url, prefix) as (first, other):
         runs, before = first.runs, await stored(first)
         for kept in (1, 2):

@@ -39,7 +39,7 @@ async def kept(site: RestSite, filter_: dict[str, Any]) -> bool:
     ],
 )
 async def test_times_that_a_url_names_are_its_own(mongo_url: str, prefix: str, representation: str, time: Any) -> None:
-    """Whoever asks an hour later names another time, and that is another list."""
+    """An hour later a client names another time in its URL, so it reads another list."""
     async with rest_site(mongo_url, prefix, representation=representation) as site:
         site.other.items.insert_one({"_id": 99, "at": datetime.now(UTC), "n": 2_000_000_000, "day": "2026-11-22"})
         moment = time(datetime.now(UTC))
@@ -49,8 +49,8 @@ async def test_times_that_a_url_names_are_its_own(mongo_url: str, prefix: str, r
             assert response.fresh_until_ms - response.stored_at_ms >= 600_000
 
 
-async def test_an_id_list_ends_with_the_unit_of_a_time_that_nobody_named(mongo_url: str, prefix: str) -> None:
-    """What is not recognised as the request's own may be the clock's: it is over when its unit is."""
+async def test_an_id_list_ends_with_the_unit_of_a_time_that_is_not_in_the_url(mongo_url: str, prefix: str) -> None:
+    """A time that does not come from the request may come from the clock, so the list ends with the time's unit."""
     async with rest_site(mongo_url, prefix, representation="ids") as site:
         site.other.items.insert_one({"_id": bson.ObjectId()})
         this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

@@ -83,8 +83,10 @@ async def test_a_refused_replacement_does_not_quote_the_rules_that_it_would_have
 
 
 @pytest.mark.parametrize("collection", ["blind", "items"])
-async def test_no_tag_is_given_or_compared_for_who_may_not_read(mongo_url: str, prefix: str, collection: str) -> None:
-    """A tag is made of the record's bytes: whoever gets it, or learns whether a guessed one is right, can guess a PIN."""
+async def test_no_tag_is_sent_to_or_compared_for_callers_without_read_access(
+    mongo_url: str, prefix: str, collection: str
+) -> None:
+    """A tag is made of the record's bytes: a caller who receives it, or can test a guess, can guess a PIN."""
     async with site_with(mongo_url, prefix) as site:
         fill(site)
         path, tag = f"/{collection}/x", site.etag("x", collection)
@@ -117,8 +119,8 @@ async def test_who_may_not_read_may_not_compute_with_what_is_stored(mongo_url: s
         assert (await update(site, "ann;staff", "/blind/x", {operator: {"pin": operand}})).status_code == 200
 
 
-async def test_rules_of_a_record_are_changed_by_who_may_change_rules(mongo_url: str, prefix: str) -> None:
-    """Updating is not enough: else whoever may update could patch the rules away and read."""
+async def test_rules_of_a_record_are_changed_only_with_the_right_to_change_rules(mongo_url: str, prefix: str) -> None:
+    """The right to update does not suffice, because its owner could patch the rules away and read."""
     async with site_with(mongo_url, prefix) as site:
         fill(site)
         site.other.items.insert_one({"_id": "open", "_acl": {"write": {"deny": ["user:eve"]}}})
@@ -179,8 +181,8 @@ async def test_a_conflict_names_the_value_only_to_who_may_read_the_other_record(
                 assert refused.json()["type"] == "urn:quaestor:problem:duplicate-key"
 
 
-async def test_malformed_rules_let_in_nobody_and_are_reported(mongo_url: str, prefix: str) -> None:
-    """Whoever runs it finds them in the log and in the failures; once a minute, however often strangers ask."""
+async def test_malformed_rules_admit_no_client_and_are_reported(mongo_url: str, prefix: str) -> None:
+    """The operator finds malformed rules in the log and in the failures, once a minute at any rate of requests."""
     async with site_with(mongo_url, prefix) as site:
         failures: list[Any] = []
         site.quaestor.on_failure(failures.append)

@@ -101,8 +101,8 @@ async def test_what_comes_goes_or_moves_is_seen(mongo_url: str, prefix: str, kin
         assert await warm(site, BY_RANK) == truth
 
 
-async def test_rules_of_records_hold_for_what_is_put_together(mongo_url: str, prefix: str) -> None:
-    """Also when one principal's list has read the record again and another's has not."""
+async def test_rules_of_records_hold_for_assembled_lists(mongo_url: str, prefix: str) -> None:
+    """Rules hold also when one principal's list has read the record again and another's has not."""
 
     def who(request: Any) -> Principal:
         return Principal(user=request.headers.get("x-test-user"))
@@ -217,12 +217,13 @@ SEED = 20_261_121
 
 
 @pytest.mark.parametrize("images", [False, True], ids=["without images", "with images"])
-async def test_lists_either_way_are_what_the_database_says_once_it_was_heard(
+async def test_lists_either_way_equal_the_database_once_its_writes_arrived(
     mongo_url: str, prefix: str, images: bool
 ) -> None:
-    """Random writes by somebody else, requests all the time; when the writes pause, every list becomes the truth and stays so.
+    """Under random writes by another client and constant requests, every list becomes the truth when the writes pause,
+    and stays so.
 
-    While they do not, no list shows a record in a state it never had, a record twice, or one that its filter excludes.
+    During the writes no list shows a record in a state it never had, a record twice, or one that its filter excludes.
     """
     print("seed", SEED)
     dice = random.Random(SEED + images)

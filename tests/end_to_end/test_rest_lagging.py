@@ -25,7 +25,7 @@ FOR_EVER_MS = 10**14
 
 @contextmanager
 def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
-    """As if the grid had so many columns, and those that these need lagged."""
+    """Make the grid seem to have that many columns, with the columns of these registrations lagging."""
     validity: Any = site.quaestor.registry._registrations.validity
     late = {partition_of(registration, PARTITIONS) for registration in registrations}
     prove, validity.prove = validity.prove, lambda _: None
@@ -51,7 +51,7 @@ async def ready(site: RestSite) -> None:
 
 
 def kept(site: RestSite, prefix: str) -> dict[str, tuple[str, ...]]:
-    """What is kept in memory under names that begin like this, and what guards it."""
+    """Return the entries in memory under names with this prefix, with the registrations that guard them."""
     memory: Any = site.quaestor.read_path.store
     return {name: entry.response.registrations for name, entry in memory._entries.items() if name.startswith(prefix)}
 

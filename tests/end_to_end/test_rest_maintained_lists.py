@@ -49,7 +49,7 @@ async def followed(site: RestSite, path: str) -> Any:
 
 
 def truth(site: RestSite, path: str) -> list[dict[str, Any]]:
-    """What the database answers now."""
+    """Return the database's answer now."""
     items = site.other.items
     if path == BY_RANK:
         return list(items.find({"group": "a"}).sort([("rank", 1), ("_id", 1)]))
@@ -93,8 +93,8 @@ async def test_what_changes_is_answered_without_a_query(mongo_url: str, prefix: 
 
 
 @pytest.mark.parametrize("path", [BY_RANK, TOP, NEXT], ids=["all", "top", "offset"])
-async def test_equals_re_execution_after_every_write(mongo_url: str, prefix: str, path: str) -> None:
-    """Random writes by somebody else: after each, what becomes a hit is what the database answers, with its bytes' tag."""
+async def test_a_maintained_list_equals_re_execution_after_every_write(mongo_url: str, prefix: str, path: str) -> None:
+    """After each random write by another client, the next hit is the database's answer, with the tag of its bytes."""
     dice = random.Random(path)
     async with rest_site(mongo_url, prefix, representation="maintained") as site:
         await followed(site, path)
@@ -121,7 +121,7 @@ async def test_equals_re_execution_after_every_write(mongo_url: str, prefix: str
 async def test_an_own_write_is_read_by_the_next_request(
     mongo_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever wrote through the app reads it at once, from the maintained result or not."""
+    """A client that wrote through the app reads its write at once, from the maintained result or not."""
     async with rest_site(mongo_url, prefix, representation="maintained") as site:
         monkeypatch.setattr(site.quaestor.read_path.own_writes, "_bound_s", PATIENCE_S)
         await followed(site, BY_RANK)
@@ -162,8 +162,8 @@ async def test_values_of_all_types_are_the_same_bytes(mongo_url: str, prefix: st
         assert (maintained.content, maintained.headers["etag"]) == (whole.content, whole.headers["etag"])
 
 
-async def test_rules_of_records_hold(mongo_url: str, prefix: str) -> None:
-    """A record that is closed to somebody leaves their list, however it is kept."""
+async def test_rules_of_records_hold_in_maintained_lists(mongo_url: str, prefix: str) -> None:
+    """A record that is closed to a user leaves that user's list, in every representation."""
 
     def who(request: Any) -> Principal:
         return Principal(user=request.headers.get("x-test-user"))
@@ -206,7 +206,7 @@ async def test_a_route_may_ask_for_it(mongo_url: str, prefix: str) -> None:
 
 
 async def test_automatic_lists_are_maintained_when_their_records_keep_moving(mongo_url: str, prefix: str) -> None:
-    """And then no write makes a query any more; the reasons are logged."""
+    """A maintained list's writes make no query any more; the reasons of the choice are logged."""
     async with rest_site(mongo_url, prefix) as site:
         site.other.items.insert_many([{"_id": 100 + i, "group": "a", "rank": 100 + i} for i in range(200)])
         path = BY_RANK + "&limit=200"

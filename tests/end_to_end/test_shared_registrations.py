@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def ids(app: Site, path: str) -> tuple[str, ...]:
-    """What the stored answer is valid by."""
+    """Return the registrations that guard the stored answer."""
     response = await app.http.get(path)
     assert response.status_code == 200
     entries: dict[str, Resident] = app.quaestor.read_path.store._entries  # type: ignore[attr-defined]
@@ -63,8 +63,8 @@ async def test_no_write_goes_unseen_however_soon_the_next_one_asks(mongo_url: st
                 await eventually(latest)
 
 
-async def test_the_end_of_one_of_them_leaves_the_others_guarded(mongo_url: str, prefix: str) -> None:
-    """Two queries: what dies with the one must not take the other, which somebody else relies on, out of the grid."""
+async def test_the_end_of_one_response_leaves_the_others_guarded(mongo_url: str, prefix: str) -> None:
+    """Of a dying answer's two queries, the one that another answer relies on stays in the grid."""
     async with site(mongo_url, prefix) as (app, flights):
         names = await share(app)
         live = await ids(app, names[-1])

@@ -169,7 +169,7 @@ async def test_head_and_other_methods() -> None:
 
 
 async def test_after_a_loss_it_names_everything_until_every_copy_is_dead() -> None:
-    """Nobody knows any more what was handed out."""
+    """After a loss the copies handed out are unknown, so the sketch names everything until the last of them is dead."""
     site = site_with_sketch()
     now_ms = site.engine.clock.now_ms
     await site.engine.sketch.saturate(now_ms + 60_000)
@@ -181,7 +181,7 @@ async def test_after_a_loss_it_names_everything_until_every_copy_is_dead() -> No
 
 
 async def test_clients_can_be_switched_off() -> None:
-    """Also while a part of the grid lags; and whoever does not look at the switch finds everything in the sketch."""
+    """The switch works while a part of the grid lags; a client that ignores the switch finds everything in the sketch."""
     site = site_with_sketch(sketch_off=True)
     site.engine.registry.behind = True
     answer = await site.get(f"{PATH}?nonce=5")

@@ -20,7 +20,7 @@ FIELD = re.compile(r"([0-9]{1,8});at=([0-9]{1,15})(;private)?")
 
 
 def told(answer: httpx.Response) -> tuple[int, int, bool] | None:
-    """Lifetime in s, the moment in ms that it counts from, and whether it is for one user only; None: nothing is told."""
+    """Return a lifetime in s, its start in ms, and whether it is for one user only; None without the field."""
     if "quaestor-ttl" not in answer.headers:
         return None
     match = FIELD.fullmatch(answer.headers["quaestor-ttl"])
@@ -28,9 +28,11 @@ def told(answer: httpx.Response) -> tuple[int, int, bool] | None:
     return int(match[1]), int(match[2]), match[3] is not None
 
 
-async def test_everybody_revalidates_and_clients_with_the_sketch_are_told_a_lifetime() -> None:
-    """Miss, hits and 304: `max-age=0` for all; the lifetime counts from a moment that is never later than the answer, and never
-    ends later than what the sketch was told."""
+async def test_all_clients_revalidate_and_clients_with_the_sketch_get_a_lifetime() -> None:
+    """Misses, hits and 304s carry `max-age=0` for all clients.
+
+    The lifetime starts no later than the answer, and never ends later than the end that the sketch received.
+    """
     site = Site()
     etag = (await site.get()).headers["etag"]
     for step_ms in (0, 0, 400, 300, 400, 58_000, 500):
@@ -49,7 +51,7 @@ async def test_everybody_revalidates_and_clients_with_the_sketch_are_told_a_life
 
 
 async def test_copies_are_given_another_lifetime_when_the_last_one_is_over() -> None:
-    """What is written all the time gets short lifetimes, of which the sketch and the index hear each time."""
+    """An entry with constant writes gets short lifetimes, and the sketch and the index receive each of them."""
     site = Site()
     site.engine.estimator.ttl_ms = 5_000
     for at_s in range(55):
@@ -61,8 +63,10 @@ async def test_copies_are_given_another_lifetime_when_the_last_one_is_over() -> 
 
 
 async def test_no_time_goes_by_between_the_lifetimes_of_copies() -> None:
-    """A lifetime is told in whole seconds, so the next one begins when these are over: else each request would come here
-    meanwhile, and nobody could keep what it is answered."""
+    """A lifetime is sent in whole seconds, and the next one begins when these are over.
+
+    Otherwise each request between the two would arrive here, and its answer could not be kept.
+    """
     site = Site(cdn=[TaggingCdn()])
     site.engine.estimator.ttl_ms = 2_900
     for _ in range(50):
@@ -76,8 +80,8 @@ async def test_no_time_goes_by_between_the_lifetimes_of_copies() -> None:
     assert site.runs == 1
 
 
-async def test_while_the_sketch_is_away_answers_are_cached_and_no_lifetime_is_told() -> None:
-    """And it is not asked again by every hit."""
+async def test_while_the_sketch_is_away_answers_are_cached_without_a_lifetime() -> None:
+    """An unavailable sketch is not asked again by every hit."""
     site = Site()
     site.engine.estimator.ttl_ms = 5_000
     assert told(await site.get()) is not None
@@ -95,8 +99,8 @@ async def test_while_the_sketch_is_away_answers_are_cached_and_no_lifetime_is_to
     assert site.runs == 1
 
 
-async def test_an_entry_of_which_the_sketch_was_not_told_is_given_out_without_a_lifetime() -> None:
-    """Another process of the deployment, an older release or one with other settings, has stored it."""
+async def test_an_entry_unknown_to_the_sketch_is_sent_without_a_lifetime() -> None:
+    """Another process of the deployment, an older release or one with other settings, has stored the entry."""
     silent = Site(client_ttl="none")
     assert told(await silent.get()) is None
     assert silent.engine.sketch.reads == {}
@@ -112,7 +116,7 @@ async def test_an_entry_of_which_the_sketch_was_not_told_is_given_out_without_a_
 
 
 async def test_a_cdn_keeps_the_field_as_it_is() -> None:
-    """It counts from the origin's clock, so however long a CDN has kept an answer, a client's copy does not live longer."""
+    """The lifetime counts from the origin's clock, so a client's copy does not live longer after any time in a CDN."""
     site = Site(cdn=[TaggingCdn()])
     answer = await site.get()
     assert answer.headers["cdn-cache-control"] == "max-age=60"
@@ -169,8 +173,8 @@ async def test_what_the_handler_says_bounds_it() -> None:
             assert (None if lifetime is None else lifetime[0]) == expected, said
 
 
-async def test_a_lifetime_that_the_handler_hands_on_is_not_sent() -> None:
-    """It would be that of another server's sketch, which this one's clients do not look at."""
+async def test_a_lifetime_that_the_handler_forwards_is_not_sent() -> None:
+    """The forwarded lifetime belongs to another server's sketch, which this server's clients do not read."""
 
     async def handler(request: Request) -> Response:
         if "stored" in request.url.path:
@@ -183,8 +187,10 @@ async def test_a_lifetime_that_the_handler_hands_on_is_not_sent() -> None:
         assert "9999" not in (await site.get("/passed", authorization="Bearer x")).headers.get("quaestor-ttl", "")
 
 
-async def test_who_asked_by_another_name_than_the_sketch_uses_is_told_none() -> None:
-    """The copy would be looked up under a name that nobody reports; the entry is the same, and a hit out of memory."""
+async def test_a_request_by_another_name_than_the_sketch_s_gets_no_lifetime() -> None:
+    """The client would look the copy up under a name that is never reported; the entry is the same, and a hit out of
+    memory.
+    """
     site = Site()
     assert told(await site.get("/items?a=1")) is not None
     for _ in range(2):

@@ -80,8 +80,11 @@ async def test_an_answer_names_the_partition_of_what_it_shows(
         assert all("shop" not in answer.headers["quaestor-ttl"] for answer in answers)
 
 
-async def test_a_route_says_which_partition_tells_of_its_answers() -> None:
-    """Whatever collections they read; a group of the setting with that name is the same one. Other routes are the setting's."""
+async def test_a_route_names_the_partition_of_its_answers() -> None:
+    """The route's partition counts for all collections, and equals the setting's group of that name.
+
+    Other routes use the setting.
+    """
     routes = {"/a*": cached(sketch_partition="x"), "/c": cached(sketch_partition="y")}
     site = site_with_sketch(sketch_partitions=("x=shop.b", "shop.c"), routes=routes)
     expected = {"/a": "x", "/a+b": "x", "/b": "x", "/c": "y", "/d": None}
@@ -136,8 +139,8 @@ async def test_each_partition_has_an_address_and_the_union_has_them_all() -> Non
     assert f"made={site.engine.clock.now_ms}," in again.headers["quaestor-sketch"]
 
 
-async def test_names_that_somebody_made_up_get_the_union_and_are_not_kept() -> None:
-    """Right for whoever held copies of a partition that a loss has made unknown; and there is nothing to fill up."""
+async def test_invented_partitions_get_the_union_and_are_not_kept() -> None:
+    """The union is right for holders of copies of a partition lost since, and invented names fill no memory."""
     site = site_with_sketch()
     await outdate(site, "/beside")
     for n in range(200):
@@ -179,8 +182,8 @@ async def test_whoever_names_what_nobody_knows_gets_the_whole(have: str) -> None
     assert names(answer.content, "/a")
 
 
-async def test_a_difference_that_is_no_smaller_is_not_told() -> None:
-    """Nor one without a coding, nor one from what the client has already: that is a 304 or the whole."""
+async def test_a_difference_that_is_no_smaller_is_not_sent() -> None:
+    """No difference is sent without a coding, or from the version that the client has: that is a 304 or the whole."""
     site = site_with_sketch()
     await outdate(site, "/a")
     version = (await site.get(PATH)).headers["etag"][1:33]

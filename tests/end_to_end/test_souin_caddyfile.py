@@ -1,7 +1,8 @@
-"""What the printed Caddyfile does around Souin, on the real Caddy: who reaches the API, and which fields Souin and clients see.
+"""The printed Caddyfile around Souin, on the real Caddy: which clients reach the API, and which fields Souin and
+clients see.
 
-Debian's Caddy has no Souin, so its module is taken out of the text. Caddy's own API, of which Souin's is a part, is the real one
-in one test, and a server that takes every purge in the others.
+Debian's Caddy has no Souin, so its module is taken out of the text. Souin's API is a part of Caddy's own API.
+One test uses the real API, the others a server that accepts every purge.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ FOR_BROWSERS = "public, max-age=60, must-revalidate"
 def caddy(folder: Path, *, app_port: int, admin_port: int = 0, shown: bool = False) -> Server:
     """A Caddy with the printed text.
 
-    admin_port: of what stands in the place of its own API; 0: that one.
-    shown: whether clients see what Souin is told.
+    admin_port: port of the server in the place of its own API; 0: its own API.
+    shown: whether clients see the fields that Souin receives.
     """
     port = free_port()
     admin = f"localhost:{admin_port or free_port()}"
@@ -133,8 +134,8 @@ async def test_nobody_else_reaches_the_api(
     assert (len(behind.asked), len(api.asked)) == before
 
 
-async def test_a_token_does_for_the_api_s_own_path_only(front: Server) -> None:
-    """Not for emptying the storage, which may be somebody else's too."""
+async def test_a_token_opens_the_api_s_own_path_only(front: Server) -> None:
+    """The token does not allow emptying the storage, which may hold another site's answers."""
     for target in ("/souin-api/souin/flush", "/souin-api/souin/GET-http-shop.example-/", "/a"):
         assert await asked_for(front, "PURGE", target, f"quaestor-purge-token: {TOKEN}") == 403
 
@@ -155,10 +156,8 @@ async def asked_for(front: Server, method: str, target: str, field: str = "x-not
     return await asyncio.wait_for(ask(), PATIENCE_S)
 
 
-async def test_clients_see_a_lifetime_of_0_and_nothing_of_what_souin_is_told(
-    front: Server, behind: Origin, path: str
-) -> None:
-    """What Souin itself sees has no lifetime for browsers, by which it would go, and no groups, which it would take for tags."""
+async def test_clients_see_a_lifetime_of_0_and_none_of_souin_s_fields(front: Server, behind: Origin, path: str) -> None:
+    """Souin itself sees no lifetime for browsers, which it would obey, and no groups, which it would take for tags."""
     sent = {
         "souin-cache-control": "public",
         "surrogate-key": "q-1",
@@ -181,8 +180,10 @@ async def test_clients_see_a_lifetime_of_0_and_nothing_of_what_souin_is_told(
             assert (await web.get(path)).headers["cache-control"] == heard
 
 
-async def test_souin_is_told_not_to_keep_what_varies(behind: Origin, api: Origin, path: str) -> None:
-    """Before the fields for it are taken away, which here they are not; body and other fields are the application's."""
+async def test_souin_is_forbidden_to_keep_an_answer_that_varies(behind: Origin, api: Origin, path: str) -> None:
+    """The rule runs before the fields for Souin are removed, which here they are not; body and other fields are the
+    application's.
+    """
     fields = {"souin-cache-control": "public", "expires": "Fri, 01 Jan 2100 00:00:00 GMT", "surrogate-key": "q-1"}
     behind.answers[path] = Answer(
         {"cache-control": FOR_BROWSERS, "vary": "accept-encoding", **fields}, body="varying", status=404

@@ -1,4 +1,4 @@
-"""Stale answers: while somebody asks again, and instead of an error (RFC 5861). Never an answer that a write has invalidated."""
+"""Stale answers: during a refresh, and instead of an error (RFC 5861). Never an answer that a write has invalidated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stale answers where the entry lies in the shared store only: nobody waits for the worker that makes it anew."""
+"""Stale answers where the entry lies in the shared store only: no request waits for the worker that refreshes it."""
 
 from __future__ import annotations
 

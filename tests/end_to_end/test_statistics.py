@@ -1,7 +1,8 @@
-"""The statistics job as its users run it: `quaestor statistics run`, a real Spark, a real Valkey; killed and started again.
+"""The statistics job as its users run it: `quaestor statistics run`, a real Spark, a real Valkey; killed and started
+again.
 
-One complete run. Whatever the job was doing when its driver and its JVM are killed: afterwards every write is in the
-history once, and the windows count what was written.
+One complete run. Driver and JVM are killed at random moments.
+Afterwards every write is in the history once, and the windows equal the counts of the writes.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def running(redis_url: str, deployment: str, directory: Path) -> Iterator[Job]:
 
 
 class Writers:
-    """Goes on appending what a grid would, and remembers it, until it is told to stop."""
+    """Append the events of a grid, and remember them, until stopped."""
 
     def __init__(self, fed: Feed) -> None:
         self.fed = fed

@@ -1,5 +1,6 @@
-"""The history of a real database in the statistics: real mongod, ingest that restarts, real Spark. It equals the change
-stream."""
+"""The history of a real database in the statistics equals its change stream: real mongod, ingest that restarts, real
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +53,7 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_history_is_what_the_change_stream_told(
-    mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
-) -> None:
+def test_the_history_equals_the_change_stream(mongo_url: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
     """Inserts, updates, replacements, deletes, transactions; ingest and job restarted; everything once, with its image."""
     directory = tmp_path / "statistics"
     history = Table(directory / "history")

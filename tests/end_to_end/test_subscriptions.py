@@ -61,8 +61,8 @@ async def event(live: LiveResult) -> ResultEvent:
     return change
 
 
-async def test_a_subscriber_is_told_the_result_and_then_how_it_changes(mongo_url: str, items: Collection) -> None:
-    """A sorted window: pushed out, pulled in, moved, by index."""
+async def test_a_subscriber_receives_the_result_and_then_its_changes(mongo_url: str, items: Collection) -> None:
+    """A sorted window reports records pushed out, pulled in and moved, by index."""
     items.insert_many([{"_id": number, "price": 10 * number} for number in range(1, 6)])
     query = Query(namespace=items.full_name, operation=Operation.FIND, filter={}, sort=(("price", 1),), limit=3)
     async with running(mongo_url) as quaestor, await quaestor.subscribe(query) as live:
@@ -126,10 +126,10 @@ async def test_views_are_refused_and_so_is_following_without_a_grid(mongo_url: s
 
 
 @pytest.mark.parametrize("window", [{}, {"sort": (("n", 1),), "limit": 50}], ids=["unordered", "window"])
-async def test_with_post_images_every_change_is_told_once_and_in_order(
+async def test_with_post_images_every_change_is_delivered_once_and_in_order(
     mongo_url: str, items: Collection, window: dict[str, Any]
 ) -> None:
-    """However fast one write follows another: 200 updates are 200 events, 50 adds and 50 removes are a hundred."""
+    """At any rate of writes, 200 updates are 200 events, and 50 adds and 50 removes are a hundred."""
     with_images(items)
     items.insert_many([{"_id": "counter", "tag": "tea", "n": 0}, {"_id": "guest", "tag": "milk", "n": 0}])
     query = of_one_tag(items, **window)
@@ -158,7 +158,7 @@ async def test_without_post_images_it_says_so_and_the_last_state_is_right(mongo_
 
 
 async def test_exact_delivery_is_refused_with_the_command_that_mends_it(mongo_url: str, items: Collection) -> None:
-    """And granted once that has been run, also while others follow the same query as it was."""
+    """Exact delivery is granted once that command has been run, also while others follow the same query without it."""
     items.insert_one({"_id": 1, "tag": "tea"})
     query = of_one_tag(items)
     async with running(mongo_url) as quaestor:
@@ -195,7 +195,7 @@ async def test_a_join_is_exact_if_all_its_collections_record_images(mongo_url: s
 
 
 async def test_post_images_that_are_switched_off_end_exact_delivery(mongo_url: str, items: Collection) -> None:
-    """With the first update that comes without one: who needs every change is told the reason, others that it is another mode."""
+    """The first update without an image ends exact delivery: exact subscribers receive the reason, others the new mode."""
     with_images(items)
     items.insert_one({"_id": 1, "tag": "tea", "n": 0})
     query = of_one_tag(items)

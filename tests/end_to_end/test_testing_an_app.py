@@ -82,7 +82,7 @@ def test_a_fixture_s_write_is_shown_after_settled_sync(shop: Shop, monkeypatch: 
 
 
 def test_a_second_test_client_caches_as_the_first_did(shop: Shop) -> None:
-    """What was written between the two is shown, nothing of the first is served, and no thread is left."""
+    """The second client shows writes made between the two, serves nothing of the first, and leaves no thread."""
     for number in range(3):
         with TestClient(shop.app) as client:
             shop.quaestor.settled_sync()
@@ -97,7 +97,9 @@ def test_a_second_test_client_caches_as_the_first_did(shop: Shop) -> None:
 
 @pytest.mark.anyio
 async def test_settled_on_the_loop_of_the_app_and_on_another(shop: Shop, anyio_backend: str) -> None:
-    """It is awaited where the app runs; another loop waits for the first; the synchronous one refuses where it would hang."""
+    """`settled` is awaited where the app runs; another loop waits for the first; the synchronous one refuses where it
+    would hang.
+    """
     async with httpx.AsyncClient(transport=httpx.ASGITransport(shop.app), base_url="http://shop") as client:
         await client.get("/items")
         await shop.quaestor.settled()

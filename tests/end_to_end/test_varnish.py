@@ -1,4 +1,4 @@
-"""What a real varnishd keeps of a real origin, what it passes on, and what it says about it."""
+"""A real varnishd before a real origin: which answers it keeps, which requests it passes on, and its Cache-Status."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ async def test_requests_of_known_users_are_passed_on(
 
 
 @pytest.mark.parametrize("requested", ["no-cache", "max-age=0, No-Cache", "no-cache ,max-age=0"])
-async def test_a_read_that_asks_for_no_cache_is_the_application_s_and_takes_nothing_from_the_others(
+async def test_a_no_cache_read_reaches_the_application_and_leaves_the_entry(
     behind: Origin, web: httpx.AsyncClient, path: str, requested: str
 ) -> None:
-    """A strong read. What is kept stays as it is."""
+    """A strong read is answered by the application, and the stored answer stays as it is."""
     behind.answers[path] = tagged("t1")
     await web.get(path)
     strong = await web.get(path, headers={"cache-control": requested})
@@ -125,8 +125,8 @@ async def test_a_revalidation_may_be_answered_from_what_is_kept(
 
 
 @pytest.mark.parametrize("per_s", [0, 1])
-async def test_strangers_cannot_have_the_application_answer_everything(behind: Origin, path: str, per_s: int) -> None:
-    """More strong reads of one address than allowed are answered like others, and are told so."""
+async def test_strong_reads_are_limited_by_address(behind: Origin, path: str, per_s: int) -> None:
+    """Strong reads of one address beyond the limit are answered like others, and Cache-Status shows it."""
     behind.answers[path] = tagged("t1")
     vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN, strong_reads_per_s=per_s)
     with running(partial(varnish_server, vcl=vcl), "varnish") as server:
@@ -157,8 +157,11 @@ async def test_variants_are_kept_apart(behind: Origin, web: httpx.AsyncClient, p
 async def test_age_counts_from_when_the_application_stored_it(
     behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
-    """Lifetimes for CDN and browser both count from there: what was 100 s old when Varnish fetched it is at least that old
-    for the browser, and lives 100 s less in Varnish."""
+    """Lifetimes for CDN and browser both count from the application's storage.
+
+    An answer that was 100 s old when Varnish fetched it is at least that old for the browser, and lives 100 s less in
+    Varnish.
+    """
     behind.answers[path] = tagged("t1", age="100", **{"cache-control": "public, max-age=600"})
     await web.get(path)
     hit = await web.get(path)
@@ -193,7 +196,7 @@ async def test_cache_status_says_what_every_cache_did(behind: Origin, web: httpx
     assert (await web.get(path + "x")).headers["cache-status"] == "Varnish; fwd=miss"
 
 
-async def test_a_client_that_has_it_already_is_told_so_by_varnish(
+async def test_varnish_answers_304_to_a_client_that_has_the_answer(
     behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     """A revalidation costs the application nothing while the object is in Varnish."""

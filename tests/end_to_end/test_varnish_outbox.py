@@ -60,7 +60,7 @@ async def test_a_purge_by_tag_and_one_by_url_are_effective_when_they_are_acknowl
 async def test_a_purge_that_was_lost_on_the_way_is_sent_again(
     varnish: Server, behind: Origin, web: httpx.AsyncClient, path: str, outbox: RedisOutbox, links: Links
 ) -> None:
-    """Also by another process, when the first has died meanwhile."""
+    """A lost purge is sent again, also by another process if the first has died meanwhile."""
     behind.answers[path] = tagged(f"{path}-t")
     await web.get(path)
     link = links.to(varnish.port)

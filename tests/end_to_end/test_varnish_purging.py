@@ -1,4 +1,4 @@
-"""What a purge removes from a real varnishd, and nothing else; and when it is effective."""
+"""Purges of a real varnishd: each removes exactly its targets, and is effective when it returns."""
 
 from __future__ import annotations
 
@@ -152,7 +152,9 @@ async def test_everything_can_be_purged_by_the_tag_that_all_have(
 async def test_a_purge_overtakes_a_fetch_under_way_and_a_second_one_mends_it(
     behind: Origin, web: httpx.AsyncClient, adapter: VarnishAdapter, varnish: Server, path: str
 ) -> None:
-    """Why an invalidation purges twice: an answer made before the write is stored after the purge. Tag and URL alike."""
+    """An invalidation purges twice, by tag and by URL, because an answer made before the write may be stored after the
+    first purge.
+    """
     for tags, urls in (([f"{path}-old"], []), ([], [varnish.url + path])):
         behind.answers[path] = tagged(f"{path}-old")
         behind.answers[path].body = "old"
@@ -183,14 +185,14 @@ async def test_how_many_objects_went_is_answered(behind: Origin, web: httpx.Asyn
     assert by_tag.headers["quaestor-purged"] == "1"
 
     async def nothing_is_left() -> bool:
-        """What a tag has ended is found until then as well."""
+        """Return whether Varnish holds no object of the tag, expired ones included."""
         return (await web.request("PURGE", other, headers=token)).headers["quaestor-purged"] == "0"
 
     await eventually(nothing_is_left)
 
 
 async def test_a_soft_purge_serves_the_old_answer_once_while_it_fetches_the_new(behind: Origin, path: str) -> None:
-    """What soft=True means, with a configuration that has grace."""
+    """soft=True has this effect with a configuration that has grace."""
     vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN, grace_s=60)
     with running(partial(varnish_server, vcl=vcl), "varnish-soft") as server:
         adapter = VarnishAdapter(server.url, token=TOKEN, soft=True, timeout_s=PATIENCE_S)

@@ -95,7 +95,7 @@ async def _awaited(wait: Callable[[], Awaitable[None]]) -> None:
 
 
 async def settled(outbox: RedisOutbox) -> bool:
-    """Whether what was on its way has been purged as well."""
+    """Return whether answers that were being sent have been purged as well."""
     sizes = [await outbox.size(queue) for queue in await outbox.queues()]
     return not any(size.waiting or size.taken for size in sizes)
 

@@ -29,7 +29,7 @@ KEY = "http://shop.test/a"
 
 
 class World:
-    """What all workers share. handle: what a handler does, after it has been counted."""
+    """The parts that all workers share. handle: the handler's work, after its run has been counted."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -74,7 +74,7 @@ def test_a_node_program_behind_the_proxy(node_app: Path, mongo_url: str, databas
 async def test_two_workers_on_one_redis_with_the_grid(
     mongo_url: str, redis_url: str, database: str, tmp_path: Path
 ) -> None:
-    """What one worker has cached the other serves."""
+    """An answer that one worker has cached is served by the other."""
     where = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": database, "DATABASE": database}
     grid = [sys.executable, "-m", "quaestor.cli", "cluster", "--ready-timeout", "240"]
     with (

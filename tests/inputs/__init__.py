@@ -1,1 +1,1 @@
-"""Inputs of an answer: everything that decides it is captured, so that no answer is stale and none is somebody else's."""
+"""Inputs of an answer: everything that decides it is captured, so no answer is stale or another client's."""

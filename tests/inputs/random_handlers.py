@@ -132,7 +132,12 @@ def add(app: FastAPI, path: str, handler: Handler, records: Records, run: MakeRu
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request. handler: its number. values: what each of its inputs says. noise: fields that nobody asks for."""
+    """A request.
+
+    handler: its number.
+    values: the value of each of its inputs.
+    noise: fields that no handler reads.
+    """
 
     handler: int
     values: tuple[str, ...]
@@ -175,7 +180,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What nobody can see says something else."""
+    """A change of the values that the cache cannot see."""
 
     said: Said
 

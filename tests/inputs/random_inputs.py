@@ -93,7 +93,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What nobody can see, as it was: the value of a global variable, and the content of a file."""
+    """Earlier values that the cache cannot see: a global variable, and the content of a file."""
 
     variable: str = "1"
     content: str = "1"
@@ -113,7 +113,7 @@ class Unseen:
         self._path.write_text(said.content)
 
     def read(self) -> Said:
-        """What both say now."""
+        """Return the present values of both."""
         return Said(self.variable, self._path.read_text())
 
 
@@ -303,7 +303,7 @@ class Input:
             WAYS[self.way].put(scope, self.name, value)
 
     async def read(self, run: Run, position: int) -> Any:
-        """What it says to this run."""
+        """Return the input's value for this run."""
         read = WAYS[self.way].read
         value = run.given[position] if read is None else read(run, self.name)
         return await value if isinstance(value, Awaitable) else value

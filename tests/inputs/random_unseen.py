@@ -79,7 +79,7 @@ class UnseenWorld(World):
         raise WrongAnswerError(await self._told(answered))
 
     async def _is_found_out(self, answered: Answered) -> None:
-        """Ask until the answer is right: the first verification of it that nothing excuses says so, or it was over anyway."""
+        """Ask until the answer is right: a verification without excuse reports the wrong one, or it ended by itself."""
 
         async def right() -> bool:
             return not await self._is_wrong(await self.ask(answered.ask))

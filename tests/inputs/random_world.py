@@ -1,8 +1,9 @@
-"""One app bare and cached, on a real mongod, and a clock that can be moved: each answer is one that the bare app gives to the
-same request, at the moment when it was asked, on a state of the database that the cache may still answer from.
+"""One app bare and cached, on a real mongod, and a clock that can be moved.
 
-Such a state is the newest one, or an older one if no cell has proved yet that it knows of the write that ended it. That is less
-than the staleness bound allows. Older ones are read again in sessions that were fixed to them.
+Each cached answer is one that the bare app gives to the same request, at the moment of the request, on a state of the
+database that the cache may still answer from. Such a state is the newest one, or an older one if no cell has proved yet
+that it knows of the write that ended it. That is less than the staleness bound allows.
+Older states are read again in sessions that were fixed to them.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ class World:
         self.clock.advance(max(begins + timedelta(milliseconds=jump.after_ms) - now, timedelta()))
 
     def change(self, change: Change) -> None:
-        """What nobody can see says something else from now on."""
+        """Change the values that the cache cannot see."""
         self.unseen.say(change.said)
 
     # What is answered
@@ -302,8 +303,11 @@ class World:
         raise WrongAnswerError(await self._told(answered))
 
     def _mixes_states(self, answered: Answered) -> bool:
-        """Whether a handler ran for it while the database was written to: what it read first may be older than what it read then,
-        and so it is without a cache. What is made of that is judged when it is a hit."""
+        """Return whether a handler ran for the request during a write, so that its first read may be older than a later
+        one.
+
+        Such mixtures happen without a cache too. An entry made of one is judged when it is a hit.
+        """
         return "; hit" not in answered.how and len(self._states) - 1 > answered.since
 
     async def could_have_been(self, answered: Answered, said: Said) -> bool:

@@ -1,4 +1,4 @@
-"""What a request may be asked for besides its own fields: the address, the scope, and what usual middlewares look at."""
+"""Inputs besides a request's own fields: the address, the scope, and the values that usual middlewares read."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ async def test_what_usual_middlewares_ask_for_does_not_divide_hits(middleware: M
         assert is_hit(again)
 
 
-async def test_a_compressed_answer_is_for_those_who_accept_it() -> None:
-    """Also if it does not say so itself."""
+async def test_a_compressed_answer_is_only_for_clients_that_accept_it() -> None:
+    """An answer depends on Accept-Encoding also if it does not name that in Vary."""
 
     async def page(request: Request) -> Response:
         reads()
@@ -119,8 +119,8 @@ class EarlierCors(CORSMiddleware):
 
 
 @pytest.mark.parametrize("kind", [CORSMiddleware, EarlierCors])
-async def test_every_origin_is_given_its_own_fields(kind: Any) -> None:
-    """Caches outside are told so by each stored answer, whichever Starlette there is."""
+async def test_each_origin_gets_its_own_fields(kind: Any) -> None:
+    """Each stored answer names Origin in Vary for caches outside, with every version of Starlette."""
 
     async def page(request: Request) -> Response:
         reads()

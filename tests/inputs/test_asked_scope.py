@@ -1,4 +1,4 @@
-"""What the scope that a handler is shown notices, way by way of asking it; and which of it counts."""
+"""The scope that a handler sees records its reads, for each way of reading; and which of them count as inputs."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ async def test_nothing_is_registered_before_it_is_known_what_namespaces_mean() -
 async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_known(
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
-    """What a route declares may be a view, too."""
+    """A view may be a declared dependency too."""
     quaestor = Quaestor(redis_url=redis_url, deployment=prefix, **PATIENT)
     app, client, runs = FastAPI(), list[Async](), list[int]()
 
@@ -195,10 +195,10 @@ async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_kn
         await client[0].close()
 
 
-async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters_are_not_cached(
+async def test_the_first_client_decides_the_watched_cluster_and_others_are_not_cached(
     mongo_url: str, prefix: str, tmp_path: Path
 ) -> None:
-    """Whatever comes later stops nothing: it is reported, and answers that read from there are not kept."""
+    """A client of another cluster stops nothing: it is reported, and answers with reads from there are not kept."""
     quaestor, app, events, made = Quaestor(debug_header=True, **PATIENT), FastAPI(), list[str](), list[Async]()
     quaestor.on_failure(lambda failure: events.append(failure.name))
     near: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
@@ -248,8 +248,8 @@ def test_a_stranger_is_distrusted_before_its_servers_have_said_anything() -> Non
         assert heard == [True, True], "nobody has appeared since"
 
 
-async def test_an_app_without_any_captured_client_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at the start, when the client may still be made, but soon."""
+async def test_an_app_without_any_captured_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report comes soon, but not at the start, when the client may still be made."""
     monkeypatch.setattr("quaestor.runtime.watching._LOOK_EVERY_S", 0.01)
     quaestor, events = Quaestor(), list[str]()
     quaestor.on_failure(lambda failure: events.append(failure.error))

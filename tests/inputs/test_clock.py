@@ -1,4 +1,4 @@
-"""The clock as an input: whatever a handler computes from the time, an answer from cache is the one it would give now."""
+"""The clock as an input: for any use of the time, a cached answer is the one that the handler would give now."""
 
 from __future__ import annotations
 
@@ -81,8 +81,10 @@ async def test_what_moves_with_the_clock_is_never_cached(mongo_url: str, prefix:
 
 
 @pytest.mark.parametrize("name", FLOORED)
-async def test_what_is_floored_to_a_unit_is_cached_until_the_unit_ends(mongo_url: str, prefix: str, name: str) -> None:
-    """Also where the handler or its route would let it be used stale after that."""
+async def test_an_answer_with_a_floored_time_is_cached_until_the_unit_ends(
+    mongo_url: str, prefix: str, name: str
+) -> None:
+    """The end of the unit counts even if the handler or its route allows stale answers."""
     async with shop(mongo_url, prefix, FLOORED[name]) as made:
         assert "stored" in (await made.get(NOW))[1]
         assert "hit" in (await made.get(NOW + timedelta(seconds=1)))[1]
@@ -188,10 +190,10 @@ def pages_of(values: dict[str, Callable[[datetime], Any]]) -> dict[str, Page]:
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_nothing_that_moves_with_the_clock_is_stored_by_either_engine(
+async def test_an_answer_that_moves_with_the_clock_is_never_stored(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
-    """Nor by the store that processes share."""
+    """Neither engine stores it, nor does the store that processes share."""
     constant = now_page(lambda _: 1)
     async with app(mongo_url, prefix, {"/constant": constant} | pages_of(RELATIVE), **settings) as cached:
         await cached.warm("/constant")
@@ -214,8 +216,8 @@ async def test_what_is_floored_ends_with_its_unit_in_either_engine(
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_another_process_is_told_when_the_unit_ends(mongo_url: str, redis_url: str, prefix: str) -> None:
-    """What it finds in the shared store it uses no longer than the process that made it."""
+async def test_another_process_knows_when_the_unit_ends(mongo_url: str, redis_url: str, prefix: str) -> None:
+    """A process uses an entry from the shared store no longer than the process that made it."""
     settings = {
         "redis_url": redis_url,
         "deployment": prefix,

@@ -67,8 +67,11 @@ async def test_what_is_decrypted_automatically_is_cached_and_exact(
 
 
 @pytest.mark.parametrize("field", ["isRemoteSchema", "csfleEncryptionSchemas"])
-def test_what_a_mongocryptd_is_asked_is_no_read(mongo_url: str, prefix: str, field: str) -> None:
-    """It says what of a command is to be encrypted. Whoever has data refuses such a command, so nothing can hide behind it."""
+def test_a_command_to_a_mongocryptd_is_no_read(mongo_url: str, prefix: str, field: str) -> None:
+    """mongocryptd reports which parts of a command to encrypt.
+
+    A mongod with data refuses such a command, so no read can hide.
+    """
     with MongoClient[Any](mongo_url) as bare, recording() as recorder:
         with pytest.raises(OperationFailure, match="unknown field"):
             bare[prefix].command({"find": "records", "filter": {"number": "123"}, field: {}})

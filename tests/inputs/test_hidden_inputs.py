@@ -56,10 +56,10 @@ HIDDEN_VALUES: dict[str, Callable[[VirtualClock], Any]] = {
 
 
 @pytest.mark.parametrize("name", HIDDEN_VALUES)
-async def test_what_differs_in_each_run_is_stored_no_more_once_two_runs_have_shown_it(
+async def test_a_value_that_differs_in_each_run_stops_storage_after_two_runs(
     mongo_url: str, prefix: str, name: str
 ) -> None:
-    """And what was stored before that is gone."""
+    """Once two runs have shown it, no further answer is stored, and the stored ones are gone."""
     clock = VirtualClock()
 
     async def page(items: Asynchronous, _: Request) -> Any:
