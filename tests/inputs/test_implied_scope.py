@@ -155,8 +155,8 @@ async def test_without_anything_that_may_refuse_everybody_shares(mongo_url: str,
             assert is_hit(await world.ask(**fields))
 
 
-async def test_a_scope_that_somebody_has_said_stands(mongo_url: str, prefix: str) -> None:
-    """Staff's pages are shared by the word of whoever wrote it; it is his to say."""
+async def test_a_declared_scope_counts_before_an_implied_one(mongo_url: str, prefix: str) -> None:
+    """Pages behind a check are shared if their author declares it; the decision is the author's."""
 
     def declared(router: Router) -> FastAPI:
         app = FastAPI()
@@ -168,8 +168,8 @@ async def test_a_scope_that_somebody_has_said_stands(mongo_url: str, prefix: str
         assert is_hit(await world.ask())
 
 
-async def test_what_a_middleware_inside_asks_for_divides_by_it(mongo_url: str, prefix: str) -> None:
-    """Whoever has the same credentials shares; who has none shares with who has none."""
+async def test_fields_that_an_inner_middleware_reads_divide_the_entries(mongo_url: str, prefix: str) -> None:
+    """Requests with equal credentials share an entry; requests without credentials share another one."""
 
     def sessions(app: FastAPI) -> None:
         app.add_middleware(SessionMiddleware, secret_key="s")
@@ -184,7 +184,7 @@ async def test_what_a_middleware_inside_asks_for_divides_by_it(mongo_url: str, p
 
 
 async def test_principals_still_share_by_what_they_may_see(mongo_url: str, prefix: str) -> None:
-    """What the router's own principal looks at is in the key, and does not divide further."""
+    """Fields that the router's own principal reads are in the key, and do not divide further."""
 
     def principal(request: Request) -> Principal:
         signed_in = "authorization" in request.headers

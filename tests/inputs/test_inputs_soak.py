@@ -21,7 +21,7 @@ FOUND: dict[str, str] = {"fields": "foreign", "invalidations": "stale", "own wri
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_no_answer_is_stale_or_foreign(mongo_url: str, tmp_path: Path) -> None:
-    """Some thousands of answers, whatever decides them, beside writes; and every page that can be cached is."""
+    """Thousands of answers with inputs of every kind are right beside writes, and every cacheable page is cached."""
     result = run(tmp_path, mongo_url=mongo_url, requests=12_000, seed=11, every=50)
     assert result["raised"] == {}
     assert result["first_wrong"] == []
@@ -114,8 +114,8 @@ def test_any_members_will_do_where_the_database_may_choose_but_only_members() ->
     assert judge(asked([[0, 0], [5, 2]], 15.2)) == "stale"
 
 
-def test_what_handlers_raise_is_told_apart_from_what_is_logged_besides() -> None:
-    """The last line of a traceback is the reason of a 500; lines of a log are none."""
+def test_exceptions_of_handlers_are_kept_apart_from_other_log_lines() -> None:
+    """The last line of a traceback is the reason of a 500; other lines of a log are no reason."""
     log = (
         "WARNING:  Timeout: this is a line of the log\n"
         '  File "app.py", line 252, in performed\n'

@@ -150,8 +150,8 @@ async def test_cdns_are_told_what_decides() -> None:
     assert everything.headers["cache-control"].startswith("private")
 
 
-async def test_workers_learn_for_themselves_what_decides(valkey: servers.Server) -> None:
-    """Two processes on one store: neither is given what the other stored for somebody else."""
+async def test_each_worker_learns_the_deciding_fields_itself(valkey: servers.Server) -> None:
+    """Two processes share one store, and neither serves an entry that the other stored for another client."""
     from redis.asyncio import Redis
 
     runs: list[str] = []

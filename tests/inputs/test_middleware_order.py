@@ -104,16 +104,19 @@ def test_what_belongs_around_the_cache_is_known(middleware: Middleware, kind: st
         Middleware(named("AllowedHostsMiddleware")), Middleware(named("UnsecuredBlobs")),
     ],
 )  # fmt: skip
-def test_what_may_stand_inside_is_not_reported(harmless: Middleware) -> None:
-    """Nor are pages and applications that are called like one."""
+def test_a_middleware_that_may_stand_inside_is_not_reported(harmless: Middleware) -> None:
+    """Pages and applications with a name like a middleware's are not reported either."""
     below = type("AuthApp", (Starlette,), {})(routes=[Route("/login", page, name="login"), Route("/x", LoginPage)])
     assert kinds(Starlette(routes=[Mount("/auth", below)], middleware=[harmless])) == set()
     assert kinds(FastAPI(middleware=[harmless])) == set()
 
 
-def test_all_that_stand_inside_are_named_once_whoever_looks() -> None:
-    """For `quaestor doctor`, which has no table of its own: before and after the framework has built its stack, of which nothing
-    is named."""
+def test_all_middlewares_inside_are_named_once_before_and_after_the_build() -> None:
+    """`quaestor doctor`, which has no table of its own, sees the same names before and after the framework builds its
+    stack.
+
+    No part of the framework's stack is named.
+    """
 
     class Own(BaseHTTPMiddleware):
         async def dispatch(self, request: Request, call_next: Any) -> Response:
@@ -205,7 +208,7 @@ async def test_only_what_was_added_before_the_cache_stands_inside() -> None:
 
 
 class Token(AuthenticationBackend):
-    """Whoever has a token in `valid`, a set in the memory of the process."""
+    """Authentication of clients with a token in `valid`, a set in the memory of the process."""
 
     def __init__(self) -> None:
         self.valid = {"Bearer good"}
@@ -218,7 +221,7 @@ class Token(AuthenticationBackend):
 
 @pytest.mark.parametrize("around", [True, False])
 async def test_authentication_around_the_cache_runs_on_hits_and_inside_it_does_not(around: bool) -> None:
-    """What the guide says, and why it is reported."""
+    """Authentication must stand around the cache, as the guide says; this difference is the reason of the report."""
     tokens = Token()
 
     @cached(scope=public())

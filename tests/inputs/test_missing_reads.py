@@ -1,5 +1,7 @@
-"""Memos of the app's own: a run that reads less than the one before it is not stored once what it leaves out has changed, so no
-answer from cache is older than the memo itself."""
+"""Memos of the app's own: no answer from cache is older than the memo itself.
+
+A run that reads less than the one before it is not stored once a record that it left out has changed.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +206,7 @@ async def test_settings_that_are_read_once_and_never_change_keep_nothing_from_be
 async def test_a_memo_that_is_renewed_while_nothing_has_changed_is_a_divergence_at_once(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
-    """The answer is the same and made of further queries: somebody has kept what it was made of before."""
+    """An equal answer made of further queries shows that the handler keeps results of earlier queries."""
     always = {"verification": True, "probation_answers": 0, "verify_share": 1.0, "verify_per_second": 100.0}
     async with beside(mongo_url, prefix, with_a_lifetime, **always, **settings) as (pair, memo):
         assert (await pair.bare.get("/groups/1")).json()["besides"]["rate"] == 1  # who fills the memo is not seen
@@ -220,7 +222,7 @@ async def test_a_memo_that_is_renewed_while_nothing_has_changed_is_a_divergence_
 async def test_a_route_that_has_passed_is_verified_again_when_one_of_its_reads_is_missing(
     mongo_url: str, prefix: str
 ) -> None:
-    """What is found in one request is a reason to look at the others: their entries live for a moment only."""
+    """A finding in one request is a reason to check the others: their entries live for a moment only."""
     async with verified_site(mongo_url, prefix, probation_answers=1) as site:
         pair, kept = Beside(site, site.http), []
         await pair.write(1)

@@ -1,5 +1,4 @@
-"""Requests whose answers say that nobody is to store them: nothing is noticed of what their handler asks for, and nothing that
-has not been noticed is stored."""
+"""Requests whose answers forbid storage: their handlers run untracked, and no answer of an untracked run is stored."""
 
 from __future__ import annotations
 

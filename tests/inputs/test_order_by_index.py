@@ -195,7 +195,7 @@ async def counted(items: Asynchronous, request: Request) -> Any:
 
 
 async def elsewhere(items: Asynchronous, request: Request) -> Any:
-    """Not what an index by the kind finds."""
+    """Return records by a condition on the name, for which no index by the kind is used."""
     return await items.find({"name": {"$gt": "a"}}, SHOWN).to_list()
 
 

@@ -1,8 +1,9 @@
 """Random handlers that read random inputs, bare and cached: no answer that the bare handler could not have given.
 
-What capture has to notice is tried without verification: fields read in every way, cookies, parameters, addresses, entries of the
-scope, security schemes, the clock in 23 forms, captured and uncaptured clients. What nobody can see is tried with it.
-A property that cannot fail shows nothing: with a part of the product taken out, each is seen to fail.
+The inputs that capture must notice are tried without verification: fields read in every way, cookies, parameters,
+addresses, entries of the scope, security schemes, the clock in 23 forms, captured and uncaptured clients. Inputs that
+the cache cannot see are tried with verification. A property that cannot fail shows nothing: with a part of the product
+taken out, each is seen to fail.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def explore(played: Stage, examples: int, ways: tuple[str, ...] = ALL, *, shrink
 
 
 def first_failure(played: Stage, examples: int, random: SearchStrategy[Story]) -> AssertionError | None:
-    """What the first story that fails, of so many random ones, fails with."""
+    """Return the failure of the first failing story among so many random ones."""
     failed: list[AssertionError] = []
 
     @settings(max_examples=examples, phases=[Phase.generate], database=None)
@@ -71,7 +72,7 @@ def first_failure(played: Stage, examples: int, random: SearchStrategy[Story]) -
 
 
 def enough(played: Stage) -> None:
-    """Whatever is always answered by the handler shows nothing."""
+    """Check that enough answers came from the cache: a property shows nothing if the handler always answers."""
     tally = played.world.tally
     assert tally["hit"] > tally.total() / 50, tally
     assert tally["stored"] > tally.total() / 200, tally

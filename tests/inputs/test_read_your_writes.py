@@ -112,7 +112,7 @@ class Site:
         return n
 
     async def get(self) -> tuple[int, bool]:
-        """What the counter is, and whether that came from the cache."""
+        """Return the counter's value, and whether it came from the cache."""
         response = await self.http.get("/n")
         assert response.status_code == 200, response.text
         return response.json()[0]["n"], "; hit" in response.headers.get("cache-status", "")
@@ -170,8 +170,10 @@ async def test_a_get_right_after_a_post_is_never_old(mongo_url: str, prefix: str
 
 @pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_however_a_handler_writes(mongo_url: str, prefix: str, settings: dict[str, Any], kind: str) -> None:
-    """Also in a transaction, in a thread, by an aggregation, in a GET, and before it streams."""
+async def test_writes_of_every_kind_are_read_at_once(
+    mongo_url: str, prefix: str, settings: dict[str, Any], kind: str
+) -> None:
+    """A handler may write in a transaction, in a thread, by an aggregation, in a GET, and before it streams."""
     async with site(mongo_url, prefix, **settings) as app:
         for n in range(1, 11):
             await app.send(kind, n)
@@ -184,7 +186,7 @@ async def test_however_a_handler_writes(mongo_url: str, prefix: str, settings: d
 async def test_a_cdn_has_lost_its_copies_when_the_answer_leaves(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
-    """Once per write: a copy that was on its way is purged again later."""
+    """Each write purges once before its answer leaves; a copy that was being sent is purged again later."""
     cdn = TaggingCdn()
     async with site(mongo_url, prefix, cdn=[cdn], repurge_after_ms=3_600_000, **settings) as app:
         cdn.purged.clear()
@@ -196,8 +198,8 @@ async def test_a_cdn_has_lost_its_copies_when_the_answer_leaves(
 
 
 @pytest.mark.parametrize("kind", NOTHING)
-async def test_what_changes_nothing_waits_for_nothing(mongo_url: str, prefix: str, kind: str) -> None:
-    """Nobody would ever tell of such a write."""
+async def test_a_write_that_changes_nothing_waits_for_nothing(mongo_url: str, prefix: str, kind: str) -> None:
+    """Such a write makes no change event, so there is nothing to wait for."""
     async with site(mongo_url, prefix) as app:
         await app.send(kind, 1)
         assert app.outcomes() == {}
@@ -216,8 +218,12 @@ async def test_a_write_that_nobody_dates_is_not_waited_for(mongo_url: str, prefi
         await eventually(shown)
 
 
-async def test_many_at_once_are_told_together(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
-    """While others write all the time, and no read of the change stream comes back empty."""
+async def test_many_concurrent_writers_all_read_their_writes(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """Each of eight clients reads its own writes while the others write all the time and the change stream is never
+    empty.
+    """
     async with site(mongo_url, prefix, **settings) as app:
         seen_own: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Request fields that a handler asks for decide its answer as if `Vary` named them, whatever they are called."""
+"""Request fields that a handler reads decide its answer as if `Vary` named them, under any name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_whoever_sends_another_value_is_given_his_own_records(name: str, mongo_url: str, prefix: str) -> None:
-    """No list of names could be complete: whatever the handler asks for counts."""
+async def test_a_request_with_another_value_gets_its_own_records(name: str, mongo_url: str, prefix: str) -> None:
+    """No list of names could be complete: every field that the handler reads counts."""
     async with orgs(starlette_app, name, mongo_url, prefix) as world:
         first = await world.warm("1")
         await world.ask("2")
@@ -50,8 +50,10 @@ async def test_every_framework_s_way_of_asking_is_noticed(make: Make, mongo_url:
 
 
 @pytest.mark.parametrize("make", APPS)
-async def test_fields_that_nobody_asked_for_do_not_divide_hits(make: Make, mongo_url: str, prefix: str) -> None:
-    """Except where the application copies all of them, and cannot be seen to look for one."""
+async def test_fields_that_the_handler_does_not_read_do_not_divide_hits(
+    make: Make, mongo_url: str, prefix: str
+) -> None:
+    """The exception is an application that copies all fields, because its single reads cannot be seen."""
     async with orgs(make, "X-Org-Id", mongo_url, prefix) as world:
         copies = "*" in varies_by(await world.warm("1", **{"User-Agent": "first"}))
         again = await world.ask("1", **{"User-Agent": "second", "X-Other": "1", "Accept-Language": "de"})

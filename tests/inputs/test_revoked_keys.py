@@ -32,7 +32,7 @@ class Wanted(BaseModel):
 
 
 class Keys:
-    """An app that answers whoever has a key in `valid`, and counts; `public` to nobody's key."""
+    """An app that answers requests with a key in `valid`, and counts them; `public` answers requests without a key."""
 
     def __init__(self) -> None:
         self.valid = {"good"}
@@ -99,7 +99,7 @@ async def refused_once_revoked(app: App, keys: Keys, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_header_parameter_that_looks_like_a_key_is_looked_at_every_time(name: str) -> None:
-    """Whatever it is called; the reason is told, and nobody outside may keep the answer."""
+    """A key under any name is checked every time; the reason is reported, and no cache outside may keep the answer."""
     keys = Keys()
     await refused_once_revoked(by_parameter(keys, name), keys, name)
 
@@ -118,8 +118,8 @@ async def test_the_reason_is_told_and_nobody_outside_may_keep_the_answer() -> No
 
 
 @pytest.mark.parametrize("make", [by_parameter, by_looking])
-async def test_who_brings_no_key_is_answered_from_the_cache(make: Any) -> None:
-    """Also after somebody with a key was there; and nobody is given another one's."""
+async def test_a_request_without_a_key_is_answered_from_the_cache(make: Any) -> None:
+    """A request without a key is a hit also after one with a key, and no request gets the answer of another key."""
     keys = Keys()
     async with client_of(make(keys, "X-Key")) as http:
         for fields, text in (({}, "for anybody"), ({"x-key": "good"}, "for good"), ({}, "for anybody")):
@@ -139,7 +139,7 @@ async def test_names_that_open_nothing_are_keyed_as_ever(name: str) -> None:
 
 @pytest.mark.parametrize("scope", [public(), per_user(by=header("X-Key"))])
 async def test_a_declared_scope_is_the_applications_word(scope: Any) -> None:
-    """Still keyed by the parameter, so that nobody is given another one's answer."""
+    """A declared scope allows storage; the parameter stays in the key, so no request gets the answer of another key."""
     keys = Keys()
     keys.valid.add("other")
     async with client_of(by_parameter(keys, "X-Key", scope=scope)) as http:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def batch(items: Asynchronous, request: Request) -> list[Any]:
-    """So many records in a single batch, the same `find` for every number of them."""
+    """Return so many records in a single batch, by the same `find` for every number of them."""
     reply = await items.database.command(
         {
             "find": items.name,

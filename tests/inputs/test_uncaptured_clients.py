@@ -49,7 +49,9 @@ async def test_what_a_route_declares_stands_in_for_what_uncaptured_clients_read(
 async def test_a_read_by_a_client_without_capture_makes_the_answer_uncacheable(
     mongo_url: str, prefix: str, beside: bool
 ) -> None:
-    """Nobody would register what it read: the answer says so, is kept by nobody and shows the next write."""
+    """A read without a registration is reported in the answer, which no cache keeps,
+    so the next request shows the next write.
+    """
     quaestor, app = Quaestor(debug_header=True, **PATIENT), FastAPI()
     captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     bare: Async = AsyncMongoClient(mongo_url)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.usefixtures("patient_redis")
 async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
-    """Hundreds of random writes while everything is verified all the time: whatever differs is excused."""
+    """Under hundreds of random writes and constant verification, every difference is excused."""
     always = {"probation_answers": 200, "probation_ttl_ms": 300, "verify_share": 1.0, "verify_per_second": 1_000.0}
     async with verified_site(mongo_url, prefix, **always, **settings) as site:
         await eventually(lambda: is_stored(site))
@@ -131,8 +131,8 @@ async def test_nothing_is_made_again_when_it_is_off(mongo_url: str, prefix: str,
         assert off.runs == runs
 
 
-async def test_what_only_a_declaration_vouches_for_is_not_made_again(mongo_url: str, prefix: str) -> None:
-    """`@cached(ttl=...)` on an answer that read nothing: somebody has said how long it may be served."""
+async def test_an_answer_that_only_a_declaration_justifies_is_not_made_again(mongo_url: str, prefix: str) -> None:
+    """With `@cached(ttl=...)` on an answer without reads, the author has declared how long it may be served."""
     async with verified_site(mongo_url, prefix, probation_answers=1) as site:
         runs = 0
 
@@ -157,8 +157,8 @@ async def test_what_only_a_declaration_vouches_for_is_not_made_again(mongo_url: 
         assert runs == before
 
 
-async def test_requests_of_somebody_are_not_made_again(mongo_url: str, prefix: str) -> None:
-    """Nobody's cookie is kept for later, also where an answer is for everybody."""
+async def test_requests_with_credentials_are_not_made_again(mongo_url: str, prefix: str) -> None:
+    """A client's cookie is never kept for later, also where an answer is public."""
     async with verified_site(mongo_url, prefix, probation_answers=1) as site:
         requests: list[str | None] = []
 
@@ -183,7 +183,9 @@ async def test_requests_of_somebody_are_not_made_again(mongo_url: str, prefix: s
 
 
 async def test_a_request_is_made_again_in_the_surroundings_that_it_had(mongo_url: str, prefix: str) -> None:
-    """Context variables and the scope as whoever wraps the middleware has set them: an app that relies on them keeps its word."""
+    """A repeated run sees the context variables and the scope that outer middleware set,
+    so an app that relies on them agrees.
+    """
     language: ContextVar[str] = ContextVar("language", default="none")
     ignored = ("scope.tenant", "state.runs")  # noticed otherwise, and what they decide is not cached
     async with verified_site(mongo_url, prefix, probation_answers=1, ignored_fields=ignored) as site:

@@ -49,7 +49,7 @@ async def test_a_difference_is_excused_when_the_notification_comes_after_the_com
 
 
 async def test_the_database_s_time_alone_proves_nothing() -> None:
-    """One cell has told of a newer version; the one that guards the entry has yet to say that it has got as far."""
+    """One cell has reported a newer version; the cell that guards the entry has not reported that version yet."""
     registry = ProvingRegistry()
     registry.newest = READ_AT
     site = await changed_meanwhile(registry)

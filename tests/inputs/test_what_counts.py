@@ -173,8 +173,11 @@ def client_of(app: Any) -> httpx.AsyncClient:
     ],
 )  # fmt: skip
 async def test_a_head_is_answered_as_without_a_cache(make: Callable[[], Any], path: str, cached: bool) -> None:
-    """Also when its GET is cached: 405 where the route has no HEAD, its own handler's answer where it has one. Where one handler
-    answers both, its entry does."""
+    """A HEAD gets 405 where the route has no HEAD, also when its GET is cached,
+    and its own handler's answer where it has one.
+
+    Where one handler answers both methods, the entry answers HEAD too.
+    """
     async with client_of(make()) as bare, client_of(QuaestorMiddleware(make(), quaestor=HandEngine())) as site:
         expected = await bare.head(path)
         for warm in (False, True):
@@ -192,7 +195,7 @@ async def test_a_head_is_answered_as_without_a_cache(make: Callable[[], Any], pa
 
 
 async def command_says(text: str, collection: str, mongo_url: str) -> str:
-    """What `quaestor explain` says of a query: "exact" or "widened"."""
+    """Return the verdict of `quaestor explain` on a query: "exact" or "widened"."""
     ask = partial(explain_text, TextQuery(text=text, collection=collection), mongo_url=mongo_url, as_json=True)
     return str(json.loads(await anyio.to_thread.run_sync(ask))["match"])
 

@@ -62,10 +62,10 @@ def logged(name: str, command: dict[str, Any], reply: dict[str, Any], log: Write
         ("find", {}, {}, False),
     ],
 )
-def test_a_command_counts_when_its_reply_says_that_it_changed_something(
+def test_a_command_counts_as_a_write_if_its_reply_shows_a_change(
     name: str, command: dict[str, Any], reply: dict[str, Any], wrote: bool
 ) -> None:
-    """Otherwise there is no change event to wait for."""
+    """A command that changed nothing has no change event to wait for."""
     assert logged(name, command, {**reply, "operationTime": AT}).version == (VERSION if wrote else 0)
 
 
@@ -100,8 +100,8 @@ def beat(query_partition: int, write_partition: int, matched: Version) -> Heartb
     )  # fmt: skip
 
 
-def test_a_grid_is_as_far_as_its_slowest_cell_has_said() -> None:
-    """What a cell has seen is not enough: it must have matched it. Said once, it is not taken back by a restart."""
+def test_a_grid_s_progress_is_the_one_of_its_slowest_cell() -> None:
+    """A cell must have matched a version, not only seen it. A restart does not take reported progress back."""
     view = GridView()
     assert view.matched() == 0
     for number, cell in enumerate(SHAPE.cells):
@@ -124,8 +124,11 @@ def test_earlier_cells_say_nothing_of_what_they_have_matched() -> None:
     assert codec.decode_notification(bson.encode(fields)) == beat(0, 0, 0)
 
 
-async def test_who_waits_for_a_version_is_told_after_everybody_who_was_told_of_it() -> None:
-    """The effects of an invalidation are begun before anybody hears that the grid is that far. Who stops waiting is forgotten."""
+async def test_a_waiter_for_a_version_wakes_after_all_receivers_of_its_notices() -> None:
+    """The effects of an invalidation begin before any waiter learns that the grid has got that far.
+
+    A waiter that stops waiting is forgotten.
+    """
     view, notices = GridView(), []
     progress = WriteProgress(view)
     loop = asyncio.get_running_loop()
@@ -155,8 +158,8 @@ async def test_who_waits_for_a_version_is_told_after_everybody_who_was_told_of_i
     assert progress._waiting == {}
 
 
-async def test_effects_are_done_when_all_that_had_begun_is_claimed_evicted_and_purged() -> None:
-    """What comes in later is not waited for."""
+async def test_effects_are_done_when_all_that_had_begun_are_claimed_evicted_and_purged() -> None:
+    """Effects that begin later are not waited for."""
     progress = EffectsProgress()
     await progress.caught_up()
     progress.began(3)

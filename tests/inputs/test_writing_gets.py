@@ -32,7 +32,9 @@ pytestmark = pytest.mark.anyio
 class Writer:
     """An app whose page reads its items and counts its visitors in another collection.
 
-    runs: of the handler. visits: writes that were acknowledged. failures: names of what observers were told.
+    runs: of the handler.
+    visits: writes that were acknowledged.
+    failures: names of the failures that observers received.
     """
 
     seen: Any
@@ -145,8 +147,8 @@ async def test_each_request_writes_once_from_the_first_on(mongo_url: str, prefix
         assert (writer.runs, writer.visits) == (8, 8)
 
 
-async def test_requests_that_come_while_the_work_goes_on_run_their_own(mongo_url: str, prefix: str) -> None:
-    """The answer was sent, the task has not written yet: nobody is served the entry."""
+async def test_concurrent_requests_before_the_late_write_each_run_the_handler(mongo_url: str, prefix: str) -> None:
+    """The answer was sent, but the task has not written yet: no request is served the entry."""
 
     async def how(writer: Writer, records: Any) -> Response:
         return JSONResponse(records, background=BackgroundTask(writer.count_later))

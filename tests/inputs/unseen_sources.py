@@ -1,4 +1,4 @@
-"""What handlers of a VerifiedSite read where nobody can see it."""
+"""Sources that handlers of a VerifiedSite read without the cache seeing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One FastAPI app that verifies itself, on a real mongod; its handlers read the database and whatever else a test gives them."""
+"""One FastAPI app that verifies itself, on a real mongod; its handlers read the database and other sources of a test."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Source = Callable[[], Any | Awaitable[Any]]
 
 
 class VerifiedSite:
-    """An app whose page shows records of one group, and what `source` says.
+    """An app whose page shows records of one group, and the value of `source`.
 
     records: as another program writes them.
     runs: how often the page's handler ran.
-    failures: what observers were told.
+    failures: the failures that observers received.
     """
 
     def __init__(self, mongo_url: str, database: str, **settings: Any) -> None:

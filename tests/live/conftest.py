@@ -1,4 +1,4 @@
-"""What the tests of live queries share."""
+"""Fixtures of the tests of live queries."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Counting:
-    """A middleware that counts requests in `asked`: under "polls" those that wait, under "others" the rest."""
+    """A middleware that counts requests in `asked`: under "polls" the waiting ones, under "others" the rest."""
 
     def __init__(self, app: Any, asked: Counter[str], waits: Callable[[Any], bool]) -> None:
         self._app, self._asked, self._waits = app, asked, waits

@@ -1,4 +1,6 @@
-"""One app with a live page, behind the middleware under a real server; registrations die exactly when a test says so."""
+"""One app with a live page, behind the middleware under a real server;
+registrations die exactly when a test kills them.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class LiveSite:
         await eventually(lambda: self.runs == runs)
 
     async def until_followed(self) -> None:
-        """Wait until somebody waits for the end of the present answer."""
+        """Wait until a stream waits for the end of the present answer."""
         await eventually(lambda: len(self.engine.read_path.lookup.watches) > 0)
 
     @asynccontextmanager

@@ -34,7 +34,10 @@ BOUND_S = 2.0
 
 @dataclass(slots=True)
 class State:
-    """What the bare handlers answer between two writes, in values of parts. begun_s: when the write began that made it."""
+    """The answers of the bare handlers between two writes, in values of parts.
+
+    begun_s: when the write that made it began.
+    """
 
     values: list[list[Any]]
     begun_s: float

@@ -210,10 +210,12 @@ def write(items: Any, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize(("seed", "binary"), [(0, False), (1, False), (2, False), (3, True), (4, True)])
-async def test_streams_end_at_what_the_database_has_whatever_breaks_off(
+async def test_streams_end_at_the_database_s_result_after_any_lost_sockets(
     site: Site, items: Any, seed: int, binary: bool
 ) -> None:
-    """Random writes and lost sockets: events alone, and results, always lead to the result of the query on the database."""
+    """Random writes and lost sockets: events alone, and results,
+    always lead to the result of the query on the database.
+    """
     chance = random.Random(seed)
     async with LiveClient(site.url, ping_s=0.5, binary=binary) as live:
         followers = await Followers.of(live)

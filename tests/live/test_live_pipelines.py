@@ -62,7 +62,7 @@ def sorted_rows(rows: list[Any]) -> list[str]:
 
 
 async def answer(client: Client, name: str, pipeline: str) -> Json:
-    """The first message of a subscription, whatever other subscriptions are sent before it."""
+    """Return the first message of a subscription, past the messages of other subscriptions."""
     message = await client.subscribe(name, pipeline=pipeline)
     while message["id"] != name:
         message = await client.hear()

@@ -35,7 +35,10 @@ def acl(*names: str) -> Json:
 
 
 async def test_clients_with_the_same_150_roles_are_one_registration(site: Site, items: Any) -> None:
-    """In whatever order the roles come; a client with other roles is a second one. A revocation reaches all of the first."""
+    """The order of the roles does not matter, and other roles are a second registration.
+
+    A revocation reaches all clients of the first.
+    """
     items.insert_many([{"_id": number, "_acl": acl(f"role:{ROLES[number]}")} for number in range(3)])
     before = site.quaestor.subscriptions.queries
     shuffled = random.Random(1)
@@ -55,7 +58,9 @@ async def test_clients_with_the_same_150_roles_are_one_registration(site: Site, 
 
 
 async def test_predicates_of_many_roles_are_maintained_exactly(site: Site, items: Any) -> None:
-    """They are not read again: a record of nobody's roles makes no event, and a client that may read it gets the next one."""
+    """Results of many roles are not read again: a record outside the roles makes no event,
+    and a readable one makes the next.
+    """
     async with client_of(site) as client:
         await client.subscribe(token=",".join(ROLES))
         before = site.quaestor.telemetry.families.registry.get_sample_value("quaestor_subscription_wholes_total")

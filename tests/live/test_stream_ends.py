@@ -105,8 +105,8 @@ async def test_a_stream_without_news_shows_signs_of_life() -> None:
         assert (await stream.any_event()).comment == ""
 
 
-async def test_a_reader_that_stops_delays_nobody_and_gets_the_last_answer_only() -> None:
-    """Its socket fills; meanwhile it skips answers. What it gets last is the final state."""
+async def test_a_reader_that_stops_delays_no_other_and_gets_the_last_answer_only() -> None:
+    """The reader skips answers while its socket is full, and receives the final state last."""
     filling = "x" * 2_000_000
 
     async def page(request: Request) -> Response:

@@ -64,7 +64,7 @@ async def test_last_event_id_repeats_nothing() -> None:
 
 
 async def test_an_entry_that_dies_between_the_read_and_the_watch_is_read_again() -> None:
-    """No change falls between the read and the wait, whatever the order."""
+    """No change is lost between the read and the watch, in either order."""
     site = LiveSite()
     watches = site.engine.read_path.lookup.watches
     watch = watches.watch

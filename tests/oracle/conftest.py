@@ -1,4 +1,4 @@
-"""What the oracles of followed results share."""
+"""Fixtures of the oracles of followed results."""
 
 from __future__ import annotations
 

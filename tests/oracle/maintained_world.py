@@ -40,7 +40,7 @@ COMPUTED = frozenset({"sum", "avg", "total"})
 
 @dataclass
 class Read:
-    """What was read for a renewal, and when."""
+    """The content and the version of a read for a renewal."""
 
     own: list[Any]
     foreign: dict[str, list[Any]]
@@ -177,7 +177,7 @@ class World:
         active.client = replay(active.client, events)
 
     def check(self, active: Active) -> str | None:
-        """What is wrong with the maintained result, if anything is."""
+        """Return the fault of the maintained result, or None."""
         expected = self.execute(unambiguous(active.query))
         ordered = active.maintained.maintenance.window is not None
         shown = [document for _, document in active.client]
@@ -191,7 +191,7 @@ class World:
         return None
 
     def execute(self, query: Query) -> list[Any]:
-        """What the database answers."""
+        """Return the database's answer."""
         collection = self.database[query.namespace.split(".", 1)[1]]
         if query.operation is Operation.AGGREGATE:
             return list(collection.aggregate(list(query.pipeline)))
@@ -207,8 +207,10 @@ class World:
 
 
 class Nearly:
-    """A computed number: of the same type, and equal but for the last digits, where the database's depend on the order in
-    which it scans."""
+    """A computed number: equal if of the same type and equal except for the last digits.
+
+    The database's last digits depend on the order of its scan.
+    """
 
     def __init__(self, value: Any) -> None:
         self.kind = type(value)

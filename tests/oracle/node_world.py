@@ -57,10 +57,13 @@ class Kept:
 
 
 class World:
-    """vain: invalidations of answers that were still right, by kind of query; served: those that were not.
+    """A collection, its node and the answers that it guards.
 
-    Of several writes at once each may change an answer that all together leave as it was: these are not counted against what
-    contributors tell.
+    right: number of invalidations of answers that had changed.
+    vain: invalidations of answers that were still right, by kind of query.
+
+    Each of several writes at once may change an answer that all of them together leave unchanged.
+    Such invalidations are not counted as a contributor's fault.
     """
 
     def __init__(self, records: Records, source: Told, rng: random.Random) -> None:
@@ -107,7 +110,7 @@ class World:
         return after_images(event, post_images=self.told is not Told.BEFORE_6_0)
 
     def check(self) -> None:
-        """Whoever was not told would read the same; who was told for nothing had a reason to be."""
+        """Check that an answer without invalidation would read the same, and that each vain invalidation had a reason."""
         for kept in self.kept.values():
             assert self._same(kept), (kept.cached.query, kept.answer, answer(self.records, kept.cached.query))
         for kept, change in self.fired:
@@ -121,8 +124,9 @@ class World:
         self.fired.clear()
 
     def _from_an_end(self, kept: Kept) -> bool:
-        """Whether the first or last that a hidden order shows was written: how near those stand whom it does not show is not
-        known, so it may have kept its place.
+        """Return whether a write met the first or last record that a hidden order shows.
+
+        The distance of the records around them is not known, so such a record may have kept its place.
         """
         query, shown = kept.cached.query, kept.answer
         if not kept.cached.hides_order or not shown:

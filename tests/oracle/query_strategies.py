@@ -201,7 +201,7 @@ FILTERS = st.recursive(KNOWN.map(lambda number: {f"@{number}": Known(number)}), 
 
 
 def about(stored: Sequence[Document], filters: Sequence[Filter]) -> tuple[list[Document], list[Filter]]:
-    """What a collection holds, with ids, and what it is asked."""
+    """Return a collection's content, with ids, and the queries on it."""
     documents = [{"_id": position, **document} for position, document in enumerate(stored)]
     known = [pair for document in documents for pair in contents(document) if pair[0] != "_id"] or [("a", 1)]
     return documents, [resolved(filter_, known) for filter_ in filters]

@@ -1,5 +1,7 @@
-"""A whole grid in one process, fed by hand from a real change stream: cells and stages in threads that can be killed, and
-subscribers that only see what an application sees."""
+"""A whole grid in one process, fed by hand from a real change stream.
+
+Cells and stages run in threads that can be killed. Subscribers see only what an application sees.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ JOIN_S = 20
 
 
 class Racing(MongoSnapshots):
-    """What is read is handed over only after `meanwhile` has been called: whatever it does comes too late for the read."""
+    """Reads whose results arrive only after `meanwhile` was called: its writes come too late for the read."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -55,7 +57,7 @@ class Racing(MongoSnapshots):
 
 @dataclass
 class Subscriber:
-    """What an application makes of the events: a list of its own."""
+    """An application's own list, made of the events."""
 
     live: LiveResult
     ordered: bool
@@ -208,7 +210,7 @@ class Grid:
                     missing.discard(said.cell)
 
     def feed(self, images: list[AfterImage], version: int) -> None:
-        """What ingest would append, and a tick that says how far it has read."""
+        """Append the images as ingest would, and a tick with the version of its progress."""
         partitions = self.shape.write_partitions
         tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=version, wall_ms=(version >> 32) * 1000)
         batches: list[list[bytes]] = [[] for _ in range(partitions)]
@@ -261,7 +263,7 @@ class StandingWorld:
         self.feed()
 
     def race(self) -> None:
-        """From now on there are writes after each read, which the cells see before what was read is announced to them."""
+        """Make writes after each read from now on, which the cells see before the read is announced to them."""
 
         def meanwhile() -> None:
             with self.racing:
@@ -303,7 +305,7 @@ class StandingWorld:
         return bool(comparable([document for _, document in subscriber.rows], subscriber.ordered) == expected)
 
     async def until_right(self) -> None:
-        """Until every list is right, whatever anybody says of how far it has got."""
+        """Wait until every list is right, without relying on reported progress."""
         for subscriber in self.subscribers:
 
             async def right(subscriber: Subscriber = subscriber) -> bool:

@@ -199,7 +199,7 @@ def test_powers_of_zero_and_by_zero_are_as_in_mongod(database: Database[Document
 
 
 def end_of_range(random: Random) -> tuple[Decimal, Decimal]:
-    """Base and exponent of a power that is the largest decimal, but for a share between 1e-42 and 1e-10."""
+    """Base and exponent of a power that is the largest decimal, except for a share between 1e-42 and 1e-10."""
     exponent = Decimal(random.choice((1, 2, 3, 7, 101, 9999, random.randrange(1, 10 ** random.randrange(1, 12)))))
     with localcontext(prec=120) as context:
         share = Decimal(random.randrange(-(10**6), 10**6)).scaleb(-random.randrange(16, 42))

@@ -35,9 +35,9 @@ def collection(mongo_url: str) -> Iterator[Collection[Document]]:
 
 
 def filled(collection: Collection[Document], random: Random, count: int = DOCUMENTS) -> list[Document]:
-    """The collection with new documents, and those documents as the driver decodes them. `n` numbers them.
+    """Fill the collection with new documents, numbered by `n`, and return them as the driver decodes them.
 
-    They are read back, since the server puts the time into an empty timestamp.
+    The documents are read back, because the server puts the time into an empty timestamp.
     """
     documents = [document(random) | {"n": number} for number in range(count)]
     for position, member in enumerate(documents):

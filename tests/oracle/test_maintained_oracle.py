@@ -1,5 +1,8 @@
-"""Random writes on real collections, with queries maintained from the images of their change stream: after every write
-each result is what the database returns for the query executed again, and a subscriber that only sees the events has it."""
+"""Random writes on real collections, with queries maintained from the images of their change stream.
+
+After every write each result equals the query executed again,
+and so does the list of a subscriber that sees only events.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The node against a real mongod: a query without a notification would read the same again.
 
-Random queries are read and registered as an application's are; random writes come back through the real change stream,
-with and without pre- and post-images; after every write, each live registration's query is run again. And where every
-image is known, an exact query is told of nothing that leaves its answer as it was.
+Random queries are read and registered as an application's are. Random writes come back through the real change stream,
+with and without pre- and post-images. After every write, each live registration's query is run again.
+Where every image is known, no write invalidates an exact query whose answer it leaves unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Early writes against a real mongod: whatever overtakes what, an answer that is not invalidated reads the same.
+"""Early writes against a real mongod: in any order of overtaking, an answer that is not invalidated reads the same.
 
 Random bursts of writes come ahead of their turn, all of them or some, and later in order, in slices. Between the
-slices, answers are read and registered, dated by the newest write that the node has told of.
+slices, answers are read and registered, dated by the newest write that the node has reported.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3,
 
 @pytest.mark.parametrize("source", [Told.IMAGES, Told.LOOK_UPS])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_no_early_write_invalidates_reads_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
-    """With every write told early, nothing waits for its turn; with some missing, the turn makes up for them."""
+def test_an_answer_that_no_early_write_invalidates_reads_the_same(
+    mongo_url: str, prefix: str, seed: int, source: Told
+) -> None:
+    """If every write comes early, nothing is left for its turn; if some are missing, the turn makes up for them."""
     rng = random.Random(seed)
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         database = client[prefix]

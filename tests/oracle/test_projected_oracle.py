@@ -1,5 +1,4 @@
-"""What results show of their records, against a real mongod: two records are taken to look alike exactly if the database shows
-them alike."""
+"""Projected results against a real mongod: two records count as alike exactly if the database shows them alike."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Widened results that are rechecked before they are evicted, against re-execution on mongod after every write: what is kept is
-what the database says, and few are evicted for nothing, whether the collections record images or not."""
+"""Widened results that are rechecked before they are evicted, against re-execution on mongod after every write.
+
+A kept answer equals the database's, and few answers are evicted in vain, with or without recorded images.
+"""
 
 from __future__ import annotations
 

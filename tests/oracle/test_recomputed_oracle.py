@@ -1,5 +1,7 @@
-"""Queries that cannot be maintained, followed through a whole grid: after every write, the list that a subscriber makes of his
-events is what the database returns for the query executed again."""
+"""Queries that cannot be maintained, followed through a whole grid.
+
+After every write, the list that a subscriber makes of its events equals the query executed again on the database.
+"""
 
 from __future__ import annotations
 

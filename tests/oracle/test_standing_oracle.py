@@ -1,5 +1,7 @@
-"""Random writes on real collections and random subscriptions through a whole grid: after every write, the list that a
-subscriber makes of his events is what the database returns for the query executed again."""
+"""Random writes on real collections and random subscriptions through a whole grid.
+
+After every write, the list that a subscriber makes of its events equals the query executed again on the database.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,10 @@ async def test_after_every_write_each_subscriber_has_what_the_database_returns(
 async def test_writes_between_a_read_and_its_announcement_are_not_missed(
     client: pymongo.MongoClient[Document], prefix: str, shape: GridShape, images: bool
 ) -> None:
-    """The race between writes and subscriptions, and writes and renewals, lost each time: writes come behind every read,
-    and reach the cells before they know the query."""
+    """The races of writes with subscriptions and renewals, lost each time.
+
+    Writes come behind every read, and reach the cells before the cells know the query.
+    """
     standing = opened(client, prefix, 20, shape, images=images)
     standing.race()
     try:
@@ -165,7 +169,7 @@ async def test_in_many_more_worlds(
 def test_the_small_worlds_of_every_order_answer_as_the_database_does(
     client: pymongo.MongoClient[Document], prefix: str, images: bool
 ) -> None:
-    """What test_standing_orders.py takes for the database's answers is what mongod answers, after each of the same writes."""
+    """The expected answers of test_standing_orders.py equal mongod's, after each of the same writes."""
     compared = 0
     for case in [*(case for case, _ in EVERYWHERE.values()), *LONGER.values()]:
         database, queries = case.database(), case.queries

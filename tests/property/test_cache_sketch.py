@@ -1,7 +1,7 @@
 """Random histories of the Cache Sketch against a model that recomputes everything, in memory and in Redis at once.
 
-Catches: a stale copy that is not reported (a false negative), a bit that stays after its key, a counter that drifts, a
-difference between the two implementations.
+Catches: a stale copy that is not reported (a false negative), a bit that stays after its key, a counter that drifts,
+a difference between the two implementations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ resources = st.sampled_from(RESOURCES)
 
 
 class Model:
-    """What must be in the filter, by the definition: each copy ever handed out, with its expiry."""
+    """The filter's content by definition: each copy ever handed out, with its expiry."""
 
     def __init__(self) -> None:
         self.copies: dict[str, list[int]] = {}
@@ -108,7 +108,7 @@ class SketchHistory(RuleBasedStateMachine):
 
 
 class SmallSketchHistory(SketchHistory):
-    """With room for almost nothing: whatever must be in is in; more may be."""
+    """A sketch with room for almost nothing: it holds every required entry, and may hold more."""
 
     def __init__(self) -> None:
         super().__init__()

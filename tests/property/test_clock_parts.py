@@ -114,8 +114,8 @@ def test_an_answer_does_not_outlive_the_time_in_its_query(name: str) -> None:
 @given(
     st.sampled_from(sorted(WAYS)), st.integers(0, 400 * 86_400_000), st.lists(st.integers(1, 90_000_000), max_size=6)
 )
-def test_nor_however_often_it_was_seen_before(name: str, start_ms: int, steps: list[int]) -> None:
-    """Also a constant that comes again, as the hour of the next day does."""
+def test_no_answer_outlives_a_constant_that_was_seen_often_before(name: str, start_ms: int, steps: list[int]) -> None:
+    """A constant may return, as the hour of the next day does; its end is found all the same."""
     seen, now_ms = SeenConstants(), ms(NOW) + start_ms
     for step_ms in (*steps, 86_400_000, 86_400_000):
         end_ms = until_ms(seen, WAYS[name](at(now_ms)), now_ms)
@@ -192,7 +192,7 @@ LITERALS = (
 
 @given(st.sampled_from(LITERALS), st.integers(0, 300 * 86_400_000))
 def test_a_literal_lives_on_once_its_coincidences_are_over(value: Any, start_ms: int) -> None:
-    """Whatever coincided at its first sight has ended a year and a bit later, or holds then too."""
+    """Every coincidence of the first sight has ended a year and a bit later, or still holds."""
     seen, now_ms = SeenConstants(), ms(NOW) + start_ms
     for step_ms in (0, 397 * 86_400_000 + 5_025_017, 3_600_000 * 7 + 61_011, 9 * 86_400_000 + 13_013):
         now_ms += step_ms
@@ -203,7 +203,7 @@ def test_a_literal_lives_on_once_its_coincidences_are_over(value: Any, start_ms:
 
 @pytest.mark.parametrize("value", [42, "active", "user-1234", 611_901])
 def test_a_literal_costs_one_short_life_at_most(value: Any) -> None:
-    """Whatever the moment of its first sight is: two days later its coincidences are over, but for rare ones."""
+    """For a first sight at any minute of the day, its coincidences are over two days later, with rare exceptions."""
     short = 0
     for minute in range(0, 1440, 7):
         seen, now_ms = SeenConstants(), ms(NOW) + minute * 60_000

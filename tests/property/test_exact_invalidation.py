@@ -1,6 +1,6 @@
-"""The two promises, on random queries and random writes through the real database: nothing stale is ever served, and a
-result that a write did not change stays in the cache.
+"""The two promises, on random queries and random writes through the real database.
 
+Nothing stale is ever served, and a result that a write did not change stays in the cache.
 Catches: missed matches, races between registration and replay, wrong window boundaries, false invalidations.
 """
 

@@ -1,12 +1,13 @@
-"""Random histories of a site whose answers clients keep: what was handed out and has been outdated since is in the sketch that
-the endpoint serves, for as long as the copy lives: in the union, and in the partition that the answer named; also for a client
-that loads what has changed since the sketch that it holds. Across writes, restarts, clocks that step, servers whose clocks
-differ.
+"""Random histories of a site whose answers clients keep:
+the endpoint's sketch lists every outdated copy while it lives.
 
-Catches: a lifetime that is handed out before the sketch was told, or is longer than it was told; a write that is not reported; a
-restart after which the sketch is trusted too early, or an earlier process' copy is looked up among those of the present one; a
-write that reaches another partition than the copy named; a difference that does not lead to the newer sketch;
-an `at` or a `made` that a client would take for something else.
+The copy is listed in the union, and in the partition that the answer named. That holds for a client that loads only the
+difference to its own sketch, and across writes, restarts, clocks that step, and servers whose clocks differ.
+
+Catches: a lifetime that is handed out before the sketch knows it, or that exceeds the one the sketch knows; an
+unreported write; a restart after which the sketch is trusted too early; a copy of an earlier process looked up among
+the present one's; a write that reaches another partition than the copy named; a difference that does not lead to the
+newer sketch; an `at` or a `made` that a client would misread.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class HandedOut(RuleBasedStateMachine):
         self.tick(0)
 
     async def page(self, request: Request) -> Response:
-        """What is read, and so the partition, changes with the versions: alone, of a pair, of several, of none."""
+        """Return a page whose reads, and so its partition, change with the versions: alone, of a pair, of several,
+        of none.
+        """
         path = request.url.path + (f"?{request.url.query}" if "x=" in request.url.query else "")
         version = self.written.get(path) or self.written["/d?utm_source=1"]
         for namespace in (("shop.half",), ("shop.first",), ("shop.half", "shop.second"), ("shop.rest",))[version % 4]:
@@ -318,7 +321,7 @@ def test_with_a_protection_switched_off_a_missing_copy_is_found(
     switch_off: Callable[[pytest.MonkeyPatch], None],
     happened: Callable[[HandedOut], None],
 ) -> None:
-    """So the histories reach what the protections are for; with them the same history is harmless."""
+    """The histories reach the cases of each protection; with the protection on, the same history is harmless."""
     for off in (False, True):
         if off:
             switch_off(monkeypatch)

@@ -1,8 +1,8 @@
-"""Hidden inputs, learned from runs: after the first difference, no answer is used for longer than its constants had
-been seen to stay the same before it.
+"""Hidden inputs, learned from runs: after the first difference, no answer outlives the stable time of its constants.
 
+The stable time is the longest for which the constants had been seen to stay the same before that difference.
 Random encodings of the time (bases, layouts, quotients, zones, rotations, sums, digests), of counters and of chance
-go into the query of a handler behind the real middleware. The search for parts of the time is off: only runs tell.
+go into the query of a handler behind the real middleware. The search for parts of the time is off: only runs count.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def test_nor_where_requests_are_dense(value: Value, steps: list[tuple[int, int]]
 
 
 def test_a_bucket_of_the_clock_is_cached_and_hardly_ever_late_once_its_length_is_known() -> None:
-    """A bucket of 40 s, as a digest that no search can read, with three requests a second: in time for 99 %, hits for 80 %."""
+    """A bucket of 40 s, as a digest that no search can read, with three requests a second: in time for 99 %,
+    hits for 80 %.
+    """
 
     async def asked() -> None:
         page = Page(lambda now, _: digest(ms(now) // 40_000), ttl_ms=60_000)

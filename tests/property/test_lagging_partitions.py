@@ -49,7 +49,7 @@ def asked(value: int) -> Query:
 
 @dataclass
 class Model:
-    """What the heartbeats have said, generation by generation."""
+    """The content of the heartbeats, generation by generation."""
 
     shape: GridShape
     fresh_ms: dict[GridShape, dict[Cell, int]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class World:
         )
 
     def join(self) -> None:
-        """An app process that starts now, and hears what was said before."""
+        """Start an app process, which reads the earlier heartbeats."""
         settings = Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS})
         registry = Registry(
             self.layer,
@@ -194,7 +194,10 @@ async def _turns() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *(f"another {number}" for number in range(3))])
 async def test_a_registration_lives_while_every_cell_of_its_column_is_fresh(seed: int | str) -> None:
-    """Whoever registered it, in whatever generation; and a column that lags refuses what it would have to guard, no other."""
+    """A registration of any app in any generation lives exactly while its column is fresh.
+
+    A lagging column refuses only its own.
+    """
     if isinstance(seed, str):
         seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")

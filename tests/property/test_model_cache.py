@@ -1,9 +1,9 @@
-"""Random requests of several users, writes, clocks and purges against a model of what the cache may answer.
+"""Random requests of several users, writes, clocks and purges against a model of the allowed answers.
 
-Nobody is ever given: what was made for somebody else, in another language or for another query; what a write or a purge has
-invalidated; a part of something else than it says; a 304 for something else than he has; leave for others to keep what is his.
-What this family catches: a check that one of the many ways to an answer forgets (plain hit, declared hit, condition, range, HEAD,
-stale, pass-by), a key that lacks a part.
+No client ever gets another user's answer, an answer in another language or for another query, an invalidated or purged
+answer, a part of another answer than it names, or a 304 for another answer than the client's. No answer of one user may
+be kept for others. Catches: a check that one of the many ways to an answer forgets (plain hit, declared hit, condition,
+range, HEAD, stale, pass-by), a key that lacks a part.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Asked:
 
 
 def shown(scope: dict[str, Any], version: int) -> bytes:
-    """What a page says to a request, at one version."""
+    """Return a page's answer to a request, at one version."""
     fields = dict(scope["headers"])
     user = fields.get(b"authorization", b"").decode()
     parts = {"user": user, "role": ROLES.get(user, ""), "language": fields.get(b"accept-language", b"").decode()}
@@ -164,7 +164,7 @@ class ModelCache(RuleBasedStateMachine):
 
     @rule()
     def change_outside(self) -> None:
-        """What no write tells of."""
+        """Change the value of which no write reports a change."""
         self.outside.append((self.engine.clock(), self.outside[-1][1] + 1))
 
     @rule()
@@ -198,7 +198,9 @@ class ModelCache(RuleBasedStateMachine):
         extra: tuple[Any, ...],
         between: str,
     ) -> None:
-        """Somebody fetches a page; something happens; somebody, perhaps the same, asks for it in one of the many ways."""
+        """Fetch a page, change the world, and fetch the page again in one of the many ways,
+        as the same user or another.
+        """
         self.ask("GET", 0, 0, first, ())
         match between:
             case "write":
@@ -248,7 +250,7 @@ class ModelCache(RuleBasedStateMachine):
         return sent[0]["status"], sent[0]["headers"], b"".join(message.get("body", b"") for message in sent)
 
     def allowed(self, request: Asked) -> list[bytes]:
-        """What the page may say at this moment."""
+        """Return the answers that the page may give at this moment."""
         if request.path != "/outside":
             return [shown(request.scope, self.version[request.path])]
         since_ms = max(self.purged_ms, self.engine.clock() - TTL_S * 1000)
@@ -309,7 +311,7 @@ class ModelCache(RuleBasedStateMachine):
             )
 
     def judge_leave(self, request: Asked, headers: dict[bytes, bytes], row: Any) -> None:
-        """Who may keep it."""
+        """Check which caches may keep the answer."""
         control = headers.get(b"cache-control", b"")
         shared = b"public" in control or b"s-maxage" in control or b"cdn-cache-control" in headers
         personal = request.path in PERSONAL or (request.user is not None and "user" in DEPENDS[request.path])

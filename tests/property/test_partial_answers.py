@@ -33,8 +33,11 @@ def received(span: Span, body: bytes, *, version: int, at: int, guarded: bool) -
 def test_parts_give_back_the_bytes_of_one_version(
     steps: list[tuple[Span, int, bool]], guarded: bool, most_bytes: int
 ) -> None:
-    """Whatever a partial entry gives for a range are the bytes of the version that it names, unless the origin itself said
-    otherwise; it is within its bounds, and depends on the reads of every part that is in it."""
+    """The bytes that a partial entry gives for a range belong to the version that it names,
+    unless the origin itself lied.
+
+    The entry stays within its bounds, and depends on the reads of all of its parts.
+    """
     entry: CachedResponse | None = None
     sources: dict[int, str] = {}
     for at, (span, version, lies) in enumerate(steps):

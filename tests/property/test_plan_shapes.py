@@ -76,7 +76,7 @@ def of_plan(plan: QueryPlan) -> dict[str, Any]:
 def test_a_plan_by_shape_is_the_plan_of_the_query(
     filters: tuple[dict[str, Any], dict[str, Any]], rest: dict[str, Any], documents: list[dict[str, Any]]
 ) -> None:
-    """Ids, access, fields, window and what matches are those that planning it in full gives, whichever values came first."""
+    """Ids, access, fields, window and matches equal the ones of a full plan, with the values of either query first."""
     query, other = (Query(filter=filter_, **rest) for filter_ in filters)
     assert shape_of(query) == shape_of(other) is not None
     template = PlanTemplate.of(query, plan_query(query))

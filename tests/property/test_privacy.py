@@ -1,4 +1,6 @@
-"""Whatever strangers send in whatever order, everybody is given what the handler would have answered to them alone."""
+"""Privacy under random requests of strangers: each client gets the answer that the handler would have given to it
+alone.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def conversations(draw: st.DrawFn) -> list[tuple[str, str, bytes, Headers, bytes
 
 
 def answer(scope: Mapping[str, Any], body: bytes) -> Any:
-    """What the handler makes of what it is shown, as far as its route lets its answer depend on it."""
+    """Return the handler's answer, as far as its route lets it depend on the request."""
     _, depends = RULES[scope["path"]]
     fields = [(n.decode(), v.decode()) for n, v in scope["headers"] if n in depends or n in (*CLAIMS, b"host")]
     query = parse_qsl(scope["query_string"].decode(), keep_blank_values=True)
@@ -78,7 +80,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def alone(scope: Mapping[str, Any], body: bytes) -> list[Any]:
-    """What the handler may say to this request: seeing all of it, or all of it that counts."""
+    """Return the handler's possible answers to this request: with all of its fields, or with all that count."""
     pieces = [piece for piece in scope["query_string"].split(b"&") if piece]
     only = [piece for piece in pieces if piece.partition(b"=")[0] == b"a"]
     named = [piece for piece in pieces if piece.partition(b"=")[0].replace(b"%75", b"u").decode() not in TRACKING]

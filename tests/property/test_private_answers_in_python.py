@@ -1,7 +1,7 @@
-"""Users of one Python client never receive each other's private answers, whatever field tells them apart at the server.
+"""Users of one Python client never receive each other's private answers, with any field as the server's distinction.
 
-The fields are those of the real middleware. What this family catches: a `Vary` that lacks what `by` reads, a client that keys its
-copies by less than `Vary` says, an answer kept that nobody can tell apart.
+The fields are the ones of the real middleware. Catches: a `Vary` that lacks a field that `by` reads,
+a client that keys its copies by less than `Vary` names, an answer kept although nothing distinguishes its users.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def either(scope: Mapping[str, Any]) -> str | None:
 
 
 def of_the_scope(scope: Mapping[str, Any]) -> str | None:
-    """What something around the middleware knows of the client, and no field says."""
+    """Return the user that a part around the middleware knows, and that no field names."""
     user = scope["state"]["user"]
     assert user is None or isinstance(user, str)
     return user

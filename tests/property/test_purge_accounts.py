@@ -43,7 +43,7 @@ class Provider:
     )
 )
 def test_no_request_of_any_payer_is_ever_refused(steps: list[tuple[int, str, int]]) -> None:
-    """Several queues, several deployments: what was paid and has not arrived yet leaves no room that somebody else could use."""
+    """Several queues and deployments: a paid request that has not arrived yet leaves no room for another payer."""
 
     async def run() -> None:
         accounts, provider = MemoryAccounts(), Provider()

@@ -168,7 +168,7 @@ def test_the_key_of_a_record_is_found_without_decoding_it_or_is_left_to_the_deco
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_event_that_was_cut_or_changed_is_more_than_left_to_the_decoded_way(data: st.DataObject) -> None:
-    """Whatever comes, nothing but None or a payload that can be read."""
+    """A damaged event always gives None or a readable payload."""
     event = bytearray(data.draw(events()))
     for _ in range(data.draw(st.integers(1, 4))):
         event[data.draw(st.integers(0, len(event) - 1))] = data.draw(st.integers(0, 255))

@@ -1,9 +1,9 @@
-"""Random requests, writes, clocks and failures against a model: never an answer older than the request, never a copy outside that
-a write has outlived. Writes also strike in the middle of a request, at every point where the read path waits.
+"""Random requests, writes, clocks and failures against a model: no stale answer,
+and no copy outside that outlives its write.
 
-The model's registry does what a real grid does: it refuses a result that changed after it was read, and kills what a write
-changes.
-What this family catches: a check that is missing after an await, an entry or a copy that the index does not know of.
+Writes also strike in the middle of a request, at every point where the read path waits. The model's registry acts as a
+real grid: it refuses a result that changed after its read, and kills results that a write changes. Catches: a check
+that is missing after an await, an entry or a copy that the index does not know.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Process:
         app = QuaestorMiddleware(page, quaestor=self.engine, cdn=[TaggingCdn()] if cdn else [])
 
         async def watched(scope: Any, receive: Any, send: Any) -> None:
-            """What is handed out with leave to keep is up to date at the moment when it leaves."""
+            """Check that an answer that may be kept is up to date at the moment when it leaves."""
             granted_at: int | None = None
 
             async def check(message: Any) -> None:

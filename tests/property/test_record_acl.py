@@ -108,7 +108,7 @@ def _is_good(record: dict[str, Any]) -> bool:
 
 
 def _expected(record: dict[str, Any], kind: str, principal: Principal) -> bool:
-    """What is meant, said once more."""
+    """Return the intended decision, written a second time."""
     if principal.superuser or not _is_good(record):
         return principal.superuser
     rule = record.get("_acl", {}).get(kind, {})

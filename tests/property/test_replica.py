@@ -1,4 +1,4 @@
-"""A result's copy in an app process follows the stage, whatever is delivered twice, late, or not at all."""
+"""A result's copy in an app process follows the stage, although messages come twice, late, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = list[tuple[int, Any]]
 
 
 class Source:
-    """What a stage would say of a result that changes at random."""
+    """A stage's messages about a result that changes at random."""
 
     def __init__(self, seed: int, *, ordered: bool) -> None:
         self.random = random.Random(seed)
@@ -54,8 +54,8 @@ def comparable(rows: Any, *, ordered: bool) -> Any:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_messages(ordered: bool) -> None:
-    """Lost steps are noticed by the next; repeated ones change nothing; a new epoch is told as differences."""
+def test_a_copy_and_the_subscriber_s_list_are_the_result_after_any_lost_or_repeated_messages(ordered: bool) -> None:
+    """A lost step is noticed at the next one; a repeated one changes nothing; a new epoch arrives as differences."""
     noticed = 0
     for seed in range(150):
         source, copy = Source(seed, ordered=ordered), Replica("me")

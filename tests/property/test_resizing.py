@@ -120,7 +120,7 @@ def dice_of(seed: int | str) -> random.Random:
 
 
 @pytest.mark.parametrize("seed", [*KNOWN, *(f"another {number}" for number in range(4))])
-async def test_nothing_is_stale_whatever_happens_meanwhile(seed: int | str) -> None:
+async def test_nothing_is_stale_during_resizes_deaths_and_lags(seed: int | str) -> None:
     """Writes, reads, lagging parts, cells that die, resizes, abandoned resizes and old grids that vanish, in any order."""
     dice = dice_of(seed)
     world = ResizingWorld(random_shape(dice))
@@ -147,9 +147,11 @@ FAILURES = {"ingest dies": 1.5, "app dies": 1.0, "uncommitted": 3.0, "elect": 0.
 
 
 @pytest.mark.parametrize("seed", [*range(1, 9), *(f"another {number}" for number in range(8))])
-async def test_nothing_is_stale_whatever_fails_meanwhile(seed: int | str) -> None:
-    """As above; besides, ingests and apps die, the event layer loses its data, primaries are elected who never had what was read.
-    Two apps share results, a third is another tenant."""
+async def test_nothing_is_stale_during_failures_of_every_part(seed: int | str) -> None:
+    """Besides, ingests and apps die, the event layer loses its data, and elected primaries lack writes that were read.
+
+    Two apps share results, a third is another tenant.
+    """
     dice = dice_of(seed)
     world = ResizingWorld(random_shape(dice), tenants=("", "", "shop"))
     await world.settle()

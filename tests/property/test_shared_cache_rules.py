@@ -1,9 +1,8 @@
-"""Explicit entries against what RFC 9111 allows: random origins, clocks, request directives and unsafe requests.
+"""Explicit entries against the rules of RFC 9111: random origins, clocks, request directives and unsafe requests.
 
-Whatever is answered is what the origin would say now, or something it said that was still fresh by its own words, or stale where
-it allowed that, and nothing that an unsafe request has outdated since it was asked for.
-What this family catches: a lifetime that is counted from the wrong moment, a check that a path forgets, an entry that outlives
-what outdated it.
+Each answer is the origin's present one, or an earlier one that is still fresh by its own fields, or stale where the
+origin allowed that. No answer was outdated by an unsafe request since it was asked for. Catches: a lifetime that is
+counted from the wrong moment, a check that a path forgets, an entry that outlives the request that outdated it.
 """
 
 from __future__ import annotations

@@ -1,27 +1,32 @@
 """Subscriptions and writes in every order of events: a subscriber's rows always equal the database's result in the end.
 
-Stages, cells and app processes are the real ones; tests/standing_orders drives them by hand. Free to come in any order are:
-a write appears in the database, and its image in its write pipeline; a cell takes it, or the tick behind it, or what a stage
-announces; a stage takes a subscription, a result that was read, what a cell found; the database answers a read; the app takes a
-step; a subscription ends and another begins; a cell or a stage dies and is replaced; slack is used up and leads to a renewal.
+Stages, cells and app processes are the real ones; tests/standing_orders drives them by hand. Free to come in any order
+are: a write appears in the database, and its image in its write pipeline; a cell takes it, or the tick behind it, or
+the announcement of a stage; a stage takes a subscription, a result that was read, a finding of a cell; the database
+answers a read; the app takes a step; a subscription ends and another begins; a cell or a stage dies and is replaced;
+slack is used up and leads to a renewal.
 
-Every order that causality allows is run, but for these: orders that differ in nothing that any part could see (every_order.py)
-are run once; an image is appended as soon as its write is there, since each delay of it is one of the cells that take it; a
-renewal is read at once, since it names the version it wants; an app takes its messages at once unless it may still leave, since
-nobody waits for that; and of the messages of two query partitions it takes the first one's first.
+Every order that causality allows is run, with these exceptions.
+Orders that differ in nothing that any part could see (every_order.py) are run once.
+An image is appended at once after its write, because each delay of it is one of the cells that take it.
+A renewal is read at once, because it names the version it wants.
+An app takes its messages at once unless it may still leave, because no other part waits for that.
+Of the messages of two query partitions an app takes the first one's first.
 
-After each step of an app, what it has been told is the result as of some moment: none older than what it was told before, none
-older than the version it was said to have reached; each event changed something and fitted the list. In the end it is the
-database's answer, and everybody knows.
+After each step of an app, its list is the result as of some moment. The moment never goes back, and is never older than
+the version that was reported as reached. Each event changed something and fitted the list. In the end the list is the
+database's answer, and every part knows that.
 
-A story may begin when what is subscribed first is settled, where the orders before that are another story's. How many orders
-there are stands beside each: it changes with the protocol, and whoever changes that should know. In all they are 2,494, of up
-to 31 steps; those of the longer stories some tens of thousands. Left out there, because it would take hours: what dies or is
-ended before what is subscribed first is settled (but for one cell, and one ending of a query without a window), both of two
-cells, a cell before its stage, a second write where the stage of a window dies. That the small database answers as mongod does
-is shown in tests/oracle/test_standing_oracle.py. What the protocol was broken in to see the test fail: replay, the comparison
-of versions (of results, of records, of snapshots), recognising what is repeated, the cells' word that they began anew, tokens
-of announcements, keeping what comes while it is read, whether all cells match before a result counts as current.
+A story may begin when its first subscription is settled, where the orders before that are another story's. The number
+of orders stands beside each story: it changes with the protocol, and an author who changes the protocol should see
+that. There are 2,494 orders, of up to 31 steps; the longer stories have some tens of thousands. The longer stories
+leave out, because it would take hours: deaths and ends before the first subscription is settled (except one cell, and
+one ending of a query without a window), deaths of both of two cells, of a cell before its stage, a second write where
+the stage of a window dies. tests/oracle/test_standing_oracle.py shows that the small database answers as mongod does.
+The test was seen to fail with each of these parts of the protocol broken: replay, the comparison of versions (of
+results, of records, of snapshots), recognition of repetitions, the cells' notice that they began anew, tokens of
+announcements, keeping messages that come during a read, the condition that all cells match before a result counts as
+current.
 """
 
 from __future__ import annotations
@@ -76,11 +81,12 @@ def set_clock(patched: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
 
 
 def run(case: Scenario) -> tuple[int, int]:
-    """Every order of the scenario; returns how many, and how many results, one after the other, a subscriber saw at most.
+    """Run every order of the scenario; return the number of orders,
+    and the most results that a subscriber saw in a row.
 
-    Meanwhile the machine's clock hardly moves. A cell leaves what it could not deal with within a tenth of a second for its next
-    step, who has not read for a second doubts whether he has missed something: where the machine was busy it would be another
-    story."""
+    Meanwhile the machine's clock hardly moves. A cell leaves work beyond a tenth of a second for its next step,
+    and a reader that has not read for a second suspects a gap: on a busy machine that would be another story.
+    """
     truth, orders, seen, moments = case.truth(), Orders(), 0, itertools.count()
     with pytest.MonkeyPatch.context() as patched:
         set_clock(patched, lambda: next(moments) * 1e-9)
@@ -120,8 +126,10 @@ EVERYWHERE = {
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", EVERYWHERE)
-async def test_in_every_order(name: str) -> None:
-    """Whatever comes first, each subscriber is told what the database says: nothing twice, nothing missed, never backwards."""
+async def test_subscribers_receive_the_database_s_result_in_every_order(name: str) -> None:
+    """In every order each subscriber's list equals the database's result: nothing twice, nothing missed,
+    never backwards.
+    """
     case, orders = EVERYWHERE[name]
     ran, seen = run(case)
     assert ran == orders

@@ -65,7 +65,7 @@ class Harness:
             yield node
 
     def tick(self) -> int:
-        """What ingest appends while the change stream is silent; returns the moment it proves."""
+        """Append the tick of a silent change stream; return the moment it proves."""
         version = self.version or next(self.versions)
         self._append(AfterImage(namespace="*", kind=WriteKind.TICK, version=version, wall_ms=self.moment()))
         return self.wall_ms

@@ -1,7 +1,8 @@
-"""One column of cells on a real Valkey, driven by hand: ingest and one app are played, cells die in the middle of anything.
+"""One column of cells on a real Valkey, driven by hand: ingest and one app are played,
+cells die in the middle of anything.
 
-The app believes in a registration once every cell has activated it, until it is told otherwise; whatever it believes in must be
-as it was read.
+The app relies on a registration from the activation by every cell until its invalidation;
+the result must then be as it was read.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class MortalLayer(RedisEventLayer):
 
 
 class ColumnWorld:
-    """What is to count as old need not be waited for: see `age`."""
+    """A column of cells. Age needs no waiting: see `age`."""
 
     def __init__(
         self, redis_url: str, deployment: str, patch: pytest.MonkeyPatch, *, rows: int = 2, bounds: PipelineBounds
@@ -110,8 +111,9 @@ class ColumnWorld:
             layer.close()
 
     def age(self, *, old: bool) -> None:
-        """Whether everything that has been appended is old enough to be trimmed by size, and whoever has not read it late. If
-        not, it stays young for as long as a test lasts, on whatever machine."""
+        """Make all appended entries old enough to be trimmed by size, and every reader late,
+        or keep them young for the whole test.
+        """
         youngest_ms = -60_000 if old else 600_000
         self.patch.setattr("quaestor.invalidation.grid.query_retention.YOUNGEST_TRIMMED_MS", youngest_ms)
         self.patch.setattr("quaestor.invalidation.grid.cell_reader.doubtful_after_ms", lambda _: youngest_ms // 2)
@@ -119,7 +121,7 @@ class ColumnWorld:
     # The cells
 
     def start(self, row: int) -> None:
-        """Also instead of one that was killed."""
+        """Start a cell, also instead of a killed one."""
         if row in self.layers:
             self.layers[row].close()
         cell = Cell(query_partition=0, write_partition=row)
@@ -220,7 +222,7 @@ class ColumnWorld:
                         self.cancel(name)
 
     def live(self) -> set[str]:
-        """What the app relies on."""
+        """Return the registrations on which the app relies."""
         return {name for name, cells in self.missing.items() if not cells} - self.dead
 
     def given_up(self) -> set[str]:

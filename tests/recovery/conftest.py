@@ -1,4 +1,4 @@
-"""A whole deployment for the tests that break it, and what they found, written down if somebody asks for it."""
+"""A whole deployment for the tests that break it, and their findings, written to a file on request."""
 
 from __future__ import annotations
 

@@ -46,8 +46,10 @@ async def subscribed(standing: StandingWorld, number: int) -> None:
 
 
 class Stalling(MemoryEventLayer):
-    """Nobody gets to read one kind of pipeline until told otherwise. waiting: somebody wants to, and has read what he had begun
-    to read before."""
+    """An event layer whose reads of one kind of pipeline wait until `going` is set.
+
+    waiting: set when a reader waits there, after its earlier read.
+    """
 
     kind = ""
 

@@ -1,7 +1,7 @@
-"""Faults in background services: an exception that nobody foresees, wherever a task waits, and in each function that it enters.
+"""Faults in background services: an unforeseen exception wherever a task waits, and in each function that it enters.
 
-A fault strikes every place once, when the service passes it for the first time. So a service is struck, restarted, gets further,
-and is struck again, until it has been struck everywhere.
+A fault strikes every place once, when the service passes it for the first time. A service is struck, restarted,
+gets further, and is struck again, until it has been struck everywhere.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class InjectedError(Exception):
 
 
 class Faults:
-    """Faults of the services with some names. Those that run already are not struck.
+    """Faults of the services with some names. Services that run already are not struck.
 
     struck: the places that were struck so far, as file:line.
-    stacks: of each, for who looks why no failure names it.
+    stacks: the stack of each, to find out why no failure names it.
     """
 
     def __init__(self, *names: str) -> None:

@@ -77,7 +77,7 @@ class Command:
 
 @contextmanager
 def command(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Command]:
-    """Stopped at the end, whatever happens."""
+    """Run a command, and stop it at the end in any case."""
     made = Command(*arguments, environment=environment)
     try:
         yield made
@@ -127,7 +127,7 @@ class Site:
         await eventually(all_live, within_s=RECOVERY_S)
 
     async def invalidates_exactly(self, first: int) -> None:
-        """Of two cached results a write invalidates that which it changes, and not the other."""
+        """Check that a write invalidates the one of two cached results that it changes, and not the other."""
         await self.cached(first, first + 1)
         self.collection.insert_one({"a": first})
         await eventually(lambda: not self.app.live(first))

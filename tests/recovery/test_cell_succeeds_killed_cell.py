@@ -129,7 +129,7 @@ def test_results_whose_writes_were_trimmed_are_invalidated_also_behind_the_check
 
 
 def test_a_result_that_came_after_the_killed_cell_is_refused_without_an_invalidation(harness: Harness) -> None:
-    """Nobody relies on it: an app waits for its activation, and no entry has to be evicted."""
+    """No entry relies on the refused result, because an app waits for its activation; so none has to be evicted."""
     killed_after_activating(harness)
     second = cell_of(harness, clock=later)
     second.start()

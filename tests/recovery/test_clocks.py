@@ -155,8 +155,10 @@ async def test_the_apps_clock(world: World, skew_ms: int) -> None:
 
 @pytest.mark.parametrize("skew_ms", SKEWS)
 async def test_the_databases_clock_proves_nothing(world: World, skew_ms: int) -> None:
-    """Writes are dated by it. While ingest and the cells keep up all is well; when they stop, the cache is closed within the
-    bound, whatever the last write was dated."""
+    """Writes carry the database's time, which may be wrong. The cache serves while ingest and cells keep up.
+
+    When they stop, the cache is closed within the bound, for any date of the last write.
+    """
     cell = world.cell()
     world.database_clock.skew_ms = skew_ms
     world.write(1)
@@ -233,8 +235,8 @@ async def test_a_cell_whose_clock_is_fast_trims_nothing_that_another_has_not_rea
     assert registered.ids
 
 
-async def test_a_cell_whose_clock_is_slow_knows_when_it_has_missed_something(world: World) -> None:
-    """It stands still for longer than writes are kept, though by its own clock hardly any time is gone."""
+async def test_a_cell_whose_clock_is_slow_notices_that_it_missed_writes(world: World) -> None:
+    """The cell stands still for longer than writes are kept, though by its own clock hardly any time has passed."""
     fast, slow = world.cell(), world.cell(-5 * MINUTE_MS)
     world.pass_ms(1_000, fast, slow)
     registered = await world.cache(1, fast, slow, lease_ms=60 * MINUTE_MS)

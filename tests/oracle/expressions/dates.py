@@ -1,4 +1,4 @@
-"""Random expressions that give a date, and those that take one apart."""
+"""Random expressions that give a date, and expressions that take a date apart."""
 
 from __future__ import annotations
 

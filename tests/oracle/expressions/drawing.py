@@ -1,4 +1,4 @@
-"""What all random expressions are drawn with: leaves, small numbers, variables, and when to go deeper."""
+"""Draws of all random expressions: leaves, small numbers, variables, and when to go deeper."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _LAST_DIGITS = Decimal("1e-25")
 
 @dataclass(frozen=True)
 class Failure:
-    """reason is for people; failures are equal whatever they say."""
+    """A failed evaluation. Failures are equal with any reason, which is for people."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Any operator on an operand of any shape: wrong arities, wrong names, wrong types. What is refused is what matters."""
+"""Any operator on an operand of any shape: wrong arities, wrong names, wrong types. The refusals are compared."""
 
 from __future__ import annotations
 

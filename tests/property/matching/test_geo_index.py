@@ -36,7 +36,9 @@ def compiles(question: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_record_finds_every_filter_it_matches(seed: int) -> None:
-    """Also around the poles and on both sides of the 180th meridian, and after other filters were removed."""
+    """A record finds its filters around the poles, on both sides of the 180th meridian,
+    and after other filters were removed.
+    """
     generator = Generator(seed)
     index = QueryIndex()
     kept = []

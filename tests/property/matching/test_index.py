@@ -1,4 +1,4 @@
-"""The index never hides a match, whatever was added and removed before."""
+"""The index never hides a match, after any additions and removals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_candidates_include_every_match_of_what_the_oracle_is_asked(
 @given(st.lists(filters, min_size=1, max_size=6))
 @settings(max_examples=200, deadline=None)
 def test_a_plan_names_every_condition_by_which_the_index_may_find_it(sources: list[dict[str, Any]]) -> None:
-    """Also where an entry is crowded and another one was chosen."""
+    """The plan names every possible condition, also where an entry is crowded and another one was chosen."""
     index = QueryIndex()
     with mock.patch.object(index_module, "_CROWDED", 2):
         for source in sources * 3:

@@ -1,7 +1,7 @@
 """Against re-execution after every write: no change of a result is missed, and nothing fires for no change.
 
-Reads, writes, deliveries and registrations interleave in every order: a read sees a state that the node has not heard of
-yet, its registration arrives before or after the writes around it, events lag behind the database.
+Reads, writes, deliveries and registrations interleave in every order. A read may see a state that the node does not
+know yet, its registration arrives before or after the writes around it, events lag behind the database.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Run:
         return plan.window is Window.NONE or (plan.window is Window.BOUNDARY and ordered)
 
     def check(self) -> None:
-        """Whoever is not told of a change so far has the result as it is."""
+        """Check that each live registration holds the present result."""
         heard_of = self.world.events[self.world.delivered - 1].version if self.world.delivered else 100
         if self.world.images == "lookup" and self.world.delivered < len(self.world.events):
             return
@@ -243,7 +243,7 @@ class Run:
 
 
 def whole(query: Query, state: State) -> Any:
-    """What the database would answer without a projection."""
+    """Return the database's answer without a projection."""
     return execute(replace(query, projection=None), state)
 
 

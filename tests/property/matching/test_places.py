@@ -28,7 +28,7 @@ def ordered(keys: list[int]) -> bool:
 def test_an_order_that_no_cell_has_seen_change_is_the_same(
     keys: list[int], cells: int, moves: list[tuple[int, int]], skipping: bool, full: bool
 ) -> None:
-    """And with one cell, whoever keeps its place is told to."""
+    """If no cell reports a change, the order is the same; a single cell reports a change exactly if the order changed."""
     kept = [
         Places(
             [(key,) for key in keys],

@@ -144,7 +144,7 @@ class Column:
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("images", [False, True])
 def test_a_write_concerns_exactly_the_queries_that_brute_force_finds(partitions: int, images: bool) -> None:
-    """Whatever the query, one-sided or joined, by membership or by before-images, and while queries come and go."""
+    """Any query, one-sided or joined, by membership or by before-images, also while queries come and go."""
     for seed in range(12):
         column = Column(seed, partitions, images=images)
         for _ in range(30):
@@ -220,7 +220,9 @@ def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
 
 
 def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
-    """Selectivity: of a thousand subscribed queries only those that the record can satisfy, or that hold it, are tried."""
+    """Selectivity: of a thousand subscribed queries only the ones that the record can satisfy, or that hold it,
+    are tried.
+    """
     node = MatchingNode(
         Cell(query_partition=0, write_partition=0),
         GridShape(query_partitions=1, write_partitions=1),
@@ -251,7 +253,7 @@ def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
 
 
 def test_nothing_is_left_of_queries_that_ended() -> None:
-    """The node returns to where it was, whatever was announced, replaced, ended or expired."""
+    """The node returns to its first state after any announcements, replacements, ends and expiries."""
     column = Column(5, 1, images=True)
     for _ in range(20):
         _process(column)

@@ -84,7 +84,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def execute(query: Query, state: State) -> Any:
-    """What the database would answer, as something that can be compared."""
+    """Return the database's answer in a comparable form."""
     matches = compile_query(query.filter).matches
     records = [record for record in state.values() if matches(record)]
     if query.operation is Operation.DISTINCT:
