@@ -29,6 +29,7 @@ const bundles = {
 	worker: ["dist/worker.min.js", "../../middleware/browser/worker.js"],
 	register: ["dist/register.min.js", "../../middleware/browser/register.js"],
 	live: ["dist/live.min.js", "../../quaestor/live/websocket/client.js"],
+	live_http: ["dist/live_http.min.js", "../../quaestor/live/websocket/http/client.js"],
 	noop_worker: ["dist/noop_worker.min.js", "../../middleware/browser/noop_worker.js"],
 };
 for (const [name, outputs] of Object.entries(bundles)) {
@@ -44,7 +45,7 @@ for (const [name, outputs] of Object.entries(bundles)) {
 		legalComments: "none",
 		logLevel: "error",
 		// Users of live queries read many of the same names.
-		...(name !== "live" && { mangleProps: OWN }),
+		...(!name.startsWith("live") && { mangleProps: OWN }),
 		// A worker cannot load anything later.
 		define: { BUNDLE: JSON.stringify(classic ? "worker" : "page") },
 		plugins: [apart],

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from benchmarks.setups.clients.node import CLIENT, NODE
+from quaestor.live.websocket.limits import SocketLimits
+from tests.live.hostile_proxy import hostile_proxy
 from tests.live.socket_site import Site, live_site
 from tests.live.test_live_client import write
 from tests.support import eventually
@@ -26,8 +28,31 @@ QUERIES: dict[str, dict[str, Any]] = {
     "page": {"sort": [("tag", 1), ("n", 1)], "skip": 2, "limit": 4},
     "built": {"filter": {"tag": "a"}, "sort": [("n", 1)]},
     "own": {"sort": [("n", 1)]},
+    "collated": {"filter": {"tag": "A"}, "collation": {"locale": "en", "strength": 1}, "sort": [("n", 1)]},
+    "groups": {"pipeline": [{"$group": {"_id": "$tag", "n": {"$sum": "$n"}}}]},
+    "unnamed": {
+        "pipeline": [{"$sort": {"n": 1, "_id": 1}}, {"$limit": 5}, {"$project": {"_id": 0, "n": 1}}],
+        "sort": [],
+    },
 }
 """The streams of clients/js/test/live.test.ts."""
+
+
+def by_id(row: Any) -> str:
+    """Key of an order in which the rows of both sides are compared."""
+    return json.dumps(row["_id"])
+
+
+def rows_of(items: Any, query: dict[str, Any]) -> list[Any]:
+    """The rows that the database has."""
+    if "pipeline" in query:
+        rows = list(items.aggregate(query["pipeline"]))
+        return rows if "sort" in query else sorted(rows, key=by_id)
+    cursor = items.find(query.get("filter", {}), collation=query.get("collation"))
+    if "sort" not in query:
+        return sorted(cursor, key=by_id)
+    cursor = cursor.sort([*query["sort"], ("_id", 1)]).skip(query.get("skip", 0)).limit(query.get("limit", 0))
+    return list(cursor)
 
 
 class Program:
@@ -51,26 +76,22 @@ class Program:
     def agrees(self, items: Any) -> bool:
         """Whether every stream shows what the database has."""
         for name, query in self.queries.items():
-            sort = [*query.get("sort", []), ("_id", 1)]
-            cursor = (
-                items.find(query.get("filter", {})).sort(sort).skip(query.get("skip", 0)).limit(query.get("limit", 0))
-            )
-            wanted, shown = list(cursor), self.shown.get(name)
-            if shown is None or (shown if "sort" in query else sorted(shown, key=lambda row: row["_id"])) != wanted:
+            wanted, shown = rows_of(items, query), self.shown.get(name)
+            if shown is None or (shown if "sort" in query else sorted(shown, key=by_id)) != wanted:
                 return False
         return "error" not in self.shown
 
 
 @asynccontextmanager
 async def program(
-    site: Site, name: str = "live.test.ts", queries: dict[str, dict[str, Any]] = QUERIES
+    site: Site, name: str = "live.test.ts", queries: dict[str, dict[str, Any]] = QUERIES, *, url: str = ""
 ) -> AsyncIterator[Program]:
     """Run the program until the block ends."""
     process = await asyncio.create_subprocess_exec(
         NODE,
         "--no-warnings",
         str(CLIENT / "test" / name),
-        site.url,
+        url or site.url,
         "items",
         stdin=PIPE,
         stdout=PIPE,
@@ -93,7 +114,7 @@ async def program(
 async def test_streams_follow_the_database_through_lost_sockets(mongo_url: str, prefix: str) -> None:
     """Results and events of five shapes after random writes; the server drops the sockets in between."""
     chance = random.Random(7)
-    with live_site(mongo_url, prefix) as site:
+    with live_site(mongo_url, prefix, limits=SocketLimits(pipeline_stages=5)) as site:
         items = site.database.items
         async with program(site) as running:
             for round_ in range(6):
@@ -104,11 +125,51 @@ async def test_streams_follow_the_database_through_lost_sockets(mongo_url: str, 
                 await eventually(lambda: running.agrees(items))
 
 
-async def test_list_latest_error_and_abort(mongo_url: str, prefix: str) -> None:
+async def test_streams_over_http_follow_the_database_through_a_proxy_that_fails(mongo_url: str, prefix: str) -> None:
+    """The same streams by chunks and long polls: results and events equal the database, though a fifth of the requests fail."""
+    chance = random.Random(11)
+    settings = {"live_wait_ms": 1_000, "poll_interval_ms": 20}
+    with (
+        live_site(mongo_url, prefix, limits=SocketLimits(pipeline_stages=5), settings=settings) as site,
+        hostile_proxy(site.http) as (proxy, url),
+    ):
+        proxy.fails = 0.2
+        items = site.database.items
+        async with program(site, url=f"{url}/live") as running:
+            for _ in range(4):
+                for _ in range(20):
+                    await asyncio.to_thread(write, items, chance)
+                await eventually(lambda: running.agrees(items), within_s=60)
+
+
+@pytest.mark.parametrize(
+    ("stripped", "status", "text"),
+    [
+        ("*", 502, "answered another request"),
+        ("query", 502, "answered another request"),
+        ("offset", 400, "`epoch` and `offset`"),
+        ("epoch", 400, "`epoch`"),
+    ],
+)
+async def test_a_proxy_that_drops_parameters_is_an_error_and_no_loop(
+    mongo_url: str, prefix: str, stripped: str, status: int, text: str
+) -> None:
+    """The stream asks once more, and ends with an error; at once if the server refuses what is left."""
+    with live_site(mongo_url, prefix, settings={"live_wait_ms": 300}) as site, hostile_proxy(site.http) as (proxy, url):
+        proxy.strips = frozenset({stripped})
+        async with program(site, "refused_live.test.ts", url=f"{url}/live") as running:
+            await eventually(lambda: "error" in running.shown)
+            assert running.shown["error"][0] == status
+            assert text in running.shown["error"][1]
+            assert proxy.requests <= 8
+
+
+@pytest.mark.parametrize("transport", ["socket", "http"])
+async def test_list_latest_error_and_abort(mongo_url: str, prefix: str, transport: str) -> None:
     """A1 to A4: a pull list, the present result at once, an error of the server, and a stream that its caller aborts."""
     with live_site(mongo_url, prefix) as site:
         site.database.items.insert_many([{"_id": 1, "n": 1}, {"_id": 2, "n": -1}])
-        async with program(site) as running:
+        async with program(site, url=f"{site.http}/live" if transport == "http" else "") as running:
             await eventually(lambda: "all" in running.shown)
             for line in ("list", "latest", "refused", "abort"):
                 running.say(line)

@@ -26,6 +26,17 @@ globalThis.ready = true;
 </script>"""
 
 
+HTTP_PAGE = """<!doctype html><title>live over http</title><script type="module">
+import { connect } from "/live.http.js";
+globalThis.rows = [];
+globalThis.errors = [];
+const db = connect();
+db.items.find({ n: { $gte: 0 } }).descending("n").limit(3).resultStream(
+  (rows) => { globalThis.rows = rows.map((row) => row._id); }, (error) => errors.push(error.message));
+globalThis.ready = true;
+</script>"""
+
+
 @pytest.fixture
 def site(mongo_url: str, prefix: str) -> Iterator[Site]:
     with live_site(mongo_url, prefix) as running:
@@ -33,6 +44,10 @@ def site(mongo_url: str, prefix: str) -> Iterator[Site]:
         @running.app.get("/page", response_class=HTMLResponse)
         def page() -> str:
             return PAGE
+
+        @running.app.get("/http-page", response_class=HTMLResponse)
+        def http_page() -> str:
+            return HTTP_PAGE
 
         yield running
 
@@ -83,3 +98,16 @@ def test_many_streams_of_a_page_share_one_socket(browser: Browser, site: Site) -
     assert counted == [1, 1, 1]
     site.database.items.insert_one({"_id": 2, "n": 2})
     becomes(lambda: shown(tab) == [2, 1])
+
+
+def test_a_page_follows_over_http(browser: Browser, site: Site) -> None:
+    """The module of the endpoint follows by long polls: the result first, then each change of the window."""
+    items = site.database.items
+    items.insert_many([{"_id": number, "n": number} for number in range(5)])
+    tab = browser.tab(f"{site.http}/http-page")
+    becomes(lambda: shown(tab) == [4, 3, 2])
+    items.update_one({"_id": 0}, {"$set": {"n": 10}})
+    becomes(lambda: shown(tab) == [0, 4, 3])
+    items.delete_one({"_id": 4})
+    becomes(lambda: shown(tab) == [0, 3, 2])
+    assert tab.run("return errors") == []

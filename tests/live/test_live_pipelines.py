@@ -7,12 +7,14 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from bson import json_util
 
+from quaestor import HttpLiveQuery
 from quaestor.client.live.live_client import LiveClient
 from quaestor.live.websocket.limits import SocketLimits
-from quaestor.rest.access import ALL, Access, CollectionAccess, Principal
+from quaestor.rest.access import ALL, Access, CollectionAccess, Principal, Rule
 from tests.live.socket_site import Client, Json, Site, client_of, live_site
 from tests.support import eventually
 
@@ -90,6 +92,47 @@ async def test_rows_of_pipelines_equal_what_the_database_answers(site: Site, ite
                         return sorted_rows(stream.latest() or []) == sorted_rows(list(items.aggregate(PIPELINES[name])))
 
                     await eventually(right)
+
+
+async def test_the_same_rows_over_http(site: Site, items: Any) -> None:
+    """Chunks and long polls of pipelines: rows without an `_id` too, and the text of a pipeline has one canonical form."""
+    pipeline = PIPELINES["no identity"]
+    async with HttpLiveQuery(f"{site.http}/live", "items", pipeline=pipeline) as results:
+        for number in range(6):
+            items.replace_one({"_id": number % 4}, {"n": 10 + number}, upsert=True)
+            async for rows in results:
+                if sorted_rows(rows) == sorted_rows(list(items.aggregate(pipeline))):
+                    break
+    async with httpx.AsyncClient(base_url=f"{site.http}/live", trust_env=False) as web:
+        texts = json.dumps(pipeline), json.dumps(pipeline, indent=4)
+        links = {(await web.get("/items", params={"pipeline": text})).json()["next"] for text in texts}
+        assert len(links) == 1
+        refused = [{"pipeline": "[{"}, {"pipeline": "[]", "query": '{"n": 1}'}, {"collation": '{"strength": 1}'}]
+        answers = [await web.get("/items", params=parameters) for parameters in refused]
+        assert [(answer.status_code, answer.json()["parameter"]) for answer in answers] == [
+            (400, "pipeline"),
+            (400, "pipeline"),
+            (400, "collation"),
+        ]
+
+
+async def test_a_result_is_public_only_if_every_collection_of_its_pipeline_is(mongo_url: str) -> None:
+    """A shared cache must not hand records of a collection that some may read to a client that may not."""
+    everybody, some = (
+        CollectionAccess(read=Rule(allow=frozenset({"*"}))),
+        CollectionAccess(read=Rule(allow=frozenset({"bob"}))),
+    )
+    access = Access(collections={"items": everybody, "more": some}, record_acl=None)
+    limits = SocketLimits(pipeline_stages=8)
+    with live_site(
+        mongo_url, "live_public", access=access, principal=lambda request: Principal(user="bob"), limits=limits
+    ) as site:
+        async with httpx.AsyncClient(base_url=f"{site.http}/live", trust_env=False) as web:
+            kept = {}
+            for name, pipeline in {"alone": [{"$match": {"n": 1}}], "both": [{"$unionWith": "more"}]}.items():
+                answer = await web.get("/items", params={"pipeline": json.dumps(pipeline)})
+                kept[name] = answer.headers["cache-control"]
+    assert kept == {"alone": "public, max-age=1", "both": "private, no-store"}
 
 
 async def test_rows_without_an_id_have_a_key(site: Site, items: Any) -> None:

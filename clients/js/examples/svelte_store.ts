@@ -1,8 +1,8 @@
 /** A store for Svelte: `const tea = live(db.items.find({ tag: "tea" }))`, then `{#each $tea as item}`. */
-import type { LiveQuery, LiveRecord } from "quaestor-client/live";
+import type { Followable, LiveRecord } from "quaestor-client/live";
 import { type Readable, readable } from "svelte/store";
 
-export const live = <T = LiveRecord>(query: LiveQuery, failed?: (error: Error) => void): Readable<T[]> =>
+export const live = <T = LiveRecord>(query: Followable, failed?: (error: Error) => void): Readable<T[]> =>
 	readable<T[]>([], (set) => {
 		const subscription = query.resultStream((rows) => set(rows as T[]), failed);
 		return () => subscription.unsubscribe();

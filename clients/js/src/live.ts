@@ -1,10 +1,11 @@
 /** Live queries: one WebSocket for any number of streams, opened again whenever it breaks off. */
 
-import { LiveQuery } from "./live_query.ts";
+import { type Collection, byName, collectionOf } from "./live_database.ts";
 import type { LiveOptions } from "./live_options.ts";
 import { Socket } from "./live_socket.ts";
 
-export { LiveQuery } from "./live_query.ts";
+export type { Collection } from "./live_database.ts";
+export { type Collation, type Followable, LivePipeline, LiveQuery } from "./live_query.ts";
 export type { LiveOptions } from "./live_options.ts";
 export type { LiveRecord, MatchType } from "./live_rows.ts";
 export {
@@ -18,12 +19,6 @@ export {
 	type Subscription,
 } from "./live_streams.ts";
 
-/** A collection. */
-export interface Collection {
-	/** All records, or those that pass a filter of MongoDB. */
-	find(filter?: object): LiveQuery;
-}
-
 /** A connection to the endpoint, and a property for each collection. */
 export type LiveDatabase = LiveConnection & { readonly [collection: string]: Collection };
 
@@ -36,7 +31,7 @@ export class LiveConnection {
 
 	/** A collection by its name. */
 	collection(name: string): Collection {
-		return { find: (filter = {}) => new LiveQuery(this.#socket, name, { filter, sort: {} }) };
+		return collectionOf(this.#socket, name);
 	}
 
 	/** Go on with new credentials. Equal rights resend nothing. */
@@ -70,13 +65,5 @@ const socketUrl = (url: string | URL): string => {
  *
  * A page that imports the module from the endpoint (`/live.js`) needs no URL.
  */
-export const connect = (url: string | URL = home(), options: LiveOptions = {}): LiveDatabase => {
-	const connection = new LiveConnection(socketUrl(url), options);
-	return new Proxy(connection, {
-		get(target, name) {
-			const own = Reflect.get(target, name, target) as unknown;
-			if (own !== undefined || typeof name !== "string") return typeof own === "function" ? own.bind(target) : own;
-			return target.collection(name);
-		},
-	}) as LiveDatabase;
-};
+export const connect = (url: string | URL = home(), options: LiveOptions = {}): LiveDatabase =>
+	byName(new LiveConnection(socketUrl(url), options));

@@ -34,15 +34,15 @@ export class LiveRows {
 		return this.#keys.map((key) => this.#records.get(key) as LiveRecord);
 	}
 
-	/** Begin with these records. */
-	replace(records: readonly LiveRecord[]): void {
-		this.#keys = records.map(keyOf);
-		this.#records = new Map(records.map((record) => [keyOf(record), record]));
+	/** Begin with these records. `keys`: their identities, if some are not their `_id`s. */
+	replace(records: readonly LiveRecord[], keys?: readonly unknown[]): void {
+		this.#keys = keys ? keys.map((key) => JSON.stringify(key)) : records.map(keyOf);
+		this.#records = new Map(records.map((record, place) => [this.#keys[place] as string, record]));
 	}
 
 	/** Apply a `match` message. Throws OutOfStep if it does not fit. */
 	apply(match: Match): void {
-		const key = match.data ? keyOf(match.data) : JSON.stringify(match.key);
+		const key = "key" in match ? JSON.stringify(match.key) : keyOf(match.data ?? {});
 		const known = this.#records.get(key);
 		const adds = match.matchType === "add";
 		if ((known !== undefined) === adds) throw new OutOfStep(`${match.matchType} of ${key}`);

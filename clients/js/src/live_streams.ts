@@ -11,6 +11,12 @@ export interface Message extends Partial<Match> {
 	readonly error?: { readonly message: string; readonly status: number; readonly reason: string };
 }
 
+/** A `result` message. */
+interface Result {
+	readonly data?: LiveRecord[];
+	readonly keys?: readonly unknown[];
+}
+
 /** An error of the server: it ends the stream. */
 export class LiveError extends Error {
 	/** HTTP status. */
@@ -162,7 +168,7 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 	/** @internal */
 	take(message: Message): void {
 		try {
-			if (message.type === "result") this.begin(message as unknown as { data?: LiveRecord[] });
+			if (message.type === "result") this.begin(message as unknown as Result);
 			else if (message.type === "match") this.change(message as Match);
 			else if (message.type === "refreshed") this.refresh(message.reason ?? "");
 			else if (message.type === "stale" || message.type === "fresh") this.staleSince = message.since;
@@ -188,7 +194,7 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 		for (const { next } of [...this.#observers]) next?.(item);
 	}
 
-	protected abstract begin(message: { data?: LiveRecord[] }): void;
+	protected abstract begin(result: Result): void;
 	protected abstract change(match: Match): void;
 	protected refresh(_reason: string): void {}
 
@@ -222,8 +228,8 @@ export class ResultStream extends LiveStream<LiveRecord[]> {
 		items.splice(0, items.length, item);
 	}
 
-	protected begin({ data }: { data?: LiveRecord[] }): void {
-		this.#rows.replace(data ?? []);
+	protected begin({ data, keys }: Result): void {
+		this.#rows.replace(data ?? [], keys);
 		this.#show();
 	}
 
@@ -251,7 +257,7 @@ export interface EventOptions extends StreamOptions {
 export class EventStream extends LiveStream<LiveEvent | LiveGap> {
 	#gap: string | undefined;
 
-	protected begin({ data }: { data?: LiveRecord[] }): void {
+	protected begin({ data }: Result): void {
 		if (this.#gap !== undefined) {
 			this.emit(data ? { gap: this.#gap, data } : { gap: this.#gap });
 			this.#gap = undefined;

@@ -1,6 +1,6 @@
 /** A collection of TanStack DB that follows a live query. Needs nothing of TanStack DB itself. */
 
-import type { LiveQuery } from "./live_query.ts";
+import type { Followable } from "./live_query.ts";
 import type { LiveRecord } from "./live_rows.ts";
 
 /** What TanStack DB gives to whatever fills a collection. */
@@ -31,7 +31,7 @@ export const recordKey = (record: object): string | number => {
  *
  * An error of the server puts the collection in its error state.
  */
-export const liveCollection = <T extends object = LiveRecord>(query: LiveQuery): LiveCollectionOptions<T> => ({
+export const liveCollection = <T extends object = LiveRecord>(query: Followable): LiveCollectionOptions<T> => ({
 	getKey: recordKey,
 	sync: {
 		rowUpdateMode: "full",

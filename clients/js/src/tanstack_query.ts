@@ -1,6 +1,6 @@
 /** A query of TanStack Query that follows a live query while components show it. Needs nothing of TanStack Query itself. */
 
-import type { LiveQuery } from "./live_query.ts";
+import type { Followable } from "./live_query.ts";
 import type { LiveRecord } from "./live_rows.ts";
 
 /** A query in the cache of TanStack Query. */
@@ -38,7 +38,7 @@ const followed = new WeakMap<Cached, () => void>();
  *
  * After an error of the server TanStack Query asks again, by its own rules.
  */
-export const liveQuery = <T = LiveRecord>(queryKey: readonly unknown[], query: LiveQuery): LiveQueryOptions<T> => ({
+export const liveQuery = <T = LiveRecord>(queryKey: readonly unknown[], query: Followable): LiveQueryOptions<T> => ({
 	queryKey,
 	staleTime: Number.POSITIVE_INFINITY,
 	queryFn: ({ client, signal }) =>

@@ -1,17 +1,22 @@
 /** The client of live queries against a real endpoint: prints what its streams show, a line each, as Python's test asks for it. */
 import { connect } from "../src/live.ts";
+import { connect as connectHttp } from "../src/live_http.ts";
 import type { LiveEvent, LiveGap, LiveRecord } from "../src/live.ts";
 
 const [url, collection] = process.argv.slice(2) as [string, string];
 const say = (name: string, value: unknown) => console.log(JSON.stringify([name, value]));
-const db = connect(url, { ping: 500 });
-const find = (filter?: object) => (db[collection] as { find(filter?: object): ReturnType<ReturnType<typeof db.collection>["find"]> }).find(filter);
+const db = url.startsWith("ws") ? connect(url, { ping: 500 }) : connectHttp(url);
+const items = db.collection(collection);
+const find = (filter?: object) => items.find(filter);
 
 const shapes = {
 	all: find(),
 	some: find({ n: { $lt: 50 } }),
 	window: find().descending("n").limit(3),
 	page: find().ascending("tag").ascending("n").offset(2).limit(4),
+	groups: items.aggregate([{ $group: { _id: "$tag", n: { $sum: "$n" } } }]),
+	unnamed: items.aggregate([{ $sort: { n: 1, _id: 1 } }, { $limit: 5 }, { $project: { _id: 0, n: 1 } }]),
+	collated: find({ tag: "A" }).collation({ locale: "en", strength: 1 }).ascending("n"),
 	built: find().equal("tag", "a").matches("tag", /^A/i).ascending("n"),
 };
 const streams = Object.fromEntries(Object.entries(shapes).map(([name, query]) => [name, query.resultStream()]));

@@ -2,6 +2,7 @@
 import { createCollection } from "@tanstack/db";
 import { QueryClient, queryOptions, useQuery } from "@tanstack/react-query";
 import { connect } from "quaestor-client/live";
+import { connect as connectHttp } from "quaestor-client/live-http";
 import { liveCollection } from "quaestor-client/tanstack-db";
 import { liveQuery } from "quaestor-client/tanstack-query";
 import { useLive } from "./react_hook.ts";
@@ -30,3 +31,6 @@ export const Items = (): number | undefined => {
 };
 export const fetched: Promise<Item[]> = new QueryClient().fetchQuery(liveQuery<Item>(["tea"], query));
 live<Item>(query).subscribe((rows) => rows[0]?.price);
+live<Item>(db.collection("items").aggregate([{ $sort: { price: 1 } }], { collation: { locale: "de" } })).subscribe((rows) => rows[0]?.price);
+const http = connectHttp("https://shop.example/live", { token: async () => "secret", fetch: (url, options) => fetch(url, { ...options, credentials: "include" }) });
+export const cheap = createCollection(liveCollection<Item>(http.collection("items").find({ price: { $lt: 3 } })));

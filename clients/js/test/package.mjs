@@ -18,8 +18,8 @@ const folder = mkdtempSync(join(tmpdir(), "quaestor-package-"));
 try {
 	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
 	const files = packed.files.map(({ path }) => path);
-	const entries = ["client", "fetchers", "live", "react", "registration", "stale", "tanstack_db", "tanstack_query"];
-	const behind = ["live_options", "live_query", "live_rows", "live_streams", "options"];
+	const entries = ["client", "fetchers", "live", "live_http", "react", "registration", "stale", "tanstack_db", "tanstack_query"];
+	const behind = ["live_database", "live_options", "live_polling", "live_query", "live_rows", "live_streams", "options"];
 	for (const name of entries) {
 		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
 	}

@@ -45,6 +45,9 @@ class HttpLiveQuery:
 
     url: of the endpoint.
     http: client for the requests, for example with credentials; None: the query has its own.
+    options:
+        pipeline: stages of an aggregation, in place of the filter, `sort`, `skip` and `limit`.
+        collation: rules by which strings compare, such as {"locale": "de"}.
 
     Iteration raises SubscriptionError if the server refuses the query, or if a proxy gives answers to other requests.
     """
@@ -59,13 +62,19 @@ class HttpLiveQuery:
         skip: int = 0,
         limit: int = 0,
         http: httpx.AsyncClient | None = None,
+        **options: Any,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError(f"{url!r} is no URL of HTTP: write 'https://shop.example/live'")
-        fields = query_fields(collection, filter, sort, skip, limit)
+        unknown = sorted(options.keys() - {"pipeline", "collation"})
+        if unknown:
+            raise ConfigurationError(f"HttpLiveQuery has no option {unknown[0]!r}")
+        fields = query_fields(collection, filter, sort, skip, limit, **options)
         self._url = f"{url.rstrip('/')}/{quote(fields.pop('bucket'), safe='')}"
         if "offset" in fields:
             fields["skip"] = fields.pop("offset")
+        if "collation" in fields:
+            fields["collation"] = json.dumps(fields["collation"])
         self._first = self._next = "?" + urlencode(fields, quote_via=quote)
         self._rows = LiveRows()
         self._known = False
@@ -122,7 +131,7 @@ class HttpLiveQuery:
 
     def _take(self, body: Mapping[str, Any]) -> bool:
         if "data" in body:
-            self._rows.replace(body["data"])
+            self._rows.replace(body["data"], body.get("keys"))
             self._known = True
             return True
         for change in body["changes"]:

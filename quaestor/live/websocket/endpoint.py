@@ -45,8 +45,8 @@ class LiveQueries(APIRouter):
 
     db: a pymongo database, asynchronous or not.
     quaestor: the application's Quaestor.
-    path: of the endpoint. The client module for pages is at the same path with `.js` behind it, a query over HTTP at
-        `{path}/{bucket}`.
+    path: of the endpoint. The client modules for pages are at the same path with `.js` and `.http.js` behind it, a query over
+        HTTP at `{path}/{bucket}`.
     access: rules of the collections, as of a QuaestorRouter. By default no client may read anything.
     principal: the principal of a socket, as of a QuaestorRouter; None: every client is anonymous. The function receives a
         request with the fields of the handshake, and with `Authorization: Bearer <token>` for a token that a message brings.
@@ -89,7 +89,10 @@ class LiveQueries(APIRouter):
             rights_in=tuple(rights_in),
         )
         self.routes.append(WebSocketRoute(path, self._endpoint))
-        self.routes.append(Route(f"{path}.js", ClientModule(), methods=["GET"], name="live-client"))
+        for ending, folder in (("js", ""), ("http.js", "http")):
+            self.routes.append(
+                Route(f"{path}.{ending}", ClientModule(folder), methods=["GET"], name=f"live-client-{ending}")
+            )
         self.routes.append(Route(f"{path}/{{bucket}}", self._endpoint.http, methods=["GET"], name="live-query"))
 
     async def recheck(self) -> None:
@@ -101,10 +104,13 @@ class LiveQueries(APIRouter):
 
 
 class ClientModule:
-    """ASGI application that answers with the client for browsers, as clients/js builds it."""
+    """ASGI application that answers with a client for browsers, as clients/js builds it.
 
-    def __init__(self) -> None:
-        self._body = Path(__file__).with_name("client.js").read_bytes()
+    folder: of the client's file, beside this module.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._body = Path(__file__).parent.joinpath(folder, "client.js").read_bytes()
         self._etag = strong_etag(self._body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,7 +23,7 @@ from quaestor.rest.operators import NEVER
 from quaestor.rest.rights import Rights
 
 Pipeline = tuple[Document, ...]
-_DEEPER: Final = 2
+PIPELINE_DEEPER: Final = 2
 """A pipeline may nest more than a filter: filters and expressions stand within its stages."""
 _PATTERNS: Final = frozenset({"$regex", "regex"})
 
@@ -50,7 +50,7 @@ def _parsed(text: str, limits: SocketLimits) -> Pipeline:
     if len(text.encode("utf-8", "replace")) > limits.query.filter_bytes:
         raise _malformed(f"longer than {limits.query.filter_bytes} bytes")
     try:
-        source = strict_json.parse(text, depth=_DEEPER * limits.query.filter_depth)
+        source = strict_json.parse(text, depth=PIPELINE_DEEPER * limits.query.filter_depth)
     except strict_json.JsonError as error:
         raise _malformed(error.reason) from error
     number = _number_of_stages(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -31,13 +32,16 @@ RETRY_AFTER_S: Final = 1
 Fields = dict[str, str]
 
 
-def is_public(access: Access, bucket: str, *, anonymous: bool) -> bool:
+def is_public(access: Access, buckets: Iterable[str], *, anonymous: bool) -> bool:
     """Whether the result of a query is the same for every principal, whatever the records are.
 
+    buckets: collections that the query reads.
     anonymous: whether the endpoint knows no principals.
     """
-    read = access.collections.get(bucket, access.otherwise).read
-    return anonymous or (access.record_acl is None and EVERYBODY in read.allow and not read.deny)
+    if anonymous:
+        return True
+    rules = [access.collections.get(bucket, access.otherwise).read for bucket in buckets]
+    return access.record_acl is None and all(EVERYBODY in read.allow and not read.deny for read in rules)
 
 
 def snapshot(live_request: LiveRequest, group: QueryGroup, *, public: bool) -> tuple[bytes, Fields]:

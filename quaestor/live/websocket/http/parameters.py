@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from quaestor.live.websocket.limits import SocketLimits
+from quaestor.live.websocket.pipelines import PIPELINE_DEEPER
 from quaestor.live.websocket.positions import Position
-from quaestor.live.websocket.requests import Subscribe
+from quaestor.live.websocket.requests import Collation, Subscribe
 from quaestor.rest import strict_json
 from quaestor.rest.filters import parse_filter, parse_sort
 from quaestor.rest.list_parameters import given_parameters
 from quaestor.rest.problems import Problem
 
 PARAMETERS: Final = (
-    "query", "sort", "skip", "limit", "delivery", "epoch", "offset", "live", "cursor", "retry",
+    "query", "sort", "skip", "limit", "pipeline", "collation", "delivery", "epoch", "offset", "live", "cursor", "retry",
 )  # fmt: skip
 """Known parameters, in canonical order. Only `retry` is in no link of the server."""
 _BRANCHES: Final = ("$and", "$or", "$nor")
@@ -74,6 +76,7 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
     """
     given = given_parameters(request, PARAMETERS)
     query, sort = _canonical(given, limits)
+    pipeline, collation = _pipeline(given, limits), _collation(given)
     skip = _number(given, "skip", most=limits.rows - 1)
     limit = _number(given, "limit", most=_MOST_ROWS)
     delivery = given.get("delivery", "state")
@@ -92,14 +95,19 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
     retry = given.get("retry", "")
     if len(retry) > _MOST_RETRY:
         raise _refused("retry", retry, f"at most {_MOST_RETRY} characters")
-    pairs = (("query", "" if query == "{}" else query), ("sort", sort), ("skip", skip), ("limit", limit))
+    pairs = (
+        ("query", "" if query == "{}" else query), ("sort", sort), ("skip", skip), ("limit", limit), ("pipeline", pipeline),
+        ("collation", collation and collation.model_dump_json(exclude_none=True)),
+    )  # fmt: skip
     canonical = [(name, str(value)) for name, value in pairs if value]
     if delivery != "state":
         canonical.append(("delivery", delivery))
     return LiveRequest(
         given=given,
         query=tuple(canonical),
-        message=_message(bucket, query, sort, skip=skip, limit=limit, delivery=delivery),
+        message=_message(
+            bucket, query, sort, offset=skip, limit=limit, pipeline=pipeline, collation=collation, delivery=delivery
+        ),
         epoch=epoch,
         offset=offset,
         live=live == "true",
@@ -108,17 +116,37 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
     )
 
 
-def _message(bucket: str, query: str, sort: str, **numbers: Any) -> Subscribe:
-    return Subscribe(
-        type="subscribe",
-        id="live",
-        bucket=bucket,
-        query=query,
-        sort=sort or None,
-        offset=numbers["skip"],
-        limit=numbers["limit"],
-        delivery=numbers["delivery"],
-    )
+def _message(bucket: str, query: str, sort: str, **fields: Any) -> Subscribe:
+    try:
+        return Subscribe(type="subscribe", id="live", bucket=bucket, query=query, sort=sort or None, **fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "query"
+        raise _refused(name, str(fields.get(name) or ""), first["msg"]) from None
+
+
+def _pipeline(given: Mapping[str, str], limits: SocketLimits) -> str | None:
+    """The pipeline as canonical text: without blanks. The order of names may matter within stages, and stays."""
+    text = given.get("pipeline")
+    if text is None or len(text.encode("utf-8", "replace")) > limits.query.filter_bytes:
+        return text  # it is refused with the reason later
+    try:
+        canonical = strict_json.dumps(
+            strict_json.parse(text, depth=PIPELINE_DEEPER * limits.query.filter_depth)
+        ).decode()
+    except strict_json.JsonError as error:
+        raise _refused("pipeline", text, error.reason) from error
+    return canonical
+
+
+def _collation(given: Mapping[str, str]) -> Collation | None:
+    text = given.get("collation")
+    if text is None:
+        return None
+    try:
+        return Collation.model_validate_json(text)
+    except ValidationError as error:
+        raise _refused("collation", text, error.errors(include_url=False, include_input=False)[0]["msg"]) from None
 
 
 def _canonical(given: Mapping[str, str], limits: SocketLimits) -> tuple[str, str]:

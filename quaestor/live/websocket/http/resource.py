@@ -24,6 +24,7 @@ from quaestor.live.websocket.positions import Position
 from quaestor.live.websocket.principals import granted
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.queries import wanted_result
+from quaestor.query import aggregation
 from quaestor.rest.rights import Rights
 from quaestor.tasks import client_left
 
@@ -128,7 +129,7 @@ class LiveResource:
     async def _answer(self, request: Request, context: SocketContext) -> Response | None:
         live_request = parse_live(request, request.path_params["bucket"], context.limits)
         group = await self._group(request, live_request, context)
-        public = self._is_public(request, live_request, context)
+        public = self._is_public(request, group, context)
         await _reached(group, live_request)
         position, epoch = live_request.position, group.position.epoch
         if position is None:
@@ -172,11 +173,13 @@ class LiveResource:
         return await context.groups.of(wanted)
 
     @staticmethod
-    def _is_public(request: Request, live_request: LiveRequest, context: SocketContext) -> bool:
+    def _is_public(request: Request, group: QueryGroup, context: SocketContext) -> bool:
         """Whether shared caches may keep the answer. A gateway in front may have judged an `Authorization` unknown here."""
         if "authorization" in request.headers and context.who is None:
             return False
-        return answers.is_public(context.access, live_request.message.bucket, anonymous=context.who is None)
+        stages = group.wanted.query.pipeline or ()
+        read = {name.partition(".")[2] for name in aggregation.foreign_namespaces(stages, context.database)}
+        return answers.is_public(context.access, {group.bucket, *read}, anonymous=context.who is None)
 
     async def _wait(
         self, request: Request, live_request: LiveRequest, group: QueryGroup, poll: Poll, context: SocketContext
