@@ -121,7 +121,7 @@ def _node(folder: Path, name: str, persistent: bool) -> servers.Server:
 
 
 def _give_up_soon(server: servers.Server) -> None:
-    """Whoever is silent for so long is replaced. Also after this server was started again."""
+    """Have a server that is silent for so long replaced, also after this server was started again."""
     with connect(server) as client:
         client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
     server.arguments = [*server.arguments, "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
@@ -182,7 +182,7 @@ def redis_cluster(
 
 
 def migrate(cluster: RedisCluster, name: str, source: int, target: int, *, between: Callable[[], None]) -> None:
-    """Move the slot of this key, key by key. between: called before each step, while the slot is on its way."""
+    """Move the slot of this key, key by key. between: called before each step, while the slot moves."""
     slot = key_slot(name.encode())
     nodes = [cluster.primaries[i] for i in (source, target)]
     with connect(nodes[0]) as here, connect(nodes[1]) as there:

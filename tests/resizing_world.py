@@ -1,8 +1,9 @@
-"""A grid that is partitioned anew while everything happens, driven by hand: cells, hand-over and registries are the real ones,
-the database is a list of its states. One step at a time, in whatever order a test likes.
+"""A grid that is partitioned anew while everything happens, driven by hand, one step at a time, in any order.
 
-What may fail: any cell, any ingest, any app; the event layer may lose its data, which everybody finds out by himself; primaries
-may be elected, and then what had not reached a majority was never written, though it was read.
+Cells, hand-over and registries are the real ones, the database is a list of its states.
+
+Any cell, any ingest and any app may fail. The event layer may lose its data, which every part finds out by itself.
+Primaries may be elected: then writes without a majority were never made, though they were read.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ class LosableLayer(MemoryEventLayer):
 
 
 class Connection:
-    """What one part has of the layer. That data were lost is told to the first call that finds out, and to readers who go on from
-    an entry that is gone."""
+    """One part's connection to the layer.
+
+    The first call that finds out reports a loss of data, and so do reads from an entry that is gone.
+    """
 
     immediate = True
 
@@ -151,7 +154,7 @@ class ResizingWorld:
         return app
 
     def replace_app(self, number: int) -> None:
-        """It dies, and another process begins instead. What it was about to store is stored nowhere."""
+        """Replace an app by another process. Answers that it was about to store are stored nowhere."""
         old = self.apps[number]
         self.apps[number] = self.app(old.tenant)
         for entry in self.cached:
@@ -177,7 +180,7 @@ class ResizingWorld:
         generation.position, generation.gap = None, False
 
     def start_cell(self, generation: Generation, cell: Cell) -> None:
-        """Also instead of one that died: its node is gone."""
+        """Start a cell, also instead of a dead one, whose node is gone."""
         node = MatchingNode(cell, generation.shape, retention_ms=RETENTION_MS)
         generation.cells[cell] = CellLoop(
             node,
@@ -214,7 +217,7 @@ class ResizingWorld:
         self.now_ms += 1
 
     def step_ingest(self, generation: Generation, most: int) -> None:
-        """What Ingest does in one round, with the log instead of a change stream."""
+        """Run one round of Ingest, with the log instead of a change stream."""
         self.now_ms += 1
         try:
             self._step_ingest(generation, most)
@@ -295,7 +298,9 @@ class ResizingWorld:
         self._replay()
 
     def elect(self) -> None:
-        """Another primary: what no majority had is gone without a word. It begins with an entry of its own."""
+        """Elect another primary: writes without a majority are gone without a notice.
+        It begins with an entry of its own.
+        """
         self.now_ms += 1
         self.term += 1
         del self.log[self.committed :]
@@ -357,13 +362,13 @@ class ResizingWorld:
         return bool(known) and app.live(entry.ids, now_ms=self.now_ms)
 
     def check_settled(self) -> None:
-        """Whatever any app would serve is the database's answer."""
+        """Check that every answer that an app would serve is the database's."""
         for entry in self.cached:
             now = frozenset(key for key, a in self.records.items() if a == entry.value)
             assert entry.shown == now or not any(self.live(entry, app) for app in self.apps)
 
     def check(self) -> None:
-        """Whatever any app would serve was the database's answer within the staleness bound."""
+        """Check that every answer that an app would serve was the database's within the staleness bound."""
         recent: list[State] = []
         for at_ms, state in reversed(self.states):
             recent.append(state)

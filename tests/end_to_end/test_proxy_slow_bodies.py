@@ -107,12 +107,10 @@ async def test_those_who_sent_enough_to_be_let_through_take_half_of_the_connecti
 async def test_a_body_that_comes_too_slowly_is_answered_with_408_and_counted(
     why: str, bounds: dict[str, float], ahead: int, silent: bool
 ) -> None:
-    """A slow body gets 408 before or after the origin was asked; in the second case the origin's connection is given
-    up.
+    """A slow body gets 408 before or after the origin was asked.
 
-    A client that goes on sending receives the 408 too: the connection is closed for writing first, and further bytes
-    are
-    dropped for a moment (RFC 9112, section 9.6).
+    In the second case the connection to the origin is given up. A client that goes on sending receives the 408 too:
+    the connection is closed for writing first, and further bytes are dropped for a moment (RFC 9112, section 9.6).
     """
     left = asyncio.Event()
 

@@ -184,7 +184,7 @@ async def test_requests_with_credentials_are_not_made_again(mongo_url: str, pref
 
 async def test_a_request_is_made_again_in_the_surroundings_that_it_had(mongo_url: str, prefix: str) -> None:
     """A repeated run sees the context variables and the scope that outer middleware set,
-    so an app that relies on them agrees.
+    so an app that relies on them answers alike.
     """
     language: ContextVar[str] = ContextVar("language", default="none")
     ignored = ("scope.tenant", "state.runs")  # noticed otherwise, and what they decide is not cached

@@ -1,6 +1,6 @@
 """App workers that elect one among them to run the matching: real processes under load, every answer checked.
 
-Nothing is stale beyond the bound, nothing is lost, whatever happens to the elected worker.
+Nothing is stale beyond the bound, and nothing is lost, when the elected worker dies or stands still.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_another_worker_takes_over_when_the_elected_one_is_killed(deployment: Wo
 
 @pytest.mark.slow
 def test_an_elected_worker_that_stood_still_does_no_harm_when_it_goes_on(deployment: World) -> None:
-    """Two leaders for a moment: the old one goes on in the middle of whatever it was doing."""
+    """Two leaders exist for a moment: the old one continues in the middle of its work."""
     for _ in range(3):
         leader = elected(deployment)
         with deployment.failure() as outcome:

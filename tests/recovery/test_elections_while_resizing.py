@@ -1,5 +1,7 @@
-"""An election that the ingest of one generation sees last, or not at all, and that of the next one first: whatever was read
-before it is dead, whoever should have told. The parts are driven by hand, so that it falls exactly where it hurts."""
+"""An election that one generation's ingest sees last, or not at all, and the next one's first: earlier reads are dead.
+
+The parts are driven by hand, so that the election falls at the most harmful moments.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,10 @@ class Grids:
         return ResumePosition.decode(value)
 
     def elected(self, position: ResumePosition) -> None:
-        """From this position on ingest finds another primary. It has written what every primary writes first."""
+        """Make ingest find another primary from this position on.
+
+        Like every primary, it has written its first entry.
+        """
         self.put_position(0, position._replace(election="of another primary"))
         self.client[self.deployment]["new primary"].insert_one({})
 
@@ -181,8 +186,8 @@ def test_an_election_between_the_old_ingests_last_look_and_the_new_ones_first(me
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_election_that_the_old_ingest_saw_and_no_old_cell_was_told_of(members: ReplicaSet, prefix: str) -> None:
-    """The old ingest says in its position that it follows the new primary; its gap lies where nobody reads any more."""
+def test_an_election_that_the_old_ingest_saw_and_no_old_cell_learned_of(members: ReplicaSet, prefix: str) -> None:
+    """The old ingest's position names the new primary; its gap lies in pipelines that no cell reads any more."""
     with pymongo.MongoClient[dict[str, Any]](members.url) as client:
         grids = Grids(client, prefix)
         with grids.ingest(0):
@@ -247,9 +252,12 @@ def test_what_is_registered_only_after_a_restart_at_an_old_position_dies_too(
     assert "late" not in grids.active
 
 
-def test_an_election_that_an_ingest_saw_which_never_took_over(grids: Grids, prefix: str) -> None:
-    """The second generation's ingest knew of it, told its own pipelines, and died before it took anything over. The third takes
-    over from both."""
+def test_an_election_seen_by_an_ingest_that_never_took_over(grids: Grids, prefix: str) -> None:
+    """The second generation's ingest saw the election, informed its own pipelines,
+    and died before it took anything over.
+
+    The third generation takes over from both.
+    """
     with grids.ingest(0):
         grids.guarded("before")
     followed = grids.position(0)

@@ -93,7 +93,7 @@ def test_a_loop_that_dies_is_counted_and_started_again_without_losing_anything(
     mongo_url: str, settings: Settings, prefix: str
 ) -> None:
     class Deadly(MemoryEventLayer):
-        """Kills whoever reads next, with an error that nobody expects."""
+        """An event layer that kills its next reader, with an unexpected error."""
 
         armed = threading.Event()
         fired = threading.Event()

@@ -91,7 +91,7 @@ def test_a_restart_without_data_is_refused_to_reader_and_writer(valkey: servers.
 
 
 def test_an_offset_kept_by_a_process_that_died_is_refused_after_a_loss(valkey: servers.Server) -> None:
-    """What a restarted process finds in its checkpoint cannot be continued in the data's next life."""
+    """A restarted process cannot continue from its checkpoint's offset in the data's next life."""
     layer = layer_on(valkey)
     layer.append(STREAM, [b"1"])
     kept = read(layer)[-1].offset
@@ -117,7 +117,9 @@ def test_a_flush_is_noticed_on_an_open_connection(server: servers.Server) -> Non
 
 @pytest.mark.anyio
 async def test_a_flush_while_a_reader_waits_is_noticed_by_that_read(server: servers.Server) -> None:
-    """What wakes it belongs to the data's next life: it must not be taken for what follows the offset."""
+    """The entry that wakes the reader belongs to the data's next life,
+    and must not be taken for the offset's successor.
+    """
     layer, other = layer_on(server), layer_on(server)
     layer.append(STREAM, [b"1"])
     after = read(layer)[-1].offset
@@ -136,7 +138,7 @@ async def test_a_flush_while_a_reader_waits_is_noticed_by_that_read(server: serv
             await waiting
 
 
-def test_a_loss_that_another_thread_was_told_of_during_a_read_is_told_to_the_reader_too(
+def test_a_loss_that_another_thread_learned_of_during_a_read_is_reported_to_the_reader_too(
     valkey: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has checked its offset and connects again; meanwhile a writer of the same object learns of the loss."""

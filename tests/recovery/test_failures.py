@@ -1,7 +1,7 @@
-"""What dies, and what is cut off: no invalidation is lost, nothing is served that is staler than announced, the other cells
-go on, all is well again without anybody's help.
+"""Parts that die or are cut off: no invalidation is lost, and no answer is staler than announced.
 
-One deployment of real processes for the module, under load all the time; see benchmarks/setups/faults. Every response is checked.
+The other cells go on, and all is well again without help. One deployment of real processes for the module,
+under load all the time; see benchmarks/setups/faults. Every response is checked.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_a_cut_between_two_parts(deployment: World, proven: Proven, between: str
 
 @pytest.mark.slow
 def test_a_cell_that_dies_again_and_again_never_takes_the_grid_with_it(deployment: World, proven: Proven) -> None:
-    """Spark's default is to give up a job one of whose tasks has failed so often, however long ago."""
+    """Spark's default gives up a job of which one task has failed that often, at any time."""
     before, mark, victim = pids(deployment), deployment.heartbeats.mark(), CELLS[2]
     with deployment.failure() as outcome:
         for _ in range(25):

@@ -168,8 +168,8 @@ def _collections(images: Sequence[AfterImage], prefix: str) -> list[str]:
     return [image.namespace for image in own if image.kind is WriteKind.COLLECTION]
 
 
-def test_an_index_is_one_event_that_tells_the_field_it_begins_with(client: Client, database: Any, prefix: str) -> None:
-    """With records in the collection, so that it has to be built: it is told when it is ready, once."""
+def test_an_index_is_one_event_with_its_first_field(client: Client, database: Any, prefix: str) -> None:
+    """An index on a collection with records is reported once, when it is built."""
     with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
         database.plain.insert_one({"_id": 0})
         database.plain.create_index([("x", 1), ("y", 1)])
@@ -183,7 +183,7 @@ def test_an_index_is_one_event_that_tells_the_field_it_begins_with(client: Clien
 
 
 def test_a_fresh_start_declares_a_gap_before_anything_else(client: Client, prefix: str) -> None:
-    """Nobody knows what happened before: whatever was cached under this deployment may be outdated."""
+    """Earlier events are unknown, so any entry cached under this deployment may be outdated."""
     with ingesting(client, MemoryEventLayer(), prefix, partitions=2) as pipelines:
         for partition in (0, 1):
             first = next(image for p, image in pipelines.images if p == partition)
@@ -192,8 +192,10 @@ def test_a_fresh_start_declares_a_gap_before_anything_else(client: Client, prefi
 
 
 def test_the_first_watermark_is_usable_before_any_write(client: Client, prefix: str) -> None:
-    """A database that nobody writes to can be cached: the version ticks carry is that of the fresh start, which no later read is
-    older than. (mongod itself writes now and then.)"""
+    """A database without writes can be cached: ticks carry the version of the fresh start, and no later read is older.
+
+    (mongod itself writes now and then.)
+    """
     with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
         tick = pipelines.until_tick_after(system_clock())
         newest = client.admin.command("hello")["lastWrite"]["majorityOpTime"]["ts"]
@@ -201,7 +203,9 @@ def test_the_first_watermark_is_usable_before_any_write(client: Client, prefix: 
 
 
 def test_the_watermark_goes_on_with_the_database_while_nobody_writes(client: Client, prefix: str) -> None:
-    """Reads are dated by the database's time, which moves without events too; whoever compares the two needs both to move."""
+    """Reads carry the database's time, which moves without events too;
+    the watermark must move with it to be comparable.
+    """
     with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
         client.admin.command({"appendOplogNote": 1, "data": {"nothing": "happened"}})
         noted = client.admin.command("hello")["operationTime"]

@@ -42,7 +42,7 @@ def test_a_restart_goes_on_where_it_was_and_loses_nothing(client: Client, databa
 
 
 class Faulty(MemoryEventLayer):
-    """Fails when told to, as a server that went away, or came back empty, does."""
+    """An event layer that fails on command, like a server that went away, or came back empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,8 +141,10 @@ def test_a_standalone_mongod_is_refused_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Path, prefix: str) -> None:
-    """mongod killed and started again on its data: ticks stop, then go on; a write in between arrives. What was read before is
-    not trusted: it may have shown what mongod had not written down yet."""
+    """While mongod is dead, ticks stop; after its restart on its data they continue, and a write in between arrives.
+
+    Earlier reads are not trusted: they may have shown writes that mongod had not yet written down.
+    """
     server = servers.mongod_server(tmp_path)
     server.start()
     try:

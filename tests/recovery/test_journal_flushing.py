@@ -32,7 +32,7 @@ WRITES = 10
 
 @pytest.fixture
 def mongod(tmp_path: Path) -> Iterator[servers.Server]:
-    """Its journal is flushed every 500 ms, unless somebody waits for it."""
+    """A mongod that flushes its journal every 500 ms, unless a client waits for it."""
     server = servers.mongod_server(tmp_path, journal_ms=500)
     server.start()
     yield server
@@ -147,8 +147,8 @@ def test_flushes_for_live_results_come_only_while_clients_follow_some(mongod: se
     assert looks == [0]
 
 
-def test_a_user_who_may_only_read_is_told_once(tmp_path: Path) -> None:
-    """Nothing else changes: events come when mongod flushes, and flushes begin when the rights are there."""
+def test_a_user_with_read_rights_only_is_reported_once(tmp_path: Path) -> None:
+    """Events then come when mongod flushes by itself, and flushes begin when the rights are granted."""
     key = tmp_path / "key"
     key.write_text(secrets.token_hex(32))
     key.chmod(0o600)
@@ -181,7 +181,7 @@ def _refused_then_allowed(root: Client, reader: Client) -> None:
 
 
 def test_nothing_ends_while_the_server_is_away(mongod: servers.Server) -> None:
-    """It goes on asking when the server is back."""
+    """The flusher survives an absent server, and continues when the server is back."""
     telemetry = Telemetry()
     with pymongo.MongoClient[dict[str, Any]](mongod.url, serverSelectionTimeoutMS=200) as impatient:
         flusher = flushing(impatient, telemetry)

@@ -19,7 +19,7 @@ SILENCE_S = 0.3
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that sends back whatever it is sent."""
+    """The port of a server that echoes its input."""
     server = socket.create_server((HOST, 0))
 
     def answer(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What the outbox and the index cost the Redis server: as many commands for many purges as for one."""
+"""Commands of the outbox and the index on the Redis server: many purges cost as many commands as one."""
 
 from __future__ import annotations
 

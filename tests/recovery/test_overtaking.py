@@ -83,7 +83,9 @@ def behind(client: Client, database: Any, prefix: str) -> Recorded:
 
 
 def test_a_write_overtakes_the_burst_and_comes_again_in_its_turn(client: Client, prefix: str, behind: Recorded) -> None:
-    """It is early before the second batch of the burst; the write pipeline has every write once, in order."""
+    """The write is reported early before the second batch of the burst; the write pipeline has every write once,
+    in order.
+    """
     with ingesting(client, behind, prefix, wait=False) as pipelines:
         images = pipelines.until(count(f"{prefix}.other", 1))
     early = of(behind.overtaken(), f"{prefix}.other")
@@ -144,7 +146,9 @@ def test_drops_and_renames_of_other_collections_overtake_too(
 def test_a_failing_early_stream_is_reported_and_costs_no_write(
     client: Client, prefix: str, behind: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever happens to it: the change stream goes on alone, and it is not opened again in this backlog."""
+    """After any failure of the early stream the change stream goes on alone,
+    and the early one is not opened again in this backlog.
+    """
     opened = ChangeStream.open
 
     def failing(*positional: Any, **named: Any) -> ChangeStream:

@@ -156,7 +156,10 @@ def test_the_youngest_are_never_trimmed_by_size_so_asking_late_is_asking_in_time
 
 
 def test_every_pipeline_around_a_cell_is_measured() -> None:
-    """What has to be given up for the bound of the query pipeline: test_query_room.py."""
+    """The metrics cover entries, bytes and lag of every pipeline.
+
+    For evictions at the query pipeline's bound see test_query_room.py.
+    """
     world = World()
     world.step()
     for _ in range(50):

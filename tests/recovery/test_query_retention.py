@@ -1,4 +1,6 @@
-"""A query pipeline that is driven over its bound while registrations live: whatever an app still relies on is as it was read."""
+"""A query pipeline beyond its bound while registrations live:
+each result on which an app relies is still as it was read.
+"""
 
 from __future__ import annotations
 
@@ -79,8 +81,8 @@ def test_what_is_dead_there_goes_without_a_word(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_nothing_that_changed_is_relied_on(opened: Opened, seed: int) -> None:
-    """Registrations, cancellations and writes, cells at different places that are killed anywhere and replaced."""
+def test_no_app_relies_on_a_changed_result(opened: Opened, seed: int) -> None:
+    """Registrations, cancellations and writes, with cells at different places that are killed anywhere and replaced."""
     world, draw = opened(), random.Random(seed)
     deaths = 0
     for _ in range(60):
@@ -140,8 +142,8 @@ def test_a_cell_may_be_killed_before_everything_that_it_does(opened: Opened) -> 
     raise AssertionError("it never comes to an end")
 
 
-def test_a_cell_that_lags_misses_nothing_that_anybody_relies_on(opened: Opened) -> None:
-    """It finds out, and says that it has begun anew, so that what a stage has announced is announced again."""
+def test_a_lagging_cell_misses_nothing_that_an_app_relies_on(opened: Opened) -> None:
+    """The cell notices the gap, and reports a fresh start, so that stages repeat their announcements."""
     world = opened()
     world.register(0)
     world.settle()
@@ -166,7 +168,7 @@ def test_a_cell_that_lags_misses_nothing_that_anybody_relies_on(opened: Opened) 
 
 
 def test_a_fence_holds_also_after_it_was_trimmed(opened: Opened) -> None:
-    """For the cell that has read it, for one that was behind it, and for those that replace them."""
+    """A trimmed fence still holds for the cell that has read it, for a cell behind it, and for their replacements."""
     world = opened()
     live = filled(world, dead=0, live=3)
     world.layer.append(world.queries, [encode_fence(Fence(generation=1))])
@@ -222,7 +224,10 @@ def test_a_burst_is_kept_however_large_it_is(opened: Opened) -> None:
 
 
 def test_entries_of_one_moment_are_all_gone_through(opened: Opened) -> None:
-    """More of them than a cell looks at in one go: it goes on where it was, and forgets them when a later one has come."""
+    """A cell with more entries of one moment than it reads at once continues in the middle.
+
+    The cell forgets them when a later entry has come.
+    """
     world = opened(rows=1, bounds=PipelineBounds(entries=1_000))
     junk = [b"not BSON"] * 4_000
     world.layer.append(world.queries, junk)

@@ -51,7 +51,7 @@ class Process:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app=middleware), base_url="http://shop.test")
 
     async def get(self, path: str = "/a") -> tuple[str, str]:
-        """What the client may do with the answer, and how the cache came by it."""
+        """Return the Cache-Control and the Cache-Status of the answer."""
         answer = await self.client.get(path)
         assert (answer.status_code, answer.text) == (200, "x")
         return answer.headers["cache-control"], answer.headers["cache-status"]

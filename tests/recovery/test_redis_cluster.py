@@ -85,8 +85,12 @@ def told(act: Callable[[], object]) -> bool:
     return lost
 
 
-def test_a_server_that_comes_back_empty_is_a_loss_for_those_who_use_others(cluster: RedisCluster, make: Make) -> None:
-    """Also for whoever never looked at what was lost, and for those who kept an offset beyond their own end."""
+def test_a_server_that_comes_back_empty_is_a_loss_for_users_of_the_other_servers(
+    cluster: RedisCluster, make: Make
+) -> None:
+    """The loss reaches parts that never read the lost pipeline,
+    and readers with an offset beyond their own pipeline's end.
+    """
     lost, shard = elsewhere(cluster)
     writer, reader, bystander = make(cluster), make(cluster), make(cluster)
     writer.append(lost, [b"1"])
@@ -105,10 +109,10 @@ def test_a_server_that_comes_back_empty_is_a_loss_for_those_who_use_others(clust
     assert payloads(read(reader, NOTIFICATIONS))[-1:] == [b"3"], "starting over works"
 
 
-def test_a_server_that_comes_back_empty_is_noticed_by_whoever_comes_first_and_knows_nothing(
+def test_a_new_process_that_comes_first_notices_a_server_that_came_back_empty(
     cluster: RedisCluster, make: Make
 ) -> None:
-    """Everybody who had used it is dead; an app that registers there for the first time must not hide the loss."""
+    """Every earlier user of the server is dead; an app that registers there for the first time must not hide the loss."""
     lost, shard = elsewhere(cluster)
     dead = make(cluster)
     dead.append(lost, [b"1"])
@@ -145,8 +149,10 @@ def test_a_flush_of_one_server_is_noticed_on_open_connections(cluster: RedisClus
     assert told(lambda: layer.append(lost, [b"2"]))
 
 
-def test_what_lies_beside_the_pipelines_is_looked_after(cluster: RedisCluster, make: Make) -> None:
-    """The dependency index, on a server that has no pipeline, was lost while no app ran: the next one is told at its start."""
+def test_data_beside_the_pipelines_is_watched_for_loss(cluster: RedisCluster, make: Make) -> None:
+    """The dependency index, on a server without pipelines, was lost while no app ran:
+    the next app learns of it at its start.
+    """
     beside = next(key for i in range(99) if cluster.has(key := f"quaestor:{{{D}:index{i}}}:x") != shard_of(cluster, D))
     app = event_layer(cluster.url, D, beside=(beside,))
     app.append(NOTIFICATIONS, [b"1"])
@@ -160,10 +166,8 @@ def test_what_lies_beside_the_pipelines_is_looked_after(cluster: RedisCluster, m
     later.close()
 
 
-def test_a_reader_that_comes_back_when_its_server_has_died_is_told_as_anybody_is(
-    cluster: RedisCluster, make: Make
-) -> None:
-    """What it had asked is outstanding on a connection that has ended since."""
+def test_a_returning_reader_of_a_dead_server_gets_an_error_like_others(cluster: RedisCluster, make: Make) -> None:
+    """The reader's request is outstanding on a connection that has ended since."""
     stream, shard = elsewhere(cluster)
     layer = make(cluster)
     layer.append(stream, [b"1"])
@@ -176,7 +180,7 @@ def test_a_reader_that_comes_back_when_its_server_has_died_is_told_as_anybody_is
 
 
 def test_a_slot_moves_while_it_is_written_and_read(cluster: RedisCluster, make: Make) -> None:
-    """Half of it here and half there for a while: nothing is lost, nothing out of order, and nobody is told of a loss."""
+    """While half of the slot is on each server, nothing is lost, nothing is out of order, and no loss is reported."""
     moving, source = elsewhere(cluster)
     writer, reader = make(cluster), make(cluster)
     stop, failed = threading.Event(), []
@@ -288,11 +292,13 @@ def test_a_position_is_not_handed_out_when_what_it_stands_for_was_lost(
 
 
 @pytest.mark.slow
-def test_what_rests_on_a_lost_entry_is_not_relied_on(
+def test_no_part_relies_on_consequences_of_a_lost_entry(
     replicated: RedisCluster, make: Make, lagging: Callable[..., None]
 ) -> None:
-    """A cell reads a registration, says that it is active, and dies, as the registration does with its server. Who heard of the
-    activation never saw the registration itself."""
+    """A cell reads a registration, reports it active, and dies; the registration dies with its server.
+
+    The receiver of the activation never saw the registration itself.
+    """
     registrations, shard = elsewhere(replicated)
     app, cell, listener = make(replicated), make(replicated), make(replicated)
     app.append(registrations, [b"0"])
@@ -310,8 +316,10 @@ def test_what_rests_on_a_lost_entry_is_not_relied_on(
     until(lambda: told(lambda: read(listener, NOTIFICATIONS)), "the listener finds out by himself")
 
 
-def test_what_was_appended_before_comes_with_what_was_appended_after(redis_cluster_url: str, prefix: str) -> None:
-    """Of two pipelines on two servers: whoever reads both never has the later entry without the earlier one."""
+def test_an_earlier_entry_comes_no_later_than_a_later_one_of_another_pipeline(
+    redis_cluster_url: str, prefix: str
+) -> None:
+    """A reader of two pipelines on two servers never has the later entry without the earlier one."""
     first = streams.writes(prefix, 0)
     second = next(name for i in range(99) if _apart(first, name := streams.queries(prefix, i)))
     writer, reader = event_layer(redis_cluster_url, prefix), event_layer(redis_cluster_url, prefix)

@@ -1,5 +1,7 @@
-"""App workers and the grid on Spark on a Redis Cluster, under load, every response compared with the database's history, while
-its servers die one after the other."""
+"""App workers and the grid on Spark on a Redis Cluster, under load, while its servers die one after the other.
+
+Every response is compared with the database's history.
+"""
 
 from __future__ import annotations
 

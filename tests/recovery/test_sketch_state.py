@@ -51,7 +51,7 @@ def make(client: Redis, prefix: str, telemetry: Telemetry | None = None) -> Redi
 async def test_a_restart_without_data_turns_the_sketch_dark_while_a_copy_may_live(
     server: Server, client: Redis, prefix: str
 ) -> None:
-    """Whatever operation meets the loss first; and one failure is counted, once."""
+    """Any operation may meet the loss first; one failure is counted, once."""
     telemetry = Telemetry()
     sketch = make(client, prefix, telemetry)
     await sketch.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
@@ -173,7 +173,10 @@ async def test_keys_of_one_deployment_are_in_one_cluster_slot(client: Redis, pre
 async def test_a_sketch_that_was_lost_while_no_process_ran_is_dark_while_a_copy_may_live(
     server: Server, client: Redis, prefix: str
 ) -> None:
-    """The next process finds nothing and cannot know whether there ever was anything. The one that comes after it is told so."""
+    """The next process finds nothing and cannot know of the earlier sketch.
+
+    The process after that one learns of the loss.
+    """
     options = {"deployment": prefix, "copies_live_ms": LIVE_MS, "distrust_new": True}
     first = RedisCacheSketch(client, **options)  # type: ignore[arg-type]
     assert await everything(first, NOW_MS)
@@ -190,7 +193,10 @@ async def test_a_sketch_that_was_lost_while_no_process_ran_is_dark_while_a_copy_
 
 
 async def test_another_geometry_begins_anew_and_keeps_the_kill_switch(client: Redis, prefix: str) -> None:
-    """What the counters say belongs to the old one: everything is dark while a copy may live. No bit of it is left."""
+    """The counters belong to the old geometry, so everything is dark while a copy may live.
+
+    No bit of the old sketch is left.
+    """
     old = make(client, prefix)
     await old.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
     await old.report_write(["/a"], now_ms=NOW_MS)

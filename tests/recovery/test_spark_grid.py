@@ -175,8 +175,10 @@ def test_each_cell_invalidates_what_is_cached_in_its_row_and_written_in_its_colu
 
 @pytest.mark.anyio
 async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: Grid, redis_url: str) -> None:
-    """A sorted window through two cells and a stage, with a cell killed on the way, then every task of the grid at
-    once: told once, and never anew."""
+    """A sorted window through two cells and a stage: first a cell is killed, then every task of the grid at once.
+
+    The subscriber receives the whole result once, and never anew.
+    """
     layer = RedisEventLayer(redis_url, DEPLOYMENT)
     app = Subscriptions(layer, ProcessContext.of(Settings(deployment=DEPLOYMENT)), shape=lambda: SHAPE)
     board = {"board": "subscribed"}

@@ -32,7 +32,7 @@ def worker_of(cluster: Standalone, task: int) -> Server:
 
 
 def alive(process: psutil.Process) -> bool:
-    """Not counting what is dead and was not waited for by whoever inherited it."""
+    """Return whether the process runs. A zombie that its adoptive parent has not waited for is dead."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -48,7 +48,7 @@ def other_than(cluster: Standalone, worker: Server) -> Server:
 
 
 async def lost_and_found(grid: Site, lost: set[int]) -> None:
-    """What is cached is right all the while, those processes are replaced, the others are as they were."""
+    """Check that cached results stay right, these processes are replaced, and the others are as they were."""
     before = grid.cells()
     grid.collection.insert_one({"a": 0})
     await eventually(lambda: not grid.app.live(0))
@@ -147,11 +147,13 @@ async def test_executors_that_die_more_often_than_the_master_retries_do_not_cost
             assert not left[0].exists()
 
 
-async def test_with_slots_lost_the_rest_goes_on_and_what_waits_comes_back_with_a_worker(
+async def test_with_slots_lost_the_rest_goes_on_and_waiting_tasks_return_with_a_worker(
     mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
 ) -> None:
-    """The worker that ingest is on dies, and there is no room for its tasks: a stage gives way to ingest, status names the
-    cells that are silent, and a new worker brings them back."""
+    """The worker of ingest dies, and there is no room for its tasks: a stage gives way to ingest.
+
+    `status` names the silent cells, and a new worker brings them back.
+    """
     with (
         standalone(tmp_path, 1, 4) as cluster,
         site(mongo_url, redis_url, prefix) as grid,
@@ -196,7 +198,7 @@ async def test_a_cluster_with_too_few_slots_is_refused_in_a_sentence(
 async def test_a_master_that_forgot_the_grid_ends_it_with_a_sentence(
     mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
 ) -> None:
-    """A master that comes back without its state has the executors killed: whoever supervises the grid starts it again."""
+    """A master that returns without its state has the executors killed: the grid's supervisor starts it again."""
     with standalone(tmp_path, TASKS) as cluster, site(mongo_url, redis_url, prefix) as grid:
         with command("--master", cluster.url, *SHAPE, *grid.where) as running:
             running.until(RUNNING)

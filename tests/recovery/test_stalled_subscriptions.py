@@ -25,7 +25,7 @@ CELL = Cell(query_partition=0, write_partition=0)
 
 
 class Failing(MemoryEventLayer):
-    """Nobody can read results while it is away."""
+    """An event layer whose results cannot be read while it is away."""
 
     away = False
 
@@ -77,8 +77,13 @@ async def told(subscriber: Subscriber, kind: type[Stalled | Resumed]) -> Stalled
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("what", ["cell", "stage", "event layer"])
-async def test_subscribers_are_told_that_the_grid_is_dead_and_that_it_is_back(opened: Opened, what: str) -> None:
-    """Since when the result may be outdated, also who comes later; and afterwards it is right."""
+async def test_subscribers_receive_a_notice_that_the_grid_is_dead_and_one_that_it_is_back(
+    opened: Opened, what: str
+) -> None:
+    """The notice, which late subscribers get too, contains the time since which the result may be outdated.
+
+    Afterwards the result is right.
+    """
     layer = Failing()
     standing = opened(ONE, layer=lambda: layer, staleness_bound_ms=500)
     app, query = standing.grid.app(), opened.find(standing, a={"$gt": 0})

@@ -131,8 +131,10 @@ class Counting(Racing):
 
 
 @pytest.mark.anyio
-async def test_an_index_has_nothing_read_again(opened: Opened, client: pymongo.MongoClient[Document]) -> None:
-    """What is subscribed has an order of its own. An index that may hold text counts."""
+async def test_a_new_index_causes_no_read_unless_it_may_hold_text(
+    opened: Opened, client: pymongo.MongoClient[Document]
+) -> None:
+    """The subscribed queries have their own order, so only an index that may hold text can change their results."""
     snapshots = Counting(client)
     standing = opened(FOUR, seed=33, snapshots=snapshots)
     await subscribed(standing, 6)
@@ -195,8 +197,8 @@ async def test_subscriptions_last_as_long_as_they_are_extended(opened: Opened) -
 
 
 @pytest.mark.anyio
-async def test_a_subscriber_that_is_slow_is_told_the_whole_result_instead(opened: Opened) -> None:
-    """What cannot be kept for him is never lost in silence."""
+async def test_a_slow_subscriber_receives_the_whole_result_instead(opened: Opened) -> None:
+    """Changes beyond the subscriber's queue are never lost in silence."""
     standing = opened(seed=33, subscription_queue=5)
     subscriber = await standing.subscribe(standing.grid.app(), opened.find(standing))
     assert subscriber is not None
@@ -236,7 +238,7 @@ class Leaky(MemoryEventLayer):
 
 @pytest.mark.anyio
 async def test_a_step_that_was_missed_is_made_good(opened: Opened) -> None:
-    """The numbers of the steps tell; subscribers are told the differences, and begin anew never."""
+    """The numbers of the steps show the gap; subscribers receive the differences, and never begin anew."""
     layer = Leaky()
     standing = opened(seed=34, layer=lambda: layer)
     app, everything = standing.grid.app(), opened.find(standing)
@@ -304,7 +306,9 @@ async def test_what_cannot_be_followed_is_refused_with_the_reason(
 
 @pytest.mark.anyio
 async def test_a_record_that_fails_one_query_disturbs_no_other(opened: Opened) -> None:
-    """While MongoDB would fail the query its result stands still, and says so; it goes on when the record is gone."""
+    """While MongoDB would fail the query, its result stands still and its subscriber is notified;
+    it goes on without the record.
+    """
     standing = opened(seed=38)
     app, things = standing.grid.app(), standing.world.database["things"]
     things.delete_many({})
@@ -364,7 +368,7 @@ async def test_without_a_grid_subscribing_fails_by_the_deadline(opened: Opened) 
 
 @pytest.mark.anyio
 async def test_the_event_layer_may_lose_everything(opened: Opened, shared_url: str, prefix: str) -> None:
-    """On a real Valkey whose data are gone: every list is right again, and nobody is told to begin anew."""
+    """On a real Valkey whose data are gone, every list is right again, and no subscriber has to begin anew."""
     standing = opened(FOUR, seed=35, layer=lambda: event_layer(shared_url, prefix), deployment=prefix)
     await subscribed(standing, 6)
     standing.write(5)

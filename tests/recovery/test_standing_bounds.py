@@ -33,7 +33,7 @@ async def test_what_is_trimmed_by_size_before_it_is_read_is_made_good(opened: Op
     entries: list[StreamEntry] = []
 
     def appended() -> bool:
-        """Not at once, if all that was there before has been trimmed."""
+        """Return whether there are entries; not at once, if all earlier ones have been trimmed."""
         entries[:] = MemoryEventLayer.read(layer, {stream: "0"}, count=100_000, block_ms=0)
         return bool(entries)
 
@@ -59,7 +59,7 @@ async def test_what_is_trimmed_by_size_before_it_is_read_is_made_good(opened: Op
 async def test_query_pipelines_may_be_trimmed_under_subscriptions(
     opened: Opened, redis_url: str, prefix: str, shape: object
 ) -> None:
-    """Whatever they lose of subscriptions and announcements, while cells and stages are killed: leases bring it back."""
+    """Leases restore all trimmed subscriptions and announcements, while cells and stages are killed."""
     assert isinstance(shape, type(ONE))
     standing = opened(
         shape, seed=42, bounds=BOUNDS, deployment=prefix, layer=lambda: RedisEventLayer(redis_url, prefix),

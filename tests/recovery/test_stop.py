@@ -1,4 +1,4 @@
-"""The stop of a Quaestor closes every part, whatever raises, within a bound."""
+"""The stop of a Quaestor closes every part within a bound, also if parts raise."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def quaestor_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("quaestor-")]
 
 
-async def test_everything_is_closed_whatever_raises(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CDN that raises, one that never ends and a registry that raises keep nothing open that comes after them."""
+async def test_every_part_is_closed_also_if_others_raise(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CDN that raises, one that never ends and a registry that raises keep no later part open."""
     monkeypatch.setattr(lifecycle, "_STEP_S", 0.5)
     quaestor = Quaestor(**PATIENT)
     cdns = [Cdn("raises", CdnError("gone")), Cdn("hangs", hangs=True), Cdn("last")]
@@ -94,7 +94,7 @@ async def test_a_cancelled_stop_closes_everything_first(mongo_url: str) -> None:
 
 
 async def test_a_start_that_raises_leaves_nothing_running(mongo_url: str) -> None:
-    """And the next start begins from nothing."""
+    """The next start begins from nothing."""
     quaestor = Quaestor(cdn_addresses=["nobody=http://127.0.0.1:1/"], cdn_canary_ms=1_000, **PATIENT)
     async with AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture]):
         for _ in range(2):

@@ -1,5 +1,7 @@
-"""A store that is full, slow or gone, on a real Valkey: the origin's answer with its own status, nobody may keep it, one failure
-is counted for it, and caching resumes by itself."""
+"""A store that is full, slow or gone, on a real Valkey: clients get the origin's answer with its own status.
+
+No cache may keep that answer, one failure is counted for it, and caching resumes by itself.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ class Process:
         return "hit" in (await self.get(path)).headers["cache-status"]
 
     async def resumes(self, path: str) -> None:
-        """It is cached, perhaps again, by itself; not at once where the machine takes longer than Redis is waited for."""
+        """Wait until the page is cached again by itself; that takes longer where the machine is slower than Redis's
+        time-out.
+        """
         await eventually(lambda: self.cached(path))
 
 
@@ -127,8 +131,8 @@ async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
     await process.resumes("/more")
 
 
-async def test_slow(link: Link) -> None:
-    """It accepts connections and answers nothing: given up after a time-out, once per request."""
+async def test_a_slow_store_is_given_up_once_per_request(link: Link) -> None:
+    """The store accepts connections and answers nothing; each request gives it up once, after a time-out."""
     process = Process(f"redis://{servers.HOST}:{link.port}/0", timeout_s=GIVEN_UP_S)
     try:
         await process.resumes("/before")
@@ -144,8 +148,8 @@ async def test_slow(link: Link) -> None:
         await process.redis.aclose()
 
 
-async def test_slow_for_many_at_once(link: Link) -> None:
-    """Those who waited for one that could not ask the store do not ask it one after the other."""
+async def test_a_slow_store_does_not_serialise_concurrent_requests(link: Link) -> None:
+    """Requests that waited for a coalesced one without the store do not try the store one after the other."""
     process = Process(f"redis://{servers.HOST}:{link.port}/0", timeout_s=GIVEN_UP_S)
     try:
         await process.resumes("/before")

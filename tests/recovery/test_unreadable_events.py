@@ -1,4 +1,4 @@
-"""What mongod stores and no driver decodes neither stops ingest nor is skipped by it."""
+"""Values that mongod stores and no driver decodes: ingest neither stops at them nor skips them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Consistency of a recorded history: for each level the reads that break its promise.
 
-Reads that were passed on without a lifetime are promised nothing. What they have shown counts all the same.
+Reads that were passed on without a lifetime have no promise. Their versions count all the same.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ class Shop:
     """The application.
 
     asked: targets of all requests for pages, with the conditions that they carried.
-    sketch_status, sketch_page: what the endpoint answers with, if that is no sketch.
+    sketch_status, sketch_page: the endpoint's answer, if that is no sketch.
     missing: partitions without a sketch.
     weak: whether validators of sketches come weakened.
     broken: whether writes are done, and answered with an error.
-    off: whether clients are told to keep nothing.
+    off: whether clients are forbidden to keep copies.
     status, fields: of the answers for pages; a field without a value is left out.
-    written: is told of every write, when it has taken effect.
+    written: receives every write, when it has taken effect.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Shop:
 
 
 class Served(Protocol):
-    """Whatever has an application."""
+    """An object with an application."""
 
     @property
     def app(self) -> Starlette: ...

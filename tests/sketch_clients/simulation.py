@@ -47,7 +47,7 @@ class Read:
 
 @dataclass
 class Message:
-    """An answer on its way."""
+    """An answer that is being sent."""
 
     status: int
     headers: httpx.Headers
@@ -57,14 +57,14 @@ class Message:
 
 @dataclass
 class World:
-    """Everything but the clients.
+    """Everything except the clients.
 
     lossy: share of purges that never arrive.
     lost_refreshes: share of loads of a sketch that fail.
     hostile: whether the cache keeps sketches for ever, ignores their queries, and drops fields now and then.
-    told: whether the cache overlooks `no-cache` where a request has a condition, because it is told of writes.
+    told: whether the cache overlooks `no-cache` where a request has a condition, because it receives all writes.
     memory_bytes: of each client.
-    cdn_ms: how long the cache before the server keeps what it was not told to give up.
+    cdn_ms: how long the cache before the server keeps an answer without a purge.
     """
 
     seed: int

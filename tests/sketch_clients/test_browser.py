@@ -71,7 +71,7 @@ def test_without_tls_pages_read_from_the_browsers_cache_too(browser: Browser, or
 
 
 def test_a_client_without_the_sketch_never_reuses(tab: Tab, origin: Origin) -> None:
-    """Everybody is told `max-age=0`: the page's own `fetch` asks every time."""
+    """Every answer carries `max-age=0`, so the page's own `fetch` asks every time."""
     get(tab, "/data/a")
     origin.write("a")
     assert tab.run("return (await fetch('/data/a')).json()") == nobodys(1)
@@ -165,7 +165,7 @@ def test_without_a_sketch_to_rely_on_everything_is_revalidated(browser: Browser,
 
 
 def test_an_old_sketch_is_not_believed(browser: Browser, origin: Origin) -> None:
-    """A cache that gives one made long ago, whatever it is asked for."""
+    """A cache that always answers with a sketch made long ago does not make the client reuse copies."""
     origin.keep_sketch(made_ms_ago=120_000)
     origin.fault = "replayed"
     tab = browser.tab(origin.url + "/")

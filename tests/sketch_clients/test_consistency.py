@@ -40,7 +40,9 @@ class Cramped(World):
 
 @dataclass
 class Hoarding(Cramped):
-    """The cache before the server keeps answers for longer than clients are told, and than the sketch names them."""
+    """The cache before the server keeps answers for longer than their lifetime for clients,
+    and than the sketch names them.
+    """
 
     resources: int = 40
     cdn_ms: int = 100_000_000
@@ -71,7 +73,7 @@ def test_a_level_keeps_its_promise(name: str, hostile: bool) -> None:
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_a_level_keeps_its_promise_when_the_server_is_killed(name: str) -> None:
-    """It has no Redis: the next process knows nothing of what was handed out, and begins another epoch."""
+    """The server has no Redis: the next process does not know the copies handed out, and begins another epoch."""
     reads, violations = judged(*LEVELS[name], seeds=range(6), operations=700, kind=Crashing)
     assert reads > 3_600
     assert violations == 0
@@ -87,8 +89,11 @@ def test_a_level_keeps_its_promise_in_little_memory(name: str, kind: type[World]
 
 
 @pytest.mark.parametrize("kind", [World, Cramped])
-def test_a_cache_that_is_told_of_writes_may_check_copies(kind: type[World]) -> None:
-    """It overlooks `no-cache` where there is a condition. What it is told late is seen so much later, and no later."""
+def test_a_cache_that_receives_writes_may_check_copies(kind: type[World]) -> None:
+    """The cache overlooks `no-cache` where there is a condition.
+
+    A write that it receives late is seen exactly that much later.
+    """
     for seed in range(6):
         world = kind(seed, lossy=0.0, told=True)
         run(world, DELTA, clients=4, operations=700)
@@ -98,8 +103,8 @@ def test_a_cache_that_is_told_of_writes_may_check_copies(kind: type[World]) -> N
         assert not list(going_back(world))
 
 
-def test_a_server_that_confirms_what_nobody_has_is_asked_again() -> None:
-    """It takes any condition for met. A client's own condition is not shown to who asked."""
+def test_a_server_that_confirms_a_copy_that_no_client_has_is_asked_again() -> None:
+    """The server takes any condition for met. The client's own condition is not visible to the caller."""
     confirmed = []
 
     class Confirming(Cramped):
@@ -115,8 +120,8 @@ def test_a_server_that_confirms_what_nobody_has_is_asked_again() -> None:
     assert violations == 0
 
 
-def test_what_the_sketch_names_is_asked_for_once_for_each_sketch() -> None:
-    """Also where the cache answers with what left the server long before the sketch was made."""
+def test_a_resource_that_the_sketch_names_is_requested_once_for_each_sketch() -> None:
+    """One request suffices also if the cache answers with a copy that left the server long before the sketch was made."""
     world = World(1, resources=1, lossy=0.0, lost_refreshes=0.0, told=True)
     (client,) = run(world, DELTA, clients=1, operations=50)
     loaded = client.exchanges.sketches
@@ -145,7 +150,7 @@ def test_what_the_sketch_names_is_asked_for_once_for_each_sketch() -> None:
 
 
 def test_copies_are_used_after_a_crash() -> None:
-    """Those of the new process, long before the last of the old one's is dead."""
+    """Copies of the new process are used long before the last copy of the old one is dead."""
     world = Crashing(1, lost_refreshes=0.0)
     clients = run(world, DELTA, clients=1, operations=50)
     world.restart()
@@ -170,8 +175,8 @@ def test_a_million_reads_keep_their_promise(name: str, hostile: bool) -> None:
     assert violations == 0
 
 
-def test_copies_are_used() -> None:
-    """Promises are easily kept by whoever asks the server each time."""
+def test_copies_are_used_while_promises_hold() -> None:
+    """A client that always asks the server keeps promises easily; more than a tenth of these reads come from memory."""
     world = World(1)
     run(world, DELTA, clients=4, operations=1500)
     sources = [read.source for read in world.reads]
@@ -206,7 +211,7 @@ def _no_filter(patch: pytest.MonkeyPatch) -> None:
 
 
 def _trusted_transport(patch: pytest.MonkeyPatch) -> None:
-    """A sketch counts from when it was received, whatever it says."""
+    """Count a sketch's age from its arrival, without its own time."""
     answered = Sketches.answered
 
     def trusting(self, request, status, headers, body, now, *, delta_ms, written_ms):  # type: ignore[no-untyped-def]
@@ -225,12 +230,12 @@ def _one_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_wall_clock(patch: pytest.MonkeyPatch) -> None:
-    """Time that somebody took back from the wall clock does not count."""
+    """Take elapsed time from the wall clock, so that time set back does not count."""
     patch.setattr(ServerTime, "elapsed_ms", lambda self, now: now.wall_ms)
 
 
 def _trusted_caches(patch: pytest.MonkeyPatch) -> None:
-    """What the network answers is taken, however old."""
+    """Accept every answer of the network, of any age."""
     begin = Exchanges.begin
 
     def trusting(self, target, requested, level, now):  # type: ignore[no-untyped-def]

@@ -32,7 +32,7 @@ WRITES = 0.04
 
 @dataclass
 class Recorded:
-    """What clients did, and the application: see `tests.sketch_clients.history.History`."""
+    """The operations of clients, and the application: see `tests.sketch_clients.history.History`."""
 
     written: dict[int, list[float]] = field(default_factory=lambda: {n: [0.0] for n in range(RESOURCES)})
     reads: list[Read] = field(default_factory=list)

@@ -55,10 +55,10 @@ def hits(tab: Tab, origin: Origin, path: str) -> bool:
 
 
 def updated(tab: Tab) -> object:
-    """Whether the browser has looked for a newer worker.
+    """Return whether the browser has looked for a newer worker.
 
-    Firefox refuses an update while one of its own, which follows requests, changes the registration. An update that joins
-    one under way may get the script of before: whoever waits for the new one has to ask again.
+    Firefox refuses an update while its own update, which follows requests, changes the registration. An update that
+    joins a running one may get the earlier script, so a caller that waits for the new script has to ask again.
     """
     update = "(await navigator.serviceWorker.getRegistration()).update()"
     return tab.run(f"return await {update}.then(() => true, () => false)")
@@ -71,8 +71,8 @@ def settled(tab: Tab) -> object:
     )
 
 
-def test_a_worker_of_the_site_stays_and_the_page_is_told_the_remedy(browser: Browser, origin: Origin) -> None:
-    """At the first visit, when both are registered at once, and at each one after."""
+def test_a_worker_of_the_site_stays_and_the_page_receives_the_remedy(browser: Browser, origin: Origin) -> None:
+    """The remedy comes at the first visit, when both workers are registered at once, and at each later one."""
     tab = opened(browser, origin, "?register")
     for _ in range(3):
         becomes(lambda: len(tab.run("return refused")) == 1)
@@ -90,7 +90,7 @@ def test_a_worker_of_the_site_stays_and_the_page_is_told_the_remedy(browser: Bro
 
 
 def test_a_worker_of_the_site_that_has_the_pages_already_is_not_replaced(browser: Browser, origin: Origin) -> None:
-    """Also where the page itself does not register it."""
+    """The site's worker stays also where the page itself does not register it."""
     first = opened(browser, origin, "?register")
     becomes(lambda: len(first.run("return refused")) == 1)
     becomes(lambda: workers(first) == own(origin))

@@ -89,7 +89,7 @@ def me(tab: Tab) -> object:
 
 
 def written(tab: Tab, value: int) -> object:
-    """What the first read after an own write shows."""
+    """Return the value that the first read after an own write shows."""
     return tab.run(f"await get('/me/{value}', {{ method: 'PUT' }}); return (await get('/me')).value")
 
 

@@ -1,4 +1,4 @@
-"""The Python client over real HTTP: what comes from memory, what is asked, and that both twins do alike."""
+"""The Python client over real HTTP: which reads come from memory, which are sent, and that both twins act alike."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_before_a_sketch_is_there_the_server_is_asked(url: str, shop: Shop) -> N
     assert {said for _, _, said in shop.asked} == {"no-cache"}
 
 
-def test_what_a_newer_sketch_names_is_revalidated(
+def test_a_copy_that_a_newer_sketch_names_is_revalidated(
     client: httpx.Client, transport: QuaestorSyncTransport, shop: Shop
 ) -> None:
-    """And comes from memory again after that: it left the server after the sketch was made."""
+    """A revalidated copy left the server after the sketch was made, so later reads come from memory again."""
     client.get("/a")
     client.get("/b")
     shop.write("/a")
@@ -188,7 +188,7 @@ async def test_the_asynchronous_twin(url: str, shop: Shop) -> None:
 
 
 async def test_members_of_an_id_list_come_from_memory(url: str, shop: Shop) -> None:
-    """In the list's order; only those that changed are asked for."""
+    """Members come in the list's order, and only changed members are requested."""
     transport = QuaestorTransport(url)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
         await transport.refresh()

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 __all__ = ["anyio_backend", "client", "shop", "transport", "url"]
 
 
-def test_an_endpoint_that_answers_html_is_told_of_once(url: str, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """Everything is revalidated, nothing fails, and the log says why."""
+def test_an_endpoint_that_answers_html_is_logged_once(url: str, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything is revalidated, nothing fails, and the log contains the reason."""
     shop.sketch_page = b"<!doctype html><title>Log in</title>"
     transport = QuaestorSyncTransport(url)
     with caplog.at_level(logging.WARNING, "quaestor.client"), httpx.Client(transport=transport, base_url=url) as client:
@@ -38,8 +38,8 @@ def test_an_endpoint_that_answers_html_is_told_of_once(url: str, shop: Shop, cap
     assert transport.counts.memory == 0
 
 
-def test_a_server_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
-    """What the network raises is raised; loads of sketches raise nothing."""
+def test_an_absent_server_fails_requests_and_no_load_of_a_sketch(caplog: pytest.LogCaptureFixture) -> None:
+    """Requests raise the network's error; loads of sketches raise nothing."""
     transport = QuaestorSyncTransport("http://127.0.0.1:1")
     transport.refresh()
     with httpx.Client(transport=transport) as client, pytest.raises(httpx.ConnectError):
@@ -48,7 +48,7 @@ def test_a_server_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_cookies_that_a_304_sets_are_set_once(client: httpx.Client, shop: Shop) -> None:
-    """What says `Set-Cookie` or `no-store` is handed on, and not kept from then on."""
+    """An answer with `Set-Cookie` or `no-store` is passed on, and its copy is dropped."""
     client.get("/a")
     shop.fields = {"set-cookie": "seen=1"}
     validated = client.get("/a", extensions={"quaestor": {"delta_s": 0}})
@@ -103,7 +103,7 @@ def test_redirects_are_followed_to_copies(client: httpx.Client) -> None:
 
 
 def test_encoded_bodies_stay_encoded(client: httpx.Client, shop: Shop) -> None:
-    """They are decoded for each reader, from memory as from the network."""
+    """Bodies are decoded for each reader, from memory as from the network."""
     first, second = client.get("/zipped"), client.get("/zipped")
     assert (source(first), source(second)) == ("server", "memory")
     assert first.text == second.text == "many words " * 100
@@ -112,7 +112,7 @@ def test_encoded_bodies_stay_encoded(client: httpx.Client, shop: Shop) -> None:
 
 
 def test_after_an_answer_without_a_lifetime_causal_reads_ask(client: httpx.Client) -> None:
-    """It may have shown anything: nobody knows how new it was."""
+    """An answer without a lifetime may be of any age, so the next causal read asks the server."""
     causal = {"quaestor": Level(causal=True)}
     client.get("/a")
     assert source(client.get("/a")) == "memory"

@@ -177,7 +177,7 @@ def test_a_sketch_that_is_missing_is_asked_for_less_and_less() -> None:
 
 
 def test_a_server_whose_answers_carry_no_lifetime_is_asked_for_no_sketch(url: str, shop: Shop) -> None:
-    """So whoever puts answers of his own in the server's place, in a test, hears of no other requests than the test's."""
+    """A test with its own answers in the server's place sees no requests except its own."""
     with httpx.Client(transport=QuaestorSyncTransport(url), base_url=url) as client:
         answers = [client.get("/plain") for _ in range(3)]
     assert [answer.extensions["from_cache"] for answer in answers] == [False] * 3

@@ -66,7 +66,7 @@ def test_rules_of_the_page_module_as_it_is_served() -> None:
 
 
 def test_rules_of_the_service_worker() -> None:
-    """What it handles, what it gives to pages, and what it remembers when the browser ends it."""
+    """The worker's handled requests, its answers to pages, and its memory when the browser ends it."""
     program = CLIENT / "test" / "worker.test.ts"
     played = subprocess.run(
         [NODE, "--no-warnings", "--test-force-exit", program],
@@ -75,8 +75,8 @@ def test_rules_of_the_service_worker() -> None:
     assert played.returncode == 0, played.stdout[-8000:]
 
 
-def test_a_page_is_told_of_what_has_become_stale() -> None:
-    """Once, within Δ, and at once of own writes; `quaestor-client/stale`."""
+def test_a_page_receives_a_notice_of_stale_data() -> None:
+    """The notice comes once, within Δ, and at once for own writes; `quaestor-client/stale`."""
     program = CLIENT / "test" / "stale.test.ts"
     played = subprocess.run(
         [NODE, "--no-warnings", "--test-force-exit", program],
@@ -91,7 +91,9 @@ def test_a_client_outside_of_a_page_lets_everything_pass_and_the_program_end() -
 
 
 def fields_of_the_middleware() -> list[dict[str, object]]:
-    """What the middleware says on a private answer, for each kind of `by`, and the request field that tells users apart."""
+    """Return the middleware's fields on a private answer for each kind of `by`,
+    and the request field that distinguishes users.
+    """
 
     def user_of(scope: Mapping[str, Any]) -> str | None:
         return "ann"

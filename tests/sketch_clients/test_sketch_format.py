@@ -47,7 +47,7 @@ def test_golden_difference() -> None:
 
 
 def test_the_page_shows_the_vectors() -> None:
-    """Whoever writes a client reads there what is tested here."""
+    """The page for authors of clients contains exactly the vectors that are tested here."""
     assert VECTORS["salt"] in PAGE
     for resource, digest, positions in VECTORS["digests"]:
         assert f"| `{resource}` | `{digest}` | {', '.join(map(str, positions))} |" in PAGE

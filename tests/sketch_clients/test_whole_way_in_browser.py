@@ -57,7 +57,7 @@ class Site:
         self._collection.update_one({"_id": key}, {"$set": {"value": value}}, upsert=True)
 
     def requests_to_varnish(self) -> int:
-        """Those that Varnish has logged: its counters are added up later, as long as a connection stays open."""
+        """Return the requests that Varnish has logged; its counters lag as long as a connection stays open."""
         folder = str(Path(self._varnish.folder) / "work")
         command = ["varnishncsa", "-d", "-n", folder, "-F", "%U"]
         output = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
@@ -127,7 +127,7 @@ def opened(browser: Browser, site: Site) -> Tab:
 
 
 def reads_cost(tab: Tab, site: Site, path: str, count: int) -> int:
-    """Requests that reached Varnish, of whatever kind, while a page read so many times."""
+    """Return how many requests of any kind reached Varnish while a page read so many times."""
     before = site.requests_to_varnish()
     tab.run(f"for (let i = 0; i < {count}; i++) await get({path!r})")
     return site.requests_to_varnish() - before

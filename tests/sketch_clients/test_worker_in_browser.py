@@ -83,8 +83,8 @@ def test_own_writes_are_seen_at_once(tab: Tab, origin: Origin, browser: Browser)
     other.close()
 
 
-def test_after_a_logout_nobody_sees_what_was_the_users_before(tab: Tab, origin: Origin) -> None:
-    """However it came about, and whether or not somebody says so."""
+def test_after_a_logout_the_next_user_sees_nothing_of_the_user_before(tab: Tab, origin: Origin) -> None:
+    """No user sees another's data after any change of session, announced or not."""
     for user in ("A", "B", "A"):
         tab.run(f"await fetch('/session/{user}', {{ method: 'POST' }})")
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_after_a_logout_nobody_sees_what_was_the_users_before(tab: Tab, origin: 
 
 
 def test_the_kill_switch_reaches_it_without_a_reload(tab: Tab, origin: Origin) -> None:
-    """Then nothing is reused; and where a worker that does nothing stands at its URL, there is none after the next update."""
+    """After the switch nothing is reused; the next update removes a worker whose URL serves one that does nothing."""
     becomes(lambda: hits(tab, origin, "/data/a"))
     origin.fault = "off"
     tab.run("await fetch('/data/b', { method: 'PUT' })")

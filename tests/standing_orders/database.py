@@ -63,7 +63,7 @@ class Database:
 
 
 def execute(query: Query, state: State) -> list[Any]:
-    """What the database answers; of count a list with the number."""
+    """Return the database's answer; of count a list with the number."""
     if query.operation is Operation.AGGREGATE:  # how a count by before-images begins
         records = execute(
             Query(namespace=NAMESPACE, operation=Operation.FIND, filter=query.pipeline[0]["$match"]), state

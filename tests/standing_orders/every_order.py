@@ -1,12 +1,12 @@
 """Every order of the steps of a few parts, up to the order of steps that do not touch the same thing.
 
-Two orders are the same for everybody if one becomes the other by exchanging neighbours that are independent: steps of different
-parts that touch nothing in common, or only read it. Of all orders that are the same one is run (sleep sets: Godefroid,
-"Partial-Order Methods for the Verification of Concurrent Systems", chapter 5), so what depends on nothing but what each
-part has seen, and in which order, is seen in all its forms. Steps that are independent of all that can ever follow are not put
-off at all (persistent sets of one step).
+Two orders are the same for every part if one becomes the other by exchanging independent neighbours. Steps are
+independent if they belong to different parts and touch nothing in common, or only read it. Of all equal orders one is
+run (sleep sets: Godefroid, "Partial-Order Methods for the Verification of Concurrent Systems", chapter 5). A result
+that depends only on the things that each part has seen, and in which order, is so seen in all its forms. Steps that are
+independent of all that can ever follow are not put off at all (persistent sets of one step).
 
-A world is begun anew for each order and led to where the orders part: it need not be copied.
+A world is begun anew for each order and led to the point where the orders part: it need not be copied.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Cut = tuple[int, ...]
 
 
 class Truth:
-    """What a query returns as of every cut: every state, or with several write partitions every combination of theirs."""
+    """A query's result as of every cut: every state, or with several write partitions every combination of theirs."""
 
     def __init__(self, database: Database, partitions: int) -> None:
         self._own = [
@@ -62,7 +62,11 @@ def comparable(query: Query, answer: Sequence[Any]) -> list[Any]:
 
 @dataclass(eq=False)
 class Follower:
-    """cuts: those that what is shown may be, none older than one before. shown: every result there was, one after the other."""
+    """A subscriber that checks its events.
+
+    cuts: the cuts whose result may be the shown one, none older than one before.
+    shown: every result there was, one after the other.
+    """
 
     live: LiveResult
     truth: Truth
@@ -88,8 +92,11 @@ class Follower:
             self._check()
 
     def _check(self) -> None:
-        """What is shown is what the database returned as of some moment: none before the last one that was shown, none that is
-        older than the version it says it has reached."""
+        """Check that the shown result is the database's as of some moment.
+
+        The moment is no earlier than the last shown one, and no older than the version that the result claims to have
+        reached.
+        """
         query = self.live.query
         result = comparable(query, [document for _, document in self.rows])
         assert result == comparable(query, [document for _, document in self.live.rows()])

@@ -97,8 +97,10 @@ class Tap:
 
 
 class HandReaderPool(ReaderPool):
-    """Orders are read, and what was read is handed over, when the test says so. What is read as of a version that the order
-    names is read at once: the database's answer to that does not change."""
+    """A pool that reads orders, and hands over the results, when the test commands it.
+
+    A read as of a version that its order names is done at once: the database's answer to that does not change.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, 0)

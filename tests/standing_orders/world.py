@@ -1,5 +1,8 @@
-"""Subscriptions driven by hand, one entry at a time: stages, cells and app processes are the real ones on an event layer in
-memory, the database is a list of its states. What each part sees next is a step (see every_order.py)."""
+"""Subscriptions driven by hand, one entry at a time: stages, cells and app processes are the real ones.
+
+The event layer is in memory, the database is a list of its states.
+Each entry that a part sees is a step (see every_order.py).
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,21 @@ SETTLED_AFTER = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """queries: each app process follows all of them. cell_deaths, stage_deaths: how often the first cell of each column, and
-    each stage, is killed and replaced, stages first. again: every image is repeated, as by an ingest that began anew, and all
-    that is appended comes twice, as by an append that failed after it had been performed. leaves: so often each app ends its
-    subscriptions and subscribes anew. slack: of windows. settled: it begins when what is subscribed first is known everywhere.
-    lumps: so often a stage may take at once whatever has arrived for it in both its pipelines, as one that was slow. unseen: the
-    image of this write, counted from 0, comes without what was there before, as of a record that was too large."""
+    """The start, the changes and the events of a story.
+
+    queries: each app process follows all of them.
+    cell_deaths, stage_deaths: how often the first cell of each column, and each stage, is killed and replaced,
+    stages first.
+    again: every image is repeated, as by an ingest that began anew. All that is appended comes twice,
+    as by an append that
+    failed after it had been performed.
+    leaves: so often each app ends its subscriptions and subscribes anew.
+    slack: of windows.
+    settled: the story begins when every part knows the first subscriptions.
+    lumps: so often a stage may take at once everything that has arrived for it in both its pipelines,
+    as a slow stage does.
+    unseen: the image of this write, counted from 0, comes without its pre-image, as of a record that was too large.
+    """
 
     start: State
     changes: Sequence[Change]
@@ -300,7 +312,7 @@ class World:
     # The end
 
     def settle(self) -> None:
-        """Time goes on and nothing else happens: every part does what is left to do, and what it does once a second."""
+        """Let time pass while nothing else happens: every part does its remaining work, and its work of every second."""
         final = self.database.version_of(len(self.database.log))
         for tap in self.taps.values():
             tap.open = True

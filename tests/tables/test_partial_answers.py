@@ -70,7 +70,7 @@ def test_a_content_range_says_where_a_part_lies(said: bytes, part: Part | None) 
     ],
 )
 def test_a_damaged_entry_has_no_parts(headers: list[bytes], body: bytes) -> None:
-    """It may have come out of a store that others write to."""
+    """Other parts write to the store too, so an entry from it may be damaged."""
     entry = CachedResponse(
         key="k#parts", status=206, headers=tuple((b"content-range", value) for value in headers), body=body, etag=b'"a"',
         stored_at_ms=0, fresh_until_ms=1, registrations=(), tags=(), resource="k",

@@ -1,5 +1,7 @@
-"""What decides between answers: parameters that count, claims of proxies, declared fields, for whom. Two requests that may be
-answered differently must never have one key."""
+"""Inputs that distinguish answers: parameters that count, claims of proxies, declared fields, scopes.
+
+Two requests that may be answered differently must never have one key.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_tracking_parameters_count_where_a_route_says_so() -> None:
 
 @given(st.text(alphabet="ab&=;%+u5tm_ ", max_size=40))
 def test_no_ignored_parameter_reaches_a_parser_that_frameworks_use(text: str) -> None:
-    """What is kept, parsed as Starlette does it, holds no tracking parameter and every other one, in order."""
+    """The kept query, parsed as Starlette does it, holds no tracking parameter and every other one, in order."""
     query = text.encode()
     left = parse_qsl(kept(query, DEFAULT, TRACKED).decode("latin-1"), keep_blank_values=True)
     whole = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
@@ -115,7 +117,9 @@ def test_what_proxies_claim_is_looked_at_and_keyed(name: bytes) -> None:
     ],
 )
 def test_of_forwarded_only_host_and_protocol_count(value: bytes, expected: bytes) -> None:
-    """What a careless parser might take for a host inside a quoted text is kept as well: shown is what is keyed."""
+    """A text in quotes that a careless parser might take for a host is kept as well:
+    the handler sees exactly the keyed fields.
+    """
     assert shown(b"forwarded", value) == expected
 
 

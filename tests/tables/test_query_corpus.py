@@ -96,7 +96,7 @@ def test_javascript_is_never_evaluated() -> None:
 
 
 def test_the_index_finds_every_filter_that_mongod_matches() -> None:
-    """Each case's filter alone in an index: whatever it is kept by, its record leads to it."""
+    """Each case's filter alone in an index is found from its record, by any of the index's ways of keeping it."""
     hidden = []
     for case in (case for cases_ in by_area().values() for case in cases_ if case["match"] is True):
         try:

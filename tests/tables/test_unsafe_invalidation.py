@@ -1,4 +1,4 @@
-"""What unsafe requests make stale: RFC 9111, section 4.4, and RFC 9875, as tables."""
+"""Invalidation by unsafe requests: RFC 9111, section 4.4, and RFC 9875, as tables."""
 
 from __future__ import annotations
 

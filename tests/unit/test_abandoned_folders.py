@@ -67,9 +67,11 @@ def test_what_a_killed_process_left_behind_is_removed_and_what_a_living_one_uses
     assert names(parent) == set()
 
 
-def test_only_what_is_surely_ours_is_touched(parent: Path, tmp_path: Path) -> None:
-    """Not a folder without a lock, one that others can write to, a link to elsewhere, one with another name; and of what
-    is removed, no link is followed."""
+def test_only_folders_that_are_surely_ours_are_removed(parent: Path, tmp_path: Path) -> None:
+    """A folder stays if it has no lock or another name, or if others can write to it; a link to elsewhere stays too.
+
+    Removal follows no link.
+    """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(0o700)
     (elsewhere / "owner").touch()

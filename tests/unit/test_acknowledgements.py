@@ -32,8 +32,8 @@ class GatedOutbox(MemoryOutbox):
         await super().done(queue, taken, **told)
 
 
-async def test_the_outbox_is_told_at_once_of_what_was_answered_while_it_was_told() -> None:
-    """And the place's room is free as soon as it has answered."""
+async def test_acknowledgements_during_a_call_to_the_outbox_go_in_the_next_one() -> None:
+    """The place's room is free as soon as it has answered, before the outbox knows."""
     api = Held()
     outbox = api.outbox = GatedOutbox()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
@@ -78,8 +78,8 @@ async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_
     await acknowledgements.aclose()
 
 
-async def test_what_was_answered_and_not_told_when_a_sender_ends_comes_back() -> None:
-    """Purged once more rather than forgotten without the purge that follows a moment later."""
+async def test_a_purge_answered_but_not_reported_at_the_sender_s_end_comes_back() -> None:
+    """The purge is sent once more; otherwise the repetition a moment later would be lost."""
     api = Held()
     outbox = api.outbox = GatedOutbox()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:

@@ -84,7 +84,7 @@ async def told(transport: httpx.AsyncBaseTransport, url: str) -> tuple[int, list
 
 @pytest.mark.parametrize("answer", [PLAIN, CHUNKED, UNCHANGED, LAST], ids=["plain", "chunked", "unchanged", "last"])
 async def test_requests_and_answers_are_those_of_httpx_own_transport(answer: bytes) -> None:
-    """Also where an answer comes byte by byte."""
+    """Requests and answers are equal also where an answer comes byte by byte."""
     async with answering([answer], [bytes([byte]) for byte in answer], [answer]) as (server, url):
         ours, own = Network(url), httpx.AsyncHTTPTransport()
         answers = [await told(ours, url), await told(ours, url), await told(own, url)]
@@ -126,8 +126,8 @@ async def test_no_answer_is_an_error_and_the_next_request_has_another_connection
         await told(Network(url), url)
 
 
-async def test_what_was_given_up_leaves_no_answer_to_the_next_request() -> None:
-    """A request is cancelled while its answer is under way: the next one is told its own."""
+async def test_a_cancelled_request_leaves_no_answer_to_the_next_one() -> None:
+    """A request is cancelled while its answer is under way: the next request receives its own answer."""
     begun = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

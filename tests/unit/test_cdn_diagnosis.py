@@ -66,7 +66,7 @@ class Slow(MemoryCdn):
 
 
 async def test_the_doctor_names_each_cdn_of_an_application() -> None:
-    """Those that suffice too; several places, and tiers, say the same once."""
+    """The doctor names sufficient CDNs too; several places, and tiers, are one line."""
     quaestor = Quaestor(grid=False)
     quaestor.add_cdn(Delivery(MemoryCdn()))
     quaestor.add_cdn(FanOut("both", [Delivery(Slow()), Delivery(Slow())]))

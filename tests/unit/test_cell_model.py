@@ -1,4 +1,4 @@
-"""The model of a cell's work: what it is fitted to it says again, and what it says of larger grids follows from its two costs."""
+"""The model of a cell's work reproduces its fitted measurements, and predicts larger grids from its two costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cells say of themselves: found for the grid that runs, whatever else lies there."""
+"""Statistics that cells publish: found for the running grid among the data of other grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event of a change stream becomes, without a server."""
+"""Images made of events of a change stream, without a server."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def test_explain_of_a_malformed_query_is_one_sentence(
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "\x07", "\u202e", "\r"])
-def test_what_others_wrote_does_not_act_on_the_terminal(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither in an error, nor in what is said of a query or of an application's routes."""
+def test_texts_of_others_do_not_act_on_the_terminal(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are removed in errors, in explanations of a query, and in the list of an application's routes."""
     assert call("explain", "{", "--collection", f"shop{hostile}") == 2
     assert call("explain", json.dumps({f"$x{hostile}": 1})) == 2
     assert call("explain", json.dumps({f"a{hostile}": 1})) == 0

@@ -36,8 +36,8 @@ NOW = 1_700_000_000_000
                                               "6e1;at=5", "60;at=5;private;sketch=x")),
     ],
 )  # fmt: skip
-def test_lifetimes(field: str, expected: Lifetime | None) -> None:
-    """What is malformed, even in part, gives no leave to keep anything."""
+def test_a_malformed_lifetime_allows_no_copy(field: str, expected: Lifetime | None) -> None:
+    """A lifetime that is malformed, even in part, gives no permission to keep a copy."""
     assert lifetime(httpx.Headers({"quaestor-ttl": field})) == expected
 
 
@@ -62,7 +62,7 @@ steps = st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
 
 @given(st.lists(steps, max_size=10))
 def test_the_server_s_time_is_never_thought_earlier_than_it_is(passed: list[tuple[float, float, float]]) -> None:
-    """Whatever the wall clock does while the monotonic one runs, or the other way round; nor do old answers make it earlier."""
+    """The estimate holds for any steps of the wall clock and the monotonic clock; old answers do not make it earlier."""
     time = ServerTime()
     server_ms, now = float(NOW), Moment(5.0, 5.0)
     time.prove(server_ms, time.elapsed_ms(now))
@@ -209,7 +209,9 @@ def test_a_load_that_was_lost_is_made_again() -> None:
 
 
 def test_partitions_are_bounded() -> None:
-    """Whatever answers name: beyond that the whole is loaded, which tells of all."""
+    """At most 64 partitions are kept for any names in answers; beyond that the client loads the whole sketch,
+    which covers all.
+    """
     sketches, start = Sketches(), Moment(0.0, 0.0)
     wanted = [name for number in range(200) for name in sketches.due(f"p{number}", 1.0, start)]
     assert wanted == [*(f"p{number}" for number in range(64)), ""]
@@ -225,8 +227,11 @@ def test_versions_that_were_forgotten_are_not_gone_back_to() -> None:
     assert copies.older((b"/1", ()), 1_000, "old")
 
 
-def test_an_answer_that_does_not_say_when_it_left_is_not_gone_back_from() -> None:
-    """What left earlier may be older: it is neither taken nor kept until something left later; also before the time is known."""
+def test_an_undated_answer_is_never_followed_by_an_older_one() -> None:
+    """Answers that left earlier may be older: they are neither used nor kept until a later one comes.
+
+    That holds before the answer's time is known, too.
+    """
     copies = Copies(100_000)
     key: Identity = (b"/a", ())
     copies.saw(key, Form((), ""), 1_000, "a")
@@ -246,7 +251,7 @@ def test_an_answer_that_does_not_say_when_it_left_is_not_gone_back_from() -> Non
 
 
 def test_a_proof_that_was_overtaken_is_no_clock_set_back() -> None:
-    """Answers that left later than the sketch have come while it was on its way: nothing is dropped."""
+    """Answers that left later than the sketch arrived before it; nothing is dropped for that."""
     sketches, start = Sketches(), Moment(0.0, 0.0)
     loaded(sketches, "items", NOW)
     request = sketches.ask("", nonce=7, now=start, proof=True)

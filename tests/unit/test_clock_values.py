@@ -201,10 +201,8 @@ def test_now_and_a_round_amount_is_over_at_once(now_ms: int, took_ms: int, form:
     st.sampled_from(sorted(FORMS)),
     st.integers(0, 1 << 40),
 )
-def test_what_was_floored_does_not_outlive_its_unit(
-    now_ms: int, unit_s: int, shift: int, form: str, later: int
-) -> None:
-    """At any moment before the end that was told, the handler would compute the same."""
+def test_a_floored_time_does_not_outlive_its_unit(now_ms: int, unit_s: int, shift: int, form: str, later: int) -> None:
+    """At any moment before the returned end, the handler would compute the same."""
 
     def handler(moment_ms: int) -> Any:
         floored = moment_ms // (unit_s * 1000) * unit_s * 1000

@@ -21,7 +21,9 @@ async def _connections(client: redis.asyncio.Redis) -> int:
 
 
 async def test_each_caller_is_given_its_own_reply_or_error(redis_url: str, prefix: str) -> None:
-    """Whatever is asked for at once is answered in its place, and a script that fails fails for its caller alone."""
+    """Each of many simultaneous commands gets its reply in its place,
+    and a script that fails fails for its caller alone.
+    """
     client = shared_client(redis_url)
     async with aclosing(client):
         echo, wrong = RedisScript(client, "return ARGV[1]"), RedisScript(client, "return redis.call('NO SUCH')")
@@ -59,7 +61,7 @@ async def test_who_is_cancelled_before_it_was_sent_has_not_sent_it(redis_url: st
 
 
 async def test_a_server_that_is_gone_fails_all_that_wait() -> None:
-    """Each is told by an error of the driver's."""
+    """Each waiting caller receives an error of the driver's."""
     client = shared_client("redis://127.0.0.1:1/0")
     async with aclosing(client):
         both = (pipeline_of(client).execute(client, "PING") for _ in range(2))

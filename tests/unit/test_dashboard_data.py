@@ -1,4 +1,4 @@
-"""What the dashboard shows, source by source: history, lifetimes, heaviest results, and what a what-if compares."""
+"""Data of the dashboard, source by source: history, lifetimes, heaviest results, and comparisons of a what-if."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_of_levels_the_worst_counts_and_the_history_is_bounded() -> None:
 
 
 def test_a_second_in_which_nobody_reports_is_a_gap() -> None:
-    """Not a point of zeros: those who come back count from the next point on."""
+    """The gap is not a point of zeros; processes that return count from the next point on."""
     history = History()
     history.add([report("a", NOW_MS, hits={"memory": 1_000})], now_ms=NOW_MS)
     history.add([], now_ms=NOW_MS + 1_000)
@@ -135,7 +135,7 @@ def test_routes_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_lifetimes_are_drawn_by_kind_and_all_together() -> None:
-    """What is judged, what is censored, and no more points than a plot needs."""
+    """Judged and censored outcomes are counted, with no more points than a plot needs."""
     outcomes = [["a", 1_000, 500, True], ["a", 1_000, 3_000, True], ["a", 1_000, 200, False]]
     outcomes += [["b", 100 + i, 2 * i + 1, True] for i in range(500)]
     everything, b, a = lifetimes(outcomes, {"a": (20, 10, 1.5)})

@@ -1,4 +1,4 @@
-"""What the live page says is what the workers, the database and Varnish reported."""
+"""The live page shows the reports of the workers, the database and Varnish."""
 
 from __future__ import annotations
 

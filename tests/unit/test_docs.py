@@ -96,7 +96,7 @@ def test_every_event_that_a_tried_failure_is_seen_by_is_one_that_is_explained() 
 
 
 def test_figures_of_a_changed_tree_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the sentence says what to run."""
+    """The error names the command to run."""
     (tmp_path / "soak.json").write_text(json.dumps({"commit": "0123456789abcdef+changes"}))
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What the doorkeeper learns of routes, and which first requests it refuses."""
+"""The doorkeeper's knowledge of routes, and the first requests that it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(keeper: Doorkeeper, *keys: str, route: str = "route", now_ms: int = 
 
 
 def test_nothing_is_refused_before_anything_is_known() -> None:
-    """Who asks twice finds the second answer in the cache."""
+    """A second equal request is a hit while the doorkeeper knows too little."""
     assert refused(Doorkeeper(least_share=1.0), "a", "b") == [False, False]
     assert refused(learned(0, entries=LEAST_ENTRIES - 1), "a") == [False]
 
@@ -58,13 +58,13 @@ def test_what_was_seen_long_ago_is_forgotten() -> None:
 
 
 def test_one_first_request_in_so_many_is_let_in() -> None:
-    """So the share goes on being learned."""
+    """Admitted first requests keep the learned share up to date."""
     outcomes = refused(learned(0), *(str(n) for n in range(PROBE * 4)))
     assert outcomes.count(False) == 4
 
 
-def test_a_route_that_is_asked_again_is_let_in_again() -> None:
-    """Uses count whenever they come, also of entries that had counted as unused, and of those that another process has stored."""
+def test_a_route_with_repeated_requests_is_admitted_again() -> None:
+    """Late uses count, also of entries counted as unused, and of entries that another process has stored."""
     keeper = learned(0)
     assert refused(keeper, "a") == [True]
     for _ in range(LEAST_ENTRIES // 5):

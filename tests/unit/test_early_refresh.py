@@ -71,7 +71,7 @@ def test_for_one_draw_the_answer_changes_once_and_only_in_the_second_half(
 
 
 def test_processes_draw_apart_and_the_mean_is_the_cost() -> None:
-    """So the refreshes of what was stored at the same moment, after a purge, are spread."""
+    """Refreshes of entries that were stored at the same moment, after a purge, are spread."""
     chance = random.Random(1)
     early = [early_by_ms(cost_ms=200, lifetime_ms=10**6, draw=1 - chance.random(), beta=1.0) for _ in range(20_000)]
     assert math.isclose(sum(early) / len(early), 200, rel_tol=0.05)

@@ -177,7 +177,7 @@ async def test_sketch_then_store_then_cdn() -> None:
 
 
 async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
-    """They guard nothing any more; the grid need not match for them until their lease is over."""
+    """Cancelled queries guard nothing any more; otherwise the grid would match for them until their lease is over."""
     async with running() as world:
         await world.cache("me:1", "me:2", "me:3")
         world.effects.notify([world.invalidated("me:2")])
@@ -185,7 +185,7 @@ async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
 
 
 async def test_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever acts then opens connections that nobody closes. What died is the other processes' to work off."""
+    """Work after the end would open connections that nothing closes. Other processes do the effects of late deaths."""
     monkeypatch.setattr("quaestor.invalidation.effects.effects.FOREIGN_DELAY_S", 0.01)
     async with running() as world:
         await world.cache("me:1", "other:2")
@@ -232,7 +232,7 @@ class NothingInMemory:
 
 
 async def test_the_purge_does_not_wait_for_a_second_eviction_but_its_repetition_does() -> None:
-    """Until the eviction is done, somebody who lags behind may find the entry and hand it to the CDN once more."""
+    """Until the eviction is done, a process that lags behind may find the entry and send it to the CDN once more."""
     store = SlowStore()
     async with running(store=store, share=NothingInMemory) as world:
         await world.cache("me:1")
@@ -278,7 +278,7 @@ def a_dependent(number: int) -> Dependent:
 
 
 async def test_claims_that_are_over_within_a_moment_are_settled_in_one_call() -> None:
-    """Nobody waits for it, so a hundred invalidations one after the other cost one round trip more."""
+    """A hundred invalidations one after the other cost one further round trip, for which none of them waits."""
     index = CountingIndex()
     settling = Settling(index, Telemetry())
     for number in range(100):
@@ -299,8 +299,8 @@ async def test_what_is_over_while_others_are_being_settled_is_settled_next() -> 
     await eventually(lambda: index.settled == [1, 2])
 
 
-async def test_what_is_not_settled_yet_is_settled_at_the_end() -> None:
-    """Otherwise another process would do it all again."""
+async def test_unsettled_claims_are_settled_at_the_end() -> None:
+    """Another process would repeat the effects of an unsettled claim."""
     index = CountingIndex()
     settling = Settling(index, Telemetry())
     settling.later([a_dependent(number) for number in range(3)])
@@ -351,8 +351,8 @@ async def test_what_another_process_has_settled_already_is_dropped_from_this_one
         await eventually(lambda: len(world.store) == 0)
 
 
-async def test_what_is_no_longer_guarded_is_undone_like_an_invalidation_but_teaches_nothing() -> None:
-    """Copies outside are purged and clients told; no write is counted, no latency measured, no lifetime learnt."""
+async def test_an_evicted_registration_is_handled_like_an_invalidation_but_teaches_nothing() -> None:
+    """Copies outside are purged and clients notified; no write is counted, no latency measured, no lifetime learnt."""
     async with running() as world:
         await world.cache("me:1")
         withdrawn = replace(world.invalidated("me:1"), match_type=MatchType.EVICTED, version=0, key=None)

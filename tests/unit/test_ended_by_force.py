@@ -49,8 +49,8 @@ def run(project: Path, test: str, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("where", STANDING)
-def test_what_stands_still_is_ended_and_says_where_it_stood(where: str, tmp_path: Path) -> None:
-    """Also where pytest's own limits do not reach it."""
+def test_a_test_that_stands_still_is_ended_and_its_stack_printed(where: str, tmp_path: Path) -> None:
+    """The test is ended also where pytest's own limits do not reach it."""
     done = run(tmp_path, STANDING[where])
     assert done.returncode == 1
     assert "Timeout (0:00:0" in done.stderr

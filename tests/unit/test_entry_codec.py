@@ -74,8 +74,8 @@ def test_garbage_is_no_entry(data: bytes) -> None:
         replace(GOLDEN, partition=";private"),
     ],
 )
-def test_what_no_handler_can_have_answered_is_no_entry(crafted: CachedResponse) -> None:
-    """Whoever may write to the server can make up answers, but not answers within answers, nor ones that servers stumble over."""
+def test_an_entry_that_no_handler_can_have_answered_is_none(crafted: CachedResponse) -> None:
+    """A writer to the server can make up answers, but not answers within answers, nor ones on which servers stumble."""
     assert entry_codec.decode(entry_codec.encode(crafted)) is None
 
 

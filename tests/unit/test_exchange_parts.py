@@ -60,14 +60,14 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
 
 
 def test_a_request_that_is_keyed_as_it_is_reaches_its_handler_as_it_came() -> None:
-    """Except for a state to write into; what the application leaves there is handed back to whoever wraps the middleware."""
+    """The scope differs only in a state to write into; outer middleware receives the application's changes of it."""
     plain = context((b"accept", b"text/html"), query=b"a=1")
     shown = recorded(handler_scope(plain, [], AskedFields(), whole=True), AskedFields())
     assert dict(shown) == {**plain.scope, "state": {}}
 
 
 def test_conditions_are_kept_from_a_handler_whose_answer_others_wait_for() -> None:
-    """It would reduce the answer for everybody to a 304."""
+    """A condition would reduce the answer for all waiting clients to a 304."""
     request = context((b"if-none-match", b'"x"'), (b"accept", b"text/html"))
     shown = handler_scope(request, [], AskedFields(), whole=True)
     assert shown["headers"] == [(b"host", b"shop.test"), (b"accept", b"text/html")]
@@ -75,8 +75,8 @@ def test_conditions_are_kept_from_a_handler_whose_answer_others_wait_for() -> No
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_validators_of_what_is_stored_take_the_place_of_the_clients_conditions(whole: bool) -> None:
-    """Otherwise a 304 would be about the client's copy."""
+def test_validators_of_a_stored_answer_replace_the_client_s_conditions(whole: bool) -> None:
+    """With the client's condition, a 304 would be about the client's copy instead of the stored one."""
     request = context((b"if-none-match", b'"client"'))
     shown = handler_scope(request, [(b"if-none-match", b'"stored"')], AskedFields(), whole=whole)
     assert shown["headers"] == [(b"host", b"shop.test"), (b"if-none-match", b'"stored"')]

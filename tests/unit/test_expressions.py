@@ -1,4 +1,4 @@
-"""What the oracle cannot see: the interface, the reasons, the boundaries of what this engine claims to know."""
+"""Expressions beyond the oracle: the interface, the reasons, the boundaries of the operators that this engine knows."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class TestRefusals:
 
 
 class TestValues:
-    """Documents and expressions hold whatever pymongo encodes, however it was made."""
+    """Documents and expressions hold every value that pymongo encodes, however it was made."""
 
     def test_python_integers_have_the_type_their_size_asks_for(self) -> None:
         assert evaluate([{"$type": 2**31 - 1}, {"$type": 2**31}, {"$type": Int64(1)}]) == ["int", "long", "long"]

@@ -129,7 +129,7 @@ def test_a_step_is_over_when_its_time_is() -> None:
 
 
 def test_leases_are_noted_in_the_order_of_the_pipeline() -> None:
-    """Or the pipeline would be trimmed behind a tenant whose turn comes late."""
+    """In another order the pipeline would be trimmed behind a tenant whose turn comes late."""
     backlog, leases = FairQueue(), LeaseHorizon()
     payloads = [
         encode_query_event(registration("a", 1, expires_at_ms=100)),
@@ -224,7 +224,7 @@ def test_writes_have_their_turn_in_every_step_of_a_flood(layer: EventLayer, pref
 
 
 def test_a_cell_that_dies_amid_a_flood_loses_nothing(layer: EventLayer, prefix: str) -> None:
-    """What had its turn early is dealt with again by the next cell, what waited is not forgotten."""
+    """The next cell repeats the work of early turns, and waiting work is not forgotten."""
     flooded = Flooded(layer, prefix)
     for _ in range(STEPS):
         flooded.step()

@@ -25,8 +25,8 @@ def two() -> tuple[MemoryCdn, MemoryCdn, FanOut]:
     return first, other, FanOut("edge", [MemoryAdapter(cdn, limits=PATIENT) for cdn in (first, other)])
 
 
-async def test_one_that_is_away_does_not_keep_the_others_from_their_purge() -> None:
-    """And what it has not taken is pending, at that one alone."""
+async def test_an_absent_cdn_does_not_keep_the_others_from_their_purge() -> None:
+    """The purge that the absent CDN has not taken is pending, at that CDN alone."""
     first, other, edge = two()
     for cdn in (first, other):
         cdn.store(URL, edge.response_headers(["t"]))

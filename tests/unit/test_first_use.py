@@ -25,7 +25,7 @@ VALUE = 7
 
 
 class Gate(types.ModuleType):
-    """What the slow module waits for, and how often it ran."""
+    """A gate for which the slow module waits, and a count of its runs."""
 
     def __init__(self) -> None:
         super().__init__("first_use_gate")

@@ -21,7 +21,9 @@ def test_a_write_that_still_waits_at_the_second_look_is_flushed_for() -> None:
 
 
 def test_nothing_is_flushed_while_nothing_waits() -> None:
-    """And the primary is asked rarely then, often after a flush that helped, rarely again after a while."""
+    """While nothing waits, the primary is asked rarely; after a flush that helped often,
+    and after a while rarely again.
+    """
     schedule = FlushSchedule(INTERVAL_S)
     for _ in range(100):
         assert not schedule.due(9, 9, now_s=1.0)

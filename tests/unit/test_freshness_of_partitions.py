@@ -94,7 +94,7 @@ def test_a_write_partition_that_is_silent_stops_every_column() -> None:
 
 
 def test_a_process_that_starts_amid_a_resize_relies_on_the_new_grid_when_all_others_do() -> None:
-    """They would not notice if a cell of it fell silent, and are shown what is registered with it."""
+    """The process relies on a new grid after a heartbeat of each cell; before, a silent cell would go unnoticed."""
     view = GridView()
     shape = GridShape(query_partitions=2, write_partitions=1, generation=1)
     view.observe(beat(shape, 0, 0))
@@ -117,7 +117,7 @@ def test_a_successor_is_relied_on_when_all_of_it_was_heard() -> None:
 
 
 def test_a_generation_takes_over_no_earlier_than_each_of_its_cells_has_proved_a_moment() -> None:
-    """What was fresh before goes on to be served meanwhile."""
+    """Fresh entries of the old generation are served meanwhile."""
     view, first, second = (
         GridView(),
         GridShape(query_partitions=1, write_partitions=1),

@@ -106,7 +106,7 @@ def test_drivers_that_start_at_once_never_have_a_generation_in_common(first: boo
 
 
 def test_a_grid_that_was_forgotten_by_the_state_is_taken_over_from() -> None:
-    """It was promoted, then somebody who had been asleep since before it began wrote what he knew."""
+    """The grid was promoted; then a driver that slept since before its start wrote its own old state."""
     layer = MemoryEventLayer()
     enter(layer, "d", "a", shape(1, 1))
     asleep = cast(EventLayer, Late(layer))
@@ -122,9 +122,12 @@ def test_a_grid_that_was_forgotten_by_the_state_is_taken_over_from() -> None:
         assert {state.generation for state in earlier} >= {0, 1, 2}
 
 
-def test_the_later_of_two_grids_survives_a_loss_of_all_data_and_does_not_forget_whom_to_take_over_from() -> None:
-    """Both drivers say again that they are there. Whichever does first: the older one ends, and the newer one's take-over is not
-    taken for finished, also by whoever is started instead of it."""
+def test_the_later_of_two_grids_survives_a_loss_of_all_data_and_remembers_whom_to_succeed() -> None:
+    """Both drivers report again, in either order: the older grid ends,
+    and the newer one's take-over is not taken for finished.
+
+    That holds for the newer grid's replacement too.
+    """
     old, new = Run(run="a", shape=shape(1, 1)), Run(run="b", shape=shape(2, 2, 1))
     for first in (alone(old), alone(new, (old.shape,))):
         state = alone(new, (old.shape,)) if first.forgets(new) else first

@@ -81,8 +81,8 @@ def world() -> World:
     return made
 
 
-def test_ids_tell_their_round_and_keep_their_partition() -> None:
-    """Whatever the tenant is called; names that are no such ids are left alone."""
+def test_ids_contain_their_round_and_keep_their_partition() -> None:
+    """Rounds work with any tenant's name; names that are no such ids stay unchanged."""
     for name in (OWN, FOREIGN):
         assert round_of(name) == 0
         assert round_of(in_round(name, 12)) == 12
@@ -123,7 +123,7 @@ def test_a_clock_that_is_set_back_holds_nothing_for_longer(world: World) -> None
 
 
 def test_a_change_of_the_next_round_makes_its_renewal_void(world: World) -> None:
-    """It was told before the renewal, so the result may be another one already; a further round may renew it yet."""
+    """The change came before the renewal, so the renewed result may be outdated; a further round may renew it."""
     world.change(OWN)
     world.change(OWN, 1)
     world.renewed(OWN, 1)
@@ -153,8 +153,8 @@ def test_what_is_not_worth_it_is_dead_at_once_and_others_are_told(world: World) 
     [{"key": None}, {"match_type": MatchType.EVICTED}, {"source": OutsideGrid.NAME}],
     ids=["collection-or-gap", "evicted", "by-name"],
 )
-def test_what_says_more_than_perhaps_is_never_held(world: World, other: dict[str, object]) -> None:
-    """Also of what is held already."""
+def test_a_definite_change_is_never_held(world: World, other: dict[str, object]) -> None:
+    """A definite change also ends a registration that is held already."""
     assert world.change(OWN, **other) == (OWN,)
     assert world.change(FOREIGN) == ()
     assert world.change(FOREIGN, **other) == (FOREIGN,)
@@ -174,7 +174,7 @@ def test_after_a_reset_nothing_is_held(world: World) -> None:
 
 @pytest.mark.anyio
 async def test_requests_wait_for_the_verdict_and_no_longer_than_they_may(world: World) -> None:
-    """Whether it is renewed or dead; nothing is left of those that do not wait any more."""
+    """The wait ends with a renewal or a death, and nothing is left of requests that do not wait any more."""
     await world.held.settled((OWN,), within_s=60)
     world.change(OWN)
     waiting = asyncio.create_task(world.held.settled((OWN, PLAIN), within_s=60))

@@ -78,8 +78,8 @@ def test_failures_are_told_with_what_the_log_says() -> None:
     ]
 
 
-def test_an_observer_of_failures_that_fails_is_not_told_of_it() -> None:
-    """It would go on for ever."""
+def test_an_observer_of_failures_that_fails_is_not_notified_of_it() -> None:
+    """Notifying the failing observer of its own failure would never end."""
     telemetry = Telemetry()
     telemetry.hooks.failures.append(raising)
     telemetry.failure("cdn", "effects.purge_failed", "refused")

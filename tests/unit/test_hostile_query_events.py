@@ -1,4 +1,6 @@
-"""Query pipelines are written by the apps of every tenant: whatever lies there, cells go on, and what is another's is safe."""
+"""Query pipelines are written by the apps of every tenant: cells survive any content,
+and other tenants' registrations are safe.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,9 @@ def registration(name: str, value: int, tenant: str = DEPLOYMENT, lease_ms: int 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_no_payload_stops_a_cell_nor_the_one_that_replaces_it(name: str) -> None:
-    """Others' registrations before and behind it are activated, told of their change, and found again after a restart."""
+    """Registrations of others before and behind the payload are activated, invalidated when they change,
+    and found after a restart.
+    """
     driven = Driven()
     driven.register("good:1", 1)
     driven.send(PAYLOADS[name])
@@ -208,7 +212,7 @@ def test_no_payload_stops_a_cell_nor_the_one_that_replaces_it(name: str) -> None
 
 
 def test_no_payload_stops_a_resize() -> None:
-    """What is not understood is left behind; what is guarded before and behind it is taken over."""
+    """A payload without meaning is left behind; registrations before and behind it are taken over."""
     driven = Driven()
     for number, payload in enumerate(PAYLOADS.values()):
         driven.register(f"good:{number}", number)
@@ -275,7 +279,9 @@ def test_nor_does_a_cell_that_takes_over_believe_it() -> None:
 
 
 def test_an_id_that_is_taken_is_not_confirmed_for_another_query() -> None:
-    """Who guesses an id and registers it first, for a query that never changes, must not have its owner believe to be guarded."""
+    """An attacker who guesses an id and registers it first, for a query that never changes,
+    must not make its owner feel guarded.
+    """
     driven = Driven()
     driven.register("good:1", 99)
     driven.register("good:1", 1)
@@ -302,7 +308,7 @@ def test_no_pipeline_is_made_for_a_tenant_that_cannot_be(tenant: str) -> None:
 
 
 def test_a_lease_of_centuries_is_refused_and_does_not_keep_the_pipeline() -> None:
-    """Whoever may hold for ever what all share would fill the event layer."""
+    """A tenant that holds shared entries for ever would fill the event layer."""
     driven = Driven()
     driven.send(encode_query_event(registration("good:1", 1, lease_ms=100 * 365 * 86_400_000)))
     driven.step(2)

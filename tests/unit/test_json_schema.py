@@ -1,4 +1,4 @@
-"""What the oracle cannot see: reasons, and where this engine declines."""
+"""`$jsonSchema` beyond the oracle: reasons, and the schemas that this engine declines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """No text of a stranger costs more than linear time in a regular expression.
 
-Every expression of the packages is found in their source, so a new one is tested without being named here. Each is run in the way
-in which it is used, against texts that lead into each of its repeats and go round it many times. Steps are counted, not timed.
+Every expression of the packages is found in their source, so a new expression is tested without being named here. Each
+is run as it is used, against texts that lead into each of its repeats and go round it many times. Steps are counted,
+not timed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pipelines from strangers: whatever the text, the endpoint refuses it clearly or the rules stand wherever records are read."""
+"""Pipelines from strangers: the endpoint refuses any text clearly, or the rules stand wherever records are read."""
 
 from __future__ import annotations
 

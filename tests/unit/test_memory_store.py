@@ -1,4 +1,4 @@
-"""The memory level: never above its budget, and popular entries are not driven out by pages nobody asks for twice."""
+"""The memory level: never above its budget, and popular entries are not driven out by pages without a second request."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_entries_that_fit_into_the_window_all_stay() -> None:
     assert share_of_hits(store, [f"page {n:02}" for n in range(100)]) == 1
 
 
-def test_a_page_just_stored_is_there_for_those_who_waited_for_it() -> None:
-    """Even if nothing in memory is less popular: others were told that it has been stored, and come at once."""
+def test_a_page_just_stored_is_there_for_the_requests_that_waited_for_it() -> None:
+    """The page is kept even if nothing in memory is less popular, because the waiting requests come at once."""
     store = MemoryStore(budget_bytes=100 * size_bytes(entry("hot 00")))
     chance = random.Random(3)
     for _ in range(5_000):
@@ -111,7 +111,9 @@ def test_one_enormous_entry_does_not_drive_out_what_is_popular() -> None:
     steps=st.lists(st.tuples(st.sampled_from("kdgr"), st.integers(0, 12), st.integers(0, 30_000)), max_size=80),
 )
 def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, int, int]]) -> None:
-    """Whatever is kept, dropped, found and declared dead: used bytes are those of what is there, and within the budget."""
+    """After any sequence of keeping, dropping, finding and invalidating, the used bytes equal the entries' sizes,
+    within the budget.
+    """
     store = MemoryStore(budget_bytes=budget)
     sizes: dict[str, int] = {}
     for what, n, body in steps:

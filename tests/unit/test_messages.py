@@ -150,8 +150,8 @@ def test_help_shows_the_real_parameters_of_the_middleware() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_a_part_of_the_middleware_refuses_is_shown_at_start_too() -> None:
-    """And by each request, where an app is run without its lifespan."""
+async def test_an_error_of_a_part_of_the_middleware_is_shown_at_start_too() -> None:
+    """Each request shows the error where an app is run without its lifespan."""
     app = Starlette()
     app.add_middleware(QuaestorMiddleware, quaestor=Quaestor(grid=False), routes={"items": cached(ttl=60)})
     with pytest.raises(ConfigurationError, match=r"the app refused lifespan\.startup: routes: 'items' is no path"):

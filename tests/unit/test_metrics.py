@@ -92,7 +92,7 @@ def test_a_wrong_number_of_labels_is_a_mistake() -> None:
 
 
 def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric() -> None:
-    """What is worked out at run time is counted as `other` at worst; what is written down must not be."""
+    """A value computed at run time is counted as `other` at worst; a literal must never be."""
     telemetry = Telemetry()
     vocabularies = telemetry.families.vocabularies
     for path in SOURCES:

@@ -1,4 +1,4 @@
-"""What an earlier run read and this one did not."""
+"""Missing reads: the reads of an earlier run that the present one lacks."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Stages:
         return Subscriptions(self.layer, ProcessContext.of(self.settings, telemetry=self.telemetry), shape=shape)
 
     def asked(self, shape: GridShape) -> list[Subscription]:
-        """What the stage of this generation has been asked for."""
+        """Return the subscriptions that the stage of this generation has received."""
         stream = streams.queries(self.settings.deployment, 0, shape.generation)
         entries = self.layer.read({stream: "0"}, count=100, block_ms=0)
         events = [decode_query_event(entry.payload) for entry in entries]

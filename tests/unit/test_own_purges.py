@@ -42,7 +42,7 @@ def put(own: OwnPurges, *members: str, until_ms: int = UNTIL_MS) -> asyncio.Task
     return asyncio.create_task(own.put(members, until_ms=until_ms, now_ms=NOW_MS, wake=lambda: None))
 
 
-async def test_what_is_put_in_while_the_outbox_is_told_goes_in_one_call() -> None:
+async def test_purges_put_in_during_a_call_to_the_outbox_go_in_one_call() -> None:
     """A hundred purges behind one under way cost one round trip; all of them may be sent meanwhile."""
     outbox = GatedOutbox()
     own = own_purges(outbox)

@@ -1,4 +1,4 @@
-"""What the README imports is there, and importing the package costs nothing by itself."""
+"""The README's imports exist, and importing the package has no effect by itself."""
 
 from __future__ import annotations
 

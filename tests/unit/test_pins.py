@@ -41,7 +41,7 @@ def test_the_build_back_end_is_the_one_that_is_pinned_by_hash() -> None:
 
 
 def test_packages_in_several_files_have_one_version() -> None:
-    """They go into one environment."""
+    """The packages of all files share one environment."""
     locked = pins("requirements.lock")
     for file in FILES[1:]:
         assert {name: version for name, version in pins(file).items() if locked.get(name, version) != version} == {}

@@ -51,7 +51,7 @@ def test_a_line_is_the_one_that_structlog_writes(level: str, name: str, fields: 
 
 
 def output_of(first: str, *, terminal: bool = False, **environment: str) -> str:
-    """What two events print in a fresh interpreter, without the time; at the end whether structlog was loaded."""
+    """Return the print of two events in a fresh interpreter, without the time; at the end whether structlog was loaded."""
     known = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     command = [sys.executable, "-c", _EVENTS.format(first=first)]
     if not terminal:
@@ -103,7 +103,7 @@ def test_no_color_holds_on_a_terminal() -> None:
 
 
 def test_a_configured_structlog_writes_the_events() -> None:
-    """What the application has configured decides, also when it is configured after Quaestor was imported."""
+    """The application's configuration decides, also if it comes after Quaestor's import."""
     configured = output_of(
         "import quaestor.observability.telemetry, structlog\n"
         "structlog.configure(processors=[structlog.processors.JSONRenderer(sort_keys=True)])"

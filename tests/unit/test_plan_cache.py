@@ -181,9 +181,8 @@ def _by_account(scope: Any) -> str | None:
     return "17"
 
 
-def test_what_another_declaration_stored_is_not_found() -> None:
-    """A worker of the next release reads what the last one stored: by tags that it did not have, for whom it took for somebody
-    else."""
+def test_an_entry_of_another_declaration_is_not_found() -> None:
+    """A worker of the next release reads the last one's entries, which may lack its tags or belong to another user."""
     declarations = [
         cached(),
         cached(scope=public()),

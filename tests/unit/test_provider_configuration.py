@@ -1,7 +1,7 @@
-"""Configurations of caches and hosted providers are well formed, and say what is still to be filled in.
+"""Configurations of caches and hosted providers are well formed, and name the values to be filled in.
 
-Those of caches are also compiled by the real programs: tests/end_to_end/test_real_caches.py; Souin's but for its module:
-tests/end_to_end/test_souin_caddyfile.py.
+Configurations of caches are also compiled by the real programs: tests/end_to_end/test_real_caches.py; Souin's,
+except for its module: tests/end_to_end/test_souin_caddyfile.py.
 """
 
 from __future__ import annotations

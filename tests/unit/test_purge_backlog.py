@@ -23,15 +23,15 @@ def size(oldest_ms: int | None, waiting: int = 0) -> QueueSize:
 
 
 def test_a_place_without_open_purges_is_promised_as_much_as_any() -> None:
-    """Also right after it was dark."""
+    """The promise is full again right after the place was dark."""
     backlog = Backlog(VARNISH)
     assert backlog.update(size(None), "dark", NOW_MS) == "ok"
     assert (backlog.late, backlog.copies_live_ms) == (False, None)
 
 
 @pytest.mark.parametrize(("sender", "state"), [("ok", "throttled"), ("throttled", "throttled"), ("dark", "dark")])
-def test_an_old_purge_makes_lifetimes_short_whoever_sends(sender: str, state: str) -> None:
-    """A process that does not send itself sees the same by the age of the oldest purge."""
+def test_an_old_purge_makes_lifetimes_short_in_every_process(sender: str, state: str) -> None:
+    """A process that does not send itself sees the backlog by the age of the oldest purge."""
     backlog = Backlog(VARNISH)
     assert backlog.update(size(NOW_MS - LATE_MS - 1, waiting=1), sender, NOW_MS) == state
     assert (backlog.late, backlog.turned, backlog.copies_live_ms) == (True, True, SHORT_MS)
@@ -83,7 +83,7 @@ def test_the_announced_bound_is_what_the_rates_allow() -> None:
 
 
 def test_metrics_of_several_places_of_one_name_show_the_worst() -> None:
-    """A node that is dark does not hide behind one that is well, whoever looked last."""
+    """A dark node is never hidden by a healthy one, in any order of their updates."""
     purging = Telemetry().purging
     purging.update("varnish", "varnish a", "dark", size(NOW_MS - 9_000, waiting=3), NOW_MS, stale_s=60.0)
     purging.update("varnish", "varnish b", "ok", size(None, waiting=1), NOW_MS, stale_s=0.0)

@@ -19,7 +19,7 @@ A, B, C = Target(TAG, "a"), Target(TAG, "b"), Target(URL, "http://host/c")
 
 
 class Place:
-    """Takes batches one at a time, each answered when the test says so; time passes when the test says so."""
+    """A place that takes batches one at a time. The test decides each answer and the passing of time."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Target, ...]] = []
@@ -225,7 +225,7 @@ async def test_a_place_that_says_when_to_come_back_is_obeyed(place: Place) -> No
 
 
 async def test_a_place_that_limits_the_rate_is_given_a_pause_after_each_batch(place: Place) -> None:
-    """What comes in meanwhile waits, and goes together."""
+    """Purges that arrive during the pause wait, and go together."""
     batches = place.batches_of(pause_ms=250)
     first = asyncio.create_task(batches.purge([A]))
     await place.sent()
@@ -244,7 +244,7 @@ async def test_a_place_that_limits_the_rate_is_given_a_pause_after_each_batch(pl
 
 
 async def test_one_target_that_is_always_refused_does_not_hold_up_the_others(place: Place) -> None:
-    """It ends up in a batch of its own, at the end of the queue."""
+    """The refused target ends up in its own batch, at the end of the queue."""
     batches = place.batches_of(max_targets=8)
     calls = [asyncio.create_task(batches.purge([Target(TAG, value)])) for value in "abcdXefg"]
     done: set[str] = set()

@@ -115,7 +115,7 @@ class Api:
 
 
 async def test_a_purge_is_waited_for_until_it_is_acknowledged_and_repeated_a_moment_later() -> None:
-    """What was on its way to the place when it was purged goes by the second one."""
+    """The second purge removes an answer that was being sent to the place during the first."""
     api = Api()
     async with api.sender(repurge_after_ms=700) as sender:
         await api.purged(sender, "a")
@@ -150,7 +150,7 @@ async def test_no_more_requests_are_sent_than_the_bucket_holds_and_nothing_is_lo
 
 
 async def test_the_bound_that_is_announced_is_kept() -> None:
-    """10,000 invalidations in a burst, five requests a second: all are purged before what was said is over."""
+    """10,000 invalidations in a burst, five requests a second: all are purged within the announced bound."""
     api = Api()
     async with api.sender(repurge_after_ms=3_500_000) as sender:
         put_ms = api.now_ms
@@ -371,8 +371,8 @@ async def test_a_purge_that_comes_in_while_the_same_is_under_way_waits_for_the_n
         assert api.sent == [("a",), ("a",)]
 
 
-async def test_an_unlimited_place_is_purged_by_the_process_that_asks() -> None:
-    """Nobody leads, and nobody waits for anybody's poll."""
+async def test_an_unlimited_place_is_purged_by_the_process_that_invalidates() -> None:
+    """No process leads, and no purge waits for another process's poll."""
     api = Api(replace(LIMITED, rates=()))
     async with api.sender() as first, api.sender() as other:
         await asyncio.gather(api.purged(first, "a"), api.purged(other, "b"))
@@ -391,8 +391,11 @@ class SlowOutbox(MemoryOutbox):
         await super().put(*args, **kwargs)
 
 
-async def test_an_unlimited_place_is_purged_while_the_outbox_is_told() -> None:
-    """Its round trip does not delay the purge. It is over only when the outbox has it, and then nothing is left there."""
+async def test_an_unlimited_place_is_purged_during_the_call_to_the_outbox() -> None:
+    """The outbox's round trip does not delay the purge.
+
+    The purge is over when the outbox has it, and leaves nothing there.
+    """
     api = Api(replace(LIMITED, rates=()))
     outbox = api.outbox = SlowOutbox()
     async with api.sender(repurge_after_ms=3_600_000_000) as sender:
@@ -405,8 +408,8 @@ async def test_an_unlimited_place_is_purged_while_the_outbox_is_told() -> None:
         assert (size.waiting, size.taken, size.oldest_ms) == (0, 0, None)
 
 
-async def test_what_the_outbox_refuses_is_purged_and_asked_for_again() -> None:
-    """Whoever put it in hears of it, and keeps the claim."""
+async def test_a_purge_that_the_outbox_refuses_is_sent_and_reported() -> None:
+    """The caller receives the refusal, and keeps the claim."""
     api = Api(replace(LIMITED, rates=()))
     api.outbox = MemoryOutbox(most=1)
     async with api.sender() as sender:
@@ -456,7 +459,7 @@ class Busy(Api):
 async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbox_for_others_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It looks for those now and then: a request costs its own two round trips and no third."""
+    """The sender looks for other purges now and then: a request costs its own two round trips and no third."""
     monkeypatch.setattr("quaestor.cdn_adapters.side_by_side.POLL_S", 3_600.0)
     api = Busy(replace(LIMITED, rates=()))
     outbox = api.outbox = CountingOutbox()
@@ -467,8 +470,8 @@ async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbo
     assert outbox.takes == 1
 
 
-async def test_purges_of_its_own_do_not_keep_a_sender_from_what_is_due() -> None:
-    """However many there are: what was on its way when it was purged is purged again in its time."""
+async def test_purges_of_its_own_do_not_keep_a_sender_from_due_ones() -> None:
+    """A repeated purge is sent in its time, with any number of new ones."""
     api = Busy(replace(LIMITED, rates=()))
     async with api.sender(repurge_after_ms=700) as api.own:
         await api.purged(api.own, "a")
@@ -479,8 +482,8 @@ async def test_purges_of_its_own_do_not_keep_a_sender_from_what_is_due() -> None
         assert api.more, "while there were purges all the time"
 
 
-async def test_what_a_process_has_put_in_is_sent_though_the_outbox_does_not_answer() -> None:
-    """It is asked for what others have left behind; that it is away then costs none of the process's own purges."""
+async def test_a_process_s_own_purges_are_sent_though_the_outbox_does_not_answer() -> None:
+    """The outbox is read for purges of other processes; its absence costs none of the process's own purges."""
 
     class Away(MemoryOutbox):
         async def take(self, *args: Any, **kwargs: Any) -> Any:
@@ -493,8 +496,8 @@ async def test_what_a_process_has_put_in_is_sent_though_the_outbox_does_not_answ
     assert api.sent == [("a",)]
 
 
-async def test_a_sender_that_may_send_nothing_more_waits_for_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not ask itself again and again, however long ago it has looked for what is due."""
+async def test_a_sender_that_may_send_nothing_more_waits_for_open_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender does not poll without rest, however long ago it has looked for due purges."""
     idled: list[float] = []
 
     async def idle(requests: SideBySide, seconds: float) -> None:
@@ -518,7 +521,7 @@ async def test_a_sender_that_may_send_nothing_more_waits_for_what_is_open(monkey
 
 
 class Patient(Api):
-    """A provider that is asked for a completion when the test says so."""
+    """A provider whose completion is polled when the test allows it."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         super().__init__(capabilities)

@@ -1,4 +1,4 @@
-"""Waits for a purge always end, whatever becomes of the request that contained it."""
+"""Waits for a purge always end, also if its request fails or is never answered."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ async def test_a_purge_that_the_outbox_did_not_hear_of_is_waited_for_until_it_wa
 
 @each_way
 @pytest.mark.parametrize("accepted", [False, True])
-async def test_nobody_waits_for_a_sender_that_has_ended(capabilities: Capabilities, accepted: bool) -> None:
-    """Also for a request that was under way, or whose completion is not known: the outbox keeps it."""
+async def test_waits_end_with_their_sender(capabilities: Capabilities, accepted: bool) -> None:
+    """Waits for a request under way, or for an unknown completion, end too: the outbox keeps the purge."""
     api = Api(replace(capabilities, asynchronous=accepted))
     if accepted:
         api.answers.extend([Accepted(ticket="1")] * 100_000)
@@ -99,8 +99,8 @@ async def test_what_the_outbox_does_not_know_yet_is_not_over(capabilities: Capab
         await asyncio.wait_for(wait, PATIENCE_S)
 
 
-async def test_what_another_process_has_sent_is_over_for_those_alone_who_waited_before() -> None:
-    """Who puts the same in while the outbox is asked waits on."""
+async def test_a_purge_sent_by_another_process_ends_only_earlier_waits() -> None:
+    """A wait for the same purge that begins while the outbox is asked goes on."""
     waits = PurgeWaits()
     before = waits.expect(["a"])
     before.put = True

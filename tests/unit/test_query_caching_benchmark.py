@@ -58,7 +58,7 @@ def test_each_resource_has_a_number_of_its_own_and_an_update_changes_record_and_
 
 
 def test_an_answer_is_stale_since_the_oldest_update_that_it_does_not_show() -> None:
-    """Not by writes that came after it was asked for, nor by those of other records or collections."""
+    """Writes after the request, and writes of other records or collections, do not make an answer stale."""
     written = Written()
     for n, at_s in ((2, 20.0), (1, 10.0), (3, 30.0)):
         written.acknowledged(UPDATE, record(107, n), at_s)
@@ -97,7 +97,7 @@ def test_who_answered_is_told_by_the_farthest_cache_that_says_hit() -> None:
 
 
 def phase() -> Phase:
-    """Ten reads in 2 s: six from memory, two of the CDN of which one is stale by 3 s, one of the app, one of the database."""
+    """Ten reads in 2 s: six from memory, two of the CDN (one stale by 3 s), one of the app, one of the database."""
     reads = [Read(float(i), 0.0002, i, 0, BROWSER, 0.0) for i in range(6)]
     reads += [Read(7.0, 0.004, 7, 1, CDN, 0.0), Read(8.0, 0.005, 7, 1, CDN, 3.0)]
     reads += [Read(9.0, 0.150, 9, 2, APP, 0.0), Read(9.5, 0.155, 9, 2, DATABASE, 0.0)]
@@ -233,8 +233,8 @@ async def connected(server_port: int) -> AsyncIterator[tuple[asyncio.StreamReade
 
 
 @pytest.mark.anyio
-async def test_a_delaying_proxy_hands_on_everything_in_order_and_both_ends() -> None:
-    """What is sent comes back whole; who closes is seen to close on the other side."""
+async def test_a_delaying_proxy_passes_on_everything_in_order_and_both_ends() -> None:
+    """Sent bytes come back whole; the close of one side is seen on the other."""
     closed = asyncio.Event()
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,14 +32,14 @@ def test_what_names_one_record_is_a_class_of_its_own(document: dict[str, Any], e
 
 
 def test_other_operations_are_classes() -> None:
-    """Also where their filter names one record: a count says of it only that it is there."""
+    """A count is its own class also if its filter names one record, because it shows only that the record exists."""
     for operation in (Operation.COUNT, Operation.DISTINCT, Operation.AGGREGATE):
         query = Query(namespace="shop.items", operation=operation, filter={"_id": 1})
         assert kind_of(query) == f"shop.items:{operation.value}"
 
 
 def test_a_result_of_several_queries_has_all_of_their_kinds_once() -> None:
-    """Sorted, whatever their order; what only stands for tags counts for nothing."""
+    """The kinds are sorted, in any order of the queries; queries that only stand for tags do not count."""
     queries = [find({"a": 1}, namespace="shop.b"), find({"_id": 1}), find({"_id": 2}), find({}, namespace="q.control")]
     assert kind_of_result(queries, ignored="q.control") == "shop.b:find shop.items:record"
     assert kind_of_result(queries[3:], ignored="q.control") == ""
@@ -60,8 +60,8 @@ def test_collections_are_found_again(kind: str, collections: str) -> None:
     assert collections_of(kind) == collections
 
 
-def test_what_is_said_of_a_class_goes_before_what_is_said_of_its_collection() -> None:
-    """And that before what is said of all; parameters from before there were classes name collections."""
+def test_parameters_of_a_class_go_before_those_of_its_collection() -> None:
+    """A collection's parameters go before the default; parameters from before there were classes name collections."""
     whole, records = Tuning(quantile=0.3), Tuning(quantile=0.8)
     parameters = TtlParameters(kinds={"shop.items": whole, "shop.items:record": records})
     assert parameters.of("shop.items:record") == records

@@ -15,7 +15,7 @@ STREAM = "queries"
 
 
 class CountedLayer(MemoryEventLayer):
-    """An event layer that one has to go to, as to a server, and how often somebody has."""
+    """An event layer as far as a server's, and a count of the calls to it."""
 
     immediate = False
 
@@ -50,8 +50,8 @@ def sent(layer: MemoryEventLayer) -> list[bytes]:
     return [entry.payload for entry in layer.read({STREAM: "0"}, count=1_000, block_ms=0)]
 
 
-def test_what_nobody_waits_for_goes_with_what_is_sent_next(layer: CountedLayer) -> None:
-    """A hundred of them and one that somebody waits for are one round trip, and none is lost."""
+def test_queries_without_a_waiter_go_with_the_next_urgent_one(layer: CountedLayer) -> None:
+    """A hundred of them and an urgent one are one round trip, and none is lost."""
     sender = QuerySender(layer, Telemetry())
     for name in names(100):
         sender.send_later(STREAM, name)

@@ -62,8 +62,8 @@ def test_bytes_are_bounded_as_queries_are() -> None:
     assert (quotas.queries, quotas.bytes, quotas.usage) == (0, 0, {})
 
 
-def test_what_a_stage_takes_over_is_let_in_again() -> None:
-    """Whatever the order in which it comes: the tenants' parts bound what is new, not what was let in before."""
+def test_subscriptions_that_a_stage_takes_over_are_admitted_again() -> None:
+    """The order does not matter: the tenants' parts bound new subscriptions, not ones admitted before."""
     quotas = Quotas(max_queries=100, max_bytes=10**9)
     assert len(followed(quotas, "modest", 19)) == 19
     for _ in range(81):

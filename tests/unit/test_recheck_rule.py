@@ -60,7 +60,7 @@ def test_what_waits_already_is_bounded() -> None:
 
 
 def test_the_setting_decides() -> None:
-    """On: whatever it costs. Off: never. A query that nobody has registered: never."""
+    """ "on" rechecks at any cost, "off" never; a query without a registration is never rechecked."""
     assert wanted(rule("on", answer_ms=0.0), second=1)
     assert not wanted(rule("off"), second=1)
     assert not RecheckRule("on").wanted("unknown", now_ms=0, waiting=0)

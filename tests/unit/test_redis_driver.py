@@ -63,8 +63,8 @@ def test_a_connection_has_its_socket_in_sock(redis_url: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_the_shared_client_adds_hides_nothing_of_the_drivers() -> None:
-    """It overrides what is public and nothing else."""
+async def test_the_shared_client_s_additions_hide_nothing_of_the_driver_s() -> None:
+    """The client overrides two public methods and nothing else."""
     names = {name for name in vars(SharedCluster) if not name.startswith(("__", "_abc_", "_is_protocol"))}
     drivers = {name for kind in RedisCluster.__mro__ for name in (*vars(kind), *getattr(kind, "__slots__", ()))}
     assert {name for name in names if name in drivers} == {"execute_command", "aclose"}

@@ -103,8 +103,8 @@ def test_what_a_projection_certainly_leaves_alone(projection: Any, field: str, s
 
 
 @pytest.mark.parametrize(("read_at", "expected"), [(9, 4), (4, 4), (3, 3)])
-def test_a_primary_that_is_behind_what_was_reported_has_not_seen_it(read_at: int, expected: int) -> None:
-    """It was succeeded and does not know it yet: what the reporting cells have seen is not in its answer."""
+def test_a_primary_that_is_behind_the_reports_has_not_seen_their_writes(read_at: int, expected: int) -> None:
+    """The primary was succeeded and does not know it yet: its answer lacks writes that the reporting cells have seen."""
     read = CapturedRead(query=find({}), read_at=read_at, ids=())
     built = registration(dependencies([read])[0], registration_id="a:1", tenant="t", since=4, expires_at_ms=9)
     assert built.since == expected

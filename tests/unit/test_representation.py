@@ -22,7 +22,7 @@ def test_without_changes_of_members_a_list_is_kept_whole(load: Load) -> None:
 
 @given(loads)
 def test_a_choice_stands_against_its_own_reason(load: Load) -> None:
-    """What was chosen under a load is not left under the same load."""
+    """A choice made under a load is not changed under the same load."""
     for present in (OBJECTS, IDS):
         chosen = choose(load, present)
         assert choose(load, chosen) is chosen
@@ -78,7 +78,7 @@ MAINTAINED = Representation.MAINTAINED
 
 @given(loads)
 def test_a_choice_among_three_stands_against_its_own_reason(load: Load) -> None:
-    """What was chosen under a load is not left under the same load, maintained lists among them."""
+    """A choice made under a load is not changed under the same load, maintained lists among them."""
     for present in Representation.OBJECTS, Representation.IDS, MAINTAINED:
         chosen = choose(load, present, maintainable=True)
         assert choose(load, chosen, maintainable=True) is chosen
@@ -86,13 +86,13 @@ def test_a_choice_among_three_stands_against_its_own_reason(load: Load) -> None:
 
 @given(loads)
 def test_maintenance_costs_more_with_every_write(load: Load) -> None:
-    """Also beyond the reads: nothing bounds it."""
+    """The cost grows also beyond the reads: nothing bounds it."""
     more = Load(length=load.length, reads_hz=load.reads_hz, changes_hz=load.changes_hz + 1, moves_hz=load.moves_hz)
     assert maintained_cost(load, Costs()) < maintained_cost(more, Costs())
 
 
 def test_a_hot_list_whose_records_move_is_maintained() -> None:
-    """And is given up when nobody reads it any more, or when it may not be maintained."""
+    """Maintenance ends when the list is no longer read, or must not be maintained."""
     hot = Load(length=100, reads_hz=100, changes_hz=5, moves_hz=5)
     assert choose(hot, OBJECTS, maintainable=True) is MAINTAINED
     assert choose(hot, OBJECTS) is OBJECTS

@@ -83,8 +83,8 @@ def test_a_client_that_decodes_by_rules_of_its_own_may_show_two_values_as_one() 
     assert not loses_nothing(None)
 
 
-def test_a_find_that_leaves_open_what_a_write_changes_is_compared() -> None:
-    """It skips, shows some of many in no order, or hides the `_id`."""
+def test_a_find_is_compared_if_it_leaves_open_whether_a_write_changes_it() -> None:
+    """Such a find skips, shows some of many in no order, or hides the `_id`."""
     more = [
         {"skip": 5, "sort": (("_id", 1),)}, {"limit": 5}, {"limit": 5, "sort": (("$natural", -1),)}, {"projection": {"_id": 0}},
         {"operation": Operation.COUNT}, {"operation": Operation.DISTINCT, "distinct_key": "a"},
@@ -95,7 +95,7 @@ def test_a_find_that_leaves_open_what_a_write_changes_is_compared() -> None:
 
 
 def test_ordinary_finds_pay_nothing() -> None:
-    """They are judged exactly. What was not understood as a whole cannot be run again."""
+    """Ordinary finds are judged exactly. A query that was not understood as a whole cannot be run again."""
     plain = Query(namespace="d.c", operation=Operation.FIND, filter={"a": 1})
     pipeline = Query(namespace="d.c", operation=Operation.AGGREGATE, filter={}, pipeline=({"$group": {"_id": "$a"}},))
     hinted = Query(

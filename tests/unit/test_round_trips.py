@@ -69,8 +69,8 @@ async def test_a_server_that_does_not_answer_fails_the_command_and_nobody_is_giv
 
 
 @pytest.mark.anyio
-async def test_nobody_waits_behind_commands_that_are_not_answered(redis_url: str, prefix: str) -> None:
-    """Whatever is asked for in another turn of the loop goes on another connection, also when more are in use than are kept."""
+async def test_no_command_waits_behind_unanswered_ones(redis_url: str, prefix: str) -> None:
+    """A command of another turn of the loop uses another connection, also when more are in use than are kept."""
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     async with aclosing(client):
         pipeline = pipeline_of(client)
@@ -111,8 +111,8 @@ async def test_with_its_client_all_of_them_are_closed(redis_url: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_of_a_small_pool_none_is_kept(redis_url: str) -> None:
-    """Whoever uses the client besides gets the only connection."""
+async def test_no_connection_of_a_small_pool_is_kept(redis_url: str) -> None:
+    """Other users of the client get the only connection."""
     client = redis.asyncio.Redis.from_pool(
         redis.asyncio.BlockingConnectionPool.from_url(redis_url, max_connections=1, timeout=20)
     )

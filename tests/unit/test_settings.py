@@ -95,7 +95,7 @@ def test_a_negative_size_or_time_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_bounds_themselves_and_the_default_are_allowed(name: str) -> None:
-    """Bounds are inclusive but those that the row excludes."""
+    """Bounds are inclusive, except the ones that the row excludes."""
     row, group = ROWS[name], GROUPS[group_of(name)]
     assert getattr(group(), name) == row.default
     for bound in {row.lowest, row.highest} - set(row.excluded) if name not in RELATED else ():
@@ -133,8 +133,8 @@ def test_a_group_and_a_setting_by_its_name_make_the_same_settings() -> None:
     assert dataclasses.replace(both, tenant="a").store == both.store
 
 
-def test_settings_are_values() -> None:
-    """They cannot be changed, are equal by their contents, and go to other processes."""
+def test_settings_are_immutable_values() -> None:
+    """Settings cannot be changed, are equal by their contents, and go to other processes."""
     settings = Settings(ignored_fields=["user-agent"], tenant="a")  # type: ignore[typeddict-item]
     assert settings.store.ignored_fields == ("user-agent",)
     assert pickle.loads(pickle.dumps(settings)) == copy.deepcopy(settings) == settings
@@ -156,7 +156,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_an_attribute_of_the_time_before_groups_works_with_a_warning() -> None:
-    """It names the new place; a group that was a switch is one for a version more."""
+    """The warning names the new place; a group that was a switch remains one for another version."""
     settings: Any = Settings(memory_bytes=5, grid=False)
     with pytest.warns(DeprecationWarning, match=r"write settings\.store\.memory_bytes"):
         assert settings.memory_bytes == 5
@@ -167,7 +167,7 @@ def test_an_attribute_of_the_time_before_groups_works_with_a_warning() -> None:
 
 
 def test_the_environment_sets_each_setting_by_its_own_variable() -> None:
-    """QUAESTOR_<NAME>, whatever group it is in; what the program passes wins, also as a group."""
+    """QUAESTOR_<NAME> sets a setting of any group; the program's arguments win, also as a group."""
     for name, row in ROWS.items():
         value = another_value(row)
         environment = {f"QUAESTOR_{name.upper()}": ", ".join(value) if row.kind is tuple else str(value)}

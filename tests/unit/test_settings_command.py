@@ -79,7 +79,7 @@ def test_an_apps_settings_are_printed_without_its_start(tmp_path: Path) -> None:
 
 
 def test_an_argument_that_wins_over_its_variable_is_an_argument() -> None:
-    """Also if it equals the default."""
+    """The source is the argument also if it equals the default."""
     environment = {"QUAESTOR_RETENTION_MS": "5", "QUAESTOR_HEARTBEAT_MS": "100"}
     settings = Settings.from_env(environment, retention_ms=60_000)
     sources = {setting.row.name: setting.source for setting in in_use(settings, environment)}

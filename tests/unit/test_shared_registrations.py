@@ -170,8 +170,11 @@ steps = st.lists(
 
 @given(steps)
 def test_no_response_outlives_a_write_that_it_has_not_seen(steps: list[tuple[str, int]]) -> None:
-    """Handlers that begin, read and store in any order, a grid that reports late: a registration is killed by every write after
-    its read. Whatever a response relies on, once every write was worked off nothing is live that shows an old state."""
+    """Handlers begin, read and store in any order, and a grid reports late:
+    every write after its read kills a registration.
+
+    Once every write was worked off, no live response shows an old state.
+    """
     dead: set[str] = set()
     held = SharedRegistrations(dead)
     version = watermark = 1
@@ -209,9 +212,12 @@ def rechecked(name: str, digest: bytes, **fields: Any) -> Registration:
     return replace(registered(name), members=None, digest=digest, **fields)
 
 
-def test_what_is_run_again_is_shared_by_those_who_found_the_same_only() -> None:
-    """One state, two results (ties before a group): it is compared with one of them, and says nothing of the other. What is not
-    run again anybody may rely on."""
+def test_a_rechecked_registration_is_shared_only_for_the_same_result() -> None:
+    """One state may have two results (ties before a group): a recheck compares one of them,
+    and proves nothing of the other.
+
+    Any response may rely on a registration that is not rechecked.
+    """
     held = SharedRegistrations(set())
     held.open(rechecked(ROUND, b"one"))
     held.offer(ROUND, rate_hz=0.0)
@@ -224,8 +230,10 @@ def test_what_is_run_again_is_shared_by_those_who_found_the_same_only() -> None:
         assert held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=digest) == ("plain", 0.0)
 
 
-def test_who_relies_on_one_that_is_held_goes_on_doing_so_when_another_answer_ends() -> None:
-    """It is dead for the moment only; once it is dead for good it is forgotten. Nobody joins it meanwhile."""
+def test_users_of_a_held_registration_keep_it_when_another_answer_ends() -> None:
+    """A held registration is dead for the moment only; once dead for good it is forgotten.
+    No answer joins it meanwhile.
+    """
     dead: set[str] = set()
     held = SharedRegistrations(dead)
     held.open(rechecked(ROUND, b"one"))

@@ -63,12 +63,12 @@ class Held(Api):
 
 
 async def put_all(api: Api, sender: Sender, *tags: str) -> list[asyncio.Future[None]]:
-    """What waits for each of them, by itself."""
+    """Return the wait for each of them, by itself."""
     return [asyncio.ensure_future(api.purged(sender, tag)) for tag in tags]
 
 
 async def test_no_purge_waits_for_a_slow_answer_to_another() -> None:
-    """Not for what was sent before it, and not for what was sent with it; and it is over when it was answered itself."""
+    """A purge waits for no answer to another one sent before it or with it, and is over with its own answer."""
     api = Held()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
         slow, fast = await put_all(api, sender, "slow", "fast")
@@ -128,7 +128,7 @@ async def test_a_place_with_rates_or_with_a_pause_is_sent_one_after_the_other(li
         ] * 9
 
 
-async def test_what_fails_together_makes_the_pause_longer_once() -> None:
+async def test_concurrent_failures_lengthen_the_pause_once() -> None:
     """A cache that is gone for a moment is not left alone for as long as one that has failed so many times in a row."""
     api = Held()
     slept: list[float] = []
@@ -156,7 +156,7 @@ async def test_what_fails_together_makes_the_pause_longer_once() -> None:
 
 
 async def test_nothing_is_sent_during_a_pause() -> None:
-    """What comes in meanwhile waits for its end, as what has failed does."""
+    """Purges that arrive during the pause wait for its end, as failed ones do."""
     api = Held()
     resting = asyncio.Event()
     over = asyncio.Event()
@@ -246,7 +246,10 @@ async def test_what_is_put_in_leaves_room_for_what_is_due() -> None:
 
 
 async def test_a_mistake_ends_the_connection_when_the_others_were_answered() -> None:
-    """Of ours, or of a provider's module. What it was made with comes back when its lease is over."""
+    """The mistake may be ours or a provider module's.
+
+    The purges of the failed request come back when their lease is over.
+    """
     api = Held()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
         [wrong, other] = await put_all(api, sender, "wrong", "other")
@@ -316,8 +319,8 @@ async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_n
     assert api.sent == [("slow",), ("b", "c")]
 
 
-async def test_what_is_put_in_does_not_wait_for_the_answer_to_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a request takes several: what is due goes in one of its own, after which there is no rest."""
+async def test_new_purges_do_not_wait_for_the_answer_to_due_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a request takes several purges, due purges have their own request, after which there is no rest."""
     monkeypatch.setattr("quaestor.cdn_adapters.side_by_side._LONGEST_REST_S", 3_600.0)
     api = Held(GATHERING)
     async with api.sender(repurge_after_ms=LATER_MS) as sender:

@@ -64,7 +64,7 @@ async def purged(sender: Sender, *paths: str) -> None:
 
 
 async def test_a_cache_is_asked_by_several_requests_at_once() -> None:
-    """It answers none before all that it may be asked at once have arrived: one after the other they would wait for ever."""
+    """The cache answers only when all allowed requests have arrived: one after the other they would wait for ever."""
     paths = [f"/{n}" for n in range(SIDE_BY_SIDE)]
     arrived: set[str] = set()
     everybody = asyncio.Event()
@@ -107,7 +107,7 @@ async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() 
 
 
 async def test_closing_while_several_are_under_way_loses_none() -> None:
-    """They are in the outbox, to be taken at once, and the next sender sends them."""
+    """The purges are in the outbox, to be taken at once, and the next sender sends them."""
     paths = {f"/{n}" for n in range(20)}
     requests: list[str] = []
     mute = asyncio.Event()

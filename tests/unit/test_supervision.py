@@ -119,7 +119,7 @@ async def test_pauses_double_up_to_the_longest(world: World) -> None:
 
 
 async def test_a_service_that_fails_again_and_again_is_degraded_until_it_has_run_for_a_minute(world: World) -> None:
-    """The metric, and the report that status, doctor and dashboard show, say so."""
+    """The metric shows the state, and so does the report that status, doctor and dashboard show."""
     service = world.supervisor.service("catalog")
     for number in range(1, DEGRADED_AFTER + 1):
         service.begun()
@@ -169,8 +169,8 @@ async def test_a_service_that_returns_has_ended_and_is_not_restarted(world: Worl
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_thread_that_raises_is_restarted_whatever_it_raises(world: World) -> None:
-    """SystemExit too: the interpreter lets a thread end by it without a word."""
+def test_a_thread_that_raises_anything_is_restarted(world: World) -> None:
+    """SystemExit is caught too: the interpreter lets a thread end by it without a message."""
     well = threading.Event()
     errors: list[BaseException] = [BrokenError("struck"), SystemExit(1)]
 
@@ -203,7 +203,7 @@ def test_a_thread_that_waits_for_its_restart_ends_at_once(world: World, monkeypa
 
 
 async def test_a_short_task_that_raises_is_counted_and_logged(world: World, log: LogCapture) -> None:
-    """Nobody waits for it, so nobody would ever see what it raised."""
+    """No code waits for a short task, so its exception would stay unseen."""
 
     async def work() -> None:
         raise BrokenError("struck")

@@ -81,8 +81,8 @@ def beat(at_ms: int) -> Heartbeat:
     return Heartbeat(cell=CELL, shape=SHAPE, at_ms=at_ms, fresh_as_of_ms=at_ms, watermark=1, registrations=0, writes=0)
 
 
-def test_a_heartbeat_is_appended_after_everything_found_before_whosever_it_was() -> None:
-    """Also if an append fails in between: what is repeated is repeated in order."""
+def test_a_heartbeat_is_appended_after_earlier_findings_of_all_tenants() -> None:
+    """The order holds also if an append fails in between: repetitions keep it."""
     order: list[str] = []
 
     class Recording(MemoryEventLayer):

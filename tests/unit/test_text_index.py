@@ -40,8 +40,8 @@ def test_with_the_definition_the_words_decide() -> None:
     assert not plan.predicate.matches({"a": "a cat"})
 
 
-def test_the_condition_of_the_plan_says_all_that_is_needed() -> None:
-    """It is what is kept and compiled again later."""
+def test_the_condition_of_the_plan_suffices_for_matching() -> None:
+    """The condition is kept and compiled again later."""
     plan = plan_query(replace(QUERY, text_index=DEFINITION))
     assert plan.condition is not None
     assert compile_query(plan.condition).matches({"a": "dogged dogs"})
@@ -62,7 +62,7 @@ def test_sorted_by_score_the_searched_texts_say_where_a_record_stands() -> None:
 
 
 def test_sorted_by_score_and_more_any_match_counts() -> None:
-    """So it does where the score is of all that a record says."""
+    """Any match also counts where the score depends on a record's whole text."""
     by_score = replace(QUERY, text_index=DEFINITION, sort=(("s", {"$meta": "textScore"}), ("a", 1)), limit=3)
     assert plan_query(by_score).window is Window.UNORDERED
     everything = {**DEFINITION, "weights": {"$**": 1}}

@@ -117,8 +117,8 @@ def test_what_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     meter.changed("all", now_ms=NOW_MS)
 
 
-def test_who_belongs_to_a_canary_is_the_same_everywhere_and_as_many_as_were_said() -> None:
-    """By the queries, in whatever order they were read; those of every query partition alike."""
+def test_members_of_a_canary_are_the_same_everywhere_and_as_many_as_chosen() -> None:
+    """Membership depends on the queries, in any order of the reads, and is equally frequent in every query partition."""
     ids = [f"{i:032x}" for i in range(20_000)]
     own = [result_id for result_id in ids if in_canary(result_of([query_hash(result_id)]), 10)]
     assert 0.09 < len(own) / len(ids) < 0.11

@@ -21,8 +21,10 @@ HEADER = '{"format":"quaestor trace","version":1,"started_ms":0,"share":1}'
 
 
 def running(path: Path, *, changes: Callable[[int], bool] = lambda second: True) -> Path:
-    """A trace as it is while the application runs: ten minutes of a result that is read and may change every ten seconds, and a
-    line that is half written."""
+    """Write a trace as it is while the application runs.
+
+    Ten minutes of a result that is read and may change every ten seconds, and a line that is half written.
+    """
     lines = [HEADER]
     for second in range(0, 600, 10):
         lines.append(json.dumps(["f", second * 1_000, "r", ["q"], 1_000, None, 0.0, "db.items"]))
@@ -76,7 +78,7 @@ def test_a_trace_is_used_while_its_process_runs(tmp_path: Path, capsys: pytest.C
 def test_browsers_fetch_the_sketch_as_the_settings_say(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the command says otherwise."""
+    """The setting counts unless the command names another delta."""
     path = running(tmp_path / "trace")
 
     def figures(*more: str) -> object:

@@ -168,7 +168,7 @@ def test_settings_out_of_range_are_refused(options: dict[str, float]) -> None:
         )
     )
 )
-def test_whatever_happens_an_estimate_is_within_its_bounds(history: list[tuple[str, str, int, float]]) -> None:
+def test_an_estimate_is_within_its_bounds_after_any_history(history: list[tuple[str, str, int, float]]) -> None:
     """Clocks that go back, invalidations without reads, absurd rates: always a whole number of ms in [min, max]."""
     estimator = make(ttl_min_ms=100, ttl_max_ms=60_000)
     now_ms = NOW_MS
@@ -229,8 +229,10 @@ class Replay:
 def test_estimates_converge_on_poisson_writes_however_often_the_result_is_read(
     write_hz: float, quantile: float, read_hz: float
 ) -> None:
-    """Starting from the longest TTL, knowing nothing: the median estimate ends near -ln(1 - p) / λ, and about a share p of the
-    results change before they expire."""
+    """The estimator starts from the longest TTL, without knowledge; the median estimate ends near -ln(1 - p) / λ.
+
+    About a share p of the results change before they expire.
+    """
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed={seed}")
     replay = Replay(make(quantile=quantile), write_hz=write_hz, read_hz=read_hz, seed=seed)

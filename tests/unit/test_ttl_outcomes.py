@@ -41,7 +41,7 @@ def test_a_result_changes_with_any_of_its_queries_and_is_open_once() -> None:
 
 
 def test_the_sample_is_bounded_in_number_and_in_rate() -> None:
-    """And what has left it changes nothing any more."""
+    """An outcome that has left the sample changes nothing any more."""
     sample = Outcomes(limit=50, per_second=2.0)
     for i in range(10_000):
         sample.give([f"q{i}"], "k", now_ms=NOW_MS + i, given_ms=1_000, watched_ms=None)

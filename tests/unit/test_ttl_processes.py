@@ -29,7 +29,7 @@ def make(quantile: float, **options: object) -> TtlEstimator:
 @pytest.mark.parametrize("quantile", DECILES)
 @pytest.mark.parametrize("process", [one_poisson, bursty, cyclic, zipf], ids=lambda process: process.__name__)
 def test_the_share_that_changes_before_its_ttl_ends_is_the_quantile(process: Process, quantile: float) -> None:
-    """At most two points off, whatever the writes are like, from the 1,000th fill on."""
+    """The share is at most two points off, with any pattern of writes, from the 1,000th fill on."""
     given = fills(make(quantile), process, count=7_000, dice=dice())
     _, share = share_changed(outcome for _, outcome in given[1_000:])
     assert share == pytest.approx(quantile, abs=0.02)
@@ -87,7 +87,9 @@ def test_what_enters_a_result_counts_for_the_first_ttl_of_the_next_query() -> No
 
 
 def test_queries_that_never_change_count_for_the_rate_of_their_collection_too() -> None:
-    """One in ten changes every 10 s, the others never: the mean rate is a tenth, also while nobody reads them again."""
+    """One query in ten changes every 10 s, the others never: the mean rate is a tenth,
+    also while no client reads the others again.
+    """
     estimator = make(0.5)
     estimator.observe_read([f"quiet{i}" for i in range(9)], now_ms=START_MS, kind="c")
     now_ms = START_MS
@@ -99,7 +101,7 @@ def test_queries_that_never_change_count_for_the_rate_of_their_collection_too() 
 
 
 def test_a_budget_of_invalidations_is_kept_and_room_is_used_again() -> None:
-    """Ten changes a second while copies live would be told; at most two are. When the writes stop, lifetimes grow again."""
+    """Ten changes a second would invalidate live copies; at most two do. When the writes stop, lifetimes grow again."""
     inner = make(0.9)
     estimator = ConstrainedEstimator(
         inner, budgets=Budgets(invalidations_hz=2.0), ttl_min_ms=1, false_positive_rate=lambda keys: 0.0

@@ -1,4 +1,4 @@
-"""Traces: what is recorded is read again, also while it is recorded; whatever is strange is refused in one sentence."""
+"""Traces: a recorded trace is read again, also during its recording; a strange file is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def registration(query_id: str) -> str:
     return f"origin:1#{query_hash(query_id):016x}"
 
 
-def test_what_was_recorded_is_read_again(tmp_path: Path) -> None:
-    """A fill, hits of it, an invalidation, a withdrawal; the names are not in the file, and the estimator was told all of it."""
+def test_a_recorded_trace_is_read_again(tmp_path: Path) -> None:
+    """A fill, hits of it, an invalidation, a withdrawal; the file holds no names,
+    and the estimator received all events.
+    """
     path = tmp_path / "trace"
     trace_recorder = recorder(path)
     trace_recorder.observe_read(

@@ -33,7 +33,7 @@ def test_an_entry_is_servable_in_its_lifetime_and_valid_for_as_long_as_it_may_be
 
 
 def test_a_write_ends_every_use() -> None:
-    """Not even a stale answer, nor one instead of an error, shows what a write has changed."""
+    """Even a stale answer, or one instead of an error, never shows data that a write has changed."""
     engine = HandEngine()
     usability, policy = (
         engine.read_path.usability,
@@ -64,6 +64,6 @@ def test_what_was_stored_before_this_process_could_hear_of_its_death_is_not_trus
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_what_only_its_own_lifetime_guards_is_trusted_where_that_was_asked_for(explicit: bool) -> None:
-    """Another process may have been told so; this one promises more unless it was told the same."""
+def test_an_entry_guarded_by_its_lifetime_alone_is_trusted_only_on_request(explicit: bool) -> None:
+    """Another process may have been configured to allow that; this one promises more unless it has the same setting."""
     assert HandEngine(explicit=explicit).read_path.usability.trusted(EXPLICIT) is explicit

@@ -115,8 +115,8 @@ def test_the_read_path_counts_what_it_serves_until_somebody_asks() -> None:
     assert engine.read_path.lookup.take_served() == [(("me:a",), 1)], "what has left since was served all the same"
 
 
-def test_the_store_is_told_what_its_copies_in_memory_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below it may be one that all processes share, and that keeps what is asked for. No hit waits for it."""
+def test_the_store_receives_the_hits_of_its_copies_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level below may be a store that all processes share, and that keeps popular entries. No hit waits for it."""
     engine = HandEngine()
     reports: list[tuple[str, int]] = []
     monkeypatch.setattr(engine.store, "used", lambda key, hits: reports.append((key, hits)))

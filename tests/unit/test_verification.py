@@ -50,8 +50,10 @@ def of(
         (of(date="now", x_request_id="7", set_cookie="a=1"), ()),
     ],
 )
-def test_answers_are_told_apart_by_what_a_client_goes_by(again: Fingerprint, differs: tuple[str, ...]) -> None:
-    """Status, body, type, target and validator, and the queries; not by fields that differ from request to request anyway."""
+def test_answers_differ_by_the_fields_that_a_client_uses(again: Fingerprint, differs: tuple[str, ...]) -> None:
+    """Status, body, type, target, validator and queries count;
+    fields that differ from request to request anyway do not.
+    """
     assert differences(of(), again) == differs
 
 
@@ -59,8 +61,8 @@ def found(*ids: int, query: Query) -> Fingerprint:
     return of(repr(ids).encode(), reads=(CapturedRead(query=query, read_at=1, ids=ids),))
 
 
-def test_what_the_database_was_free_to_choose_is_told_apart() -> None:
-    """As many records for the same query, which leaves their order open: others, or the same in another order."""
+def test_a_free_choice_of_the_database_is_recognised() -> None:
+    """The database may choose if a query leaves its order open: as many records, others or in another order."""
     free = Query(namespace="shop.items", operation=Operation.FIND, filter={"a": 1}, limit=2)
     bound = replace(free, sort=(("_id", 1),))
     assert chosen_otherwise(found(1, 2, query=free), found(2, 1, query=free))
@@ -138,7 +140,7 @@ def test_other_queries_are_excused_once_and_other_answers_never() -> None:
 
 
 def test_an_answer_that_is_made_of_further_queries_is_not_excused() -> None:
-    """Nobody begins to read later what was read once: what was kept has been renewed."""
+    """A handler does not read later what it did not read at first, unless it kept that and has renewed it."""
     book = probation()
     book.begin("a")
     assert reads_more(of(), of(reads=(read(a=1), read(a=2))))
@@ -197,7 +199,7 @@ def chosen(samples: Samples, served: Sequence[tuple[tuple[str, ...], int]], seco
 
 
 def test_the_budget_holds_however_much_is_served() -> None:
-    """So many a second, of all entries together; what was not used up is not saved."""
+    """The budget is so many a second, of all entries together; an unused part is not saved."""
     samples = Samples(share=1.0, per_second=3)
     served = [((str(n),), 1_000) for n in range(100)]
     for registrations, _ in served:

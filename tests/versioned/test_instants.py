@@ -1,4 +1,6 @@
-"""Instants of publication: they increase whatever the clocks do, and compaction, sums and the old format keep them."""
+"""Instants of publication: they increase with any steps of the clocks, and compaction,
+sums and the old format keep them.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_reader_sees_every_row_once_while_files_are_compacted_and_deleted(tmp_
 def test_a_compaction_that_dies_at_any_step_changes_no_row(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the next one repairs what it left."""
+    """The next compaction repairs the remains of the dead one."""
 
     class Killed(BaseException):
         pass

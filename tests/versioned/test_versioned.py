@@ -1,4 +1,4 @@
-"""Versioned tables: a scan returns exactly the rows of its instants, whatever was compacted, added or widened."""
+"""Versioned tables: a scan returns exactly the rows of its instants, after any compactions, additions and widenings."""
 
 from __future__ import annotations
 

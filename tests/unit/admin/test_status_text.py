@@ -1,4 +1,4 @@
-"""What `quaestor status` says in one line of what is served."""
+"""The line of `quaestor status` about the answers that are served."""
 
 from __future__ import annotations
 

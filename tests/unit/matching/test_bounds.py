@@ -1,4 +1,4 @@
-"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, compact sets."""
+"""Bounds of a node's memory, and correct measurements: leases, compiled predicates, the collector, compact sets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_only_so_many_predicates_are_kept_compiled_and_all_answer() -> None:
 
 
 def thawed_and_frozen() -> None:
-    """What a test has frozen may be collected again; what the run consists of is left alone as before (tests/conftest.py)."""
+    """Make a test's frozen objects collectable again; the objects of the whole run stay frozen (tests/conftest.py)."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

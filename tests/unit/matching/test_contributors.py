@@ -61,7 +61,7 @@ def test_a_count_takes_a_newcomer() -> None:
 
 
 def test_a_count_at_its_limit_changes_when_nothing_is_to_spare() -> None:
-    """Whoever comes gives more to spare, and somebody who comes back is not counted twice."""
+    """A new contributor adds a spare one, and a returning contributor is not counted twice."""
     scene = Scene()
     supplied(scene, count(PAID, limit=2), *ids(1, 2, 3))
     assert scene.delete(1) == []
@@ -328,7 +328,7 @@ def computed_and_placed(scene: Scene) -> None:
 
 
 def test_a_member_whose_key_a_computed_projection_hides_counts_once_it_passes_another() -> None:
-    """Also where it is replaced as a whole."""
+    """The member counts also if it is replaced as a whole."""
     scene = Scene()
     computed_and_placed(scene)
     assert scene.update({"_id": 2, "price": 25, "n": 4} | PAID, changed=("price", "n")) == []
@@ -345,7 +345,7 @@ def test_a_member_that_keeps_its_place_and_of_which_another_value_is_computed_co
 
 @pytest.mark.parametrize("changed", [("price",), ("price", "n")])
 def test_a_member_that_moves_and_comes_back_is_followed(changed: tuple[str, ...]) -> None:
-    """It is as it was at first, and so is its digest; who has moved up to it meanwhile has passed it."""
+    """A member that returns has its first content and digest; a record that moved up to it meanwhile has passed it."""
     scene = Scene()
     computed_and_placed(scene)
     assert scene.update({"_id": 2, "price": 27, "n": 3} | PAID, changed=("price",)) == []
@@ -375,7 +375,7 @@ def test_cells_divide_neighbours_that_they_do_not_share() -> None:
 
 
 def test_places_are_not_taken_over_by_another_cell() -> None:
-    """It has not seen who has moved since the snapshot."""
+    """Another cell has not seen the moves since the snapshot."""
     scene = Scene()
     known = Contributors(version=scene.version, records=THREE, complete=True, placed=True)
     scene.write(WriteKind.TICK, version=scene.version + 5)
@@ -397,7 +397,7 @@ def test_writes_up_to_the_snapshot_are_judged_without_it() -> None:
 
 
 def test_writes_that_came_before_the_contributors_did_are_replayed() -> None:
-    """They follow what was written between the snapshot and their arrival."""
+    """The replay covers the writes between the snapshot and the arrival of the contributors."""
     scene = Scene()
     registered = scene.registration(count(PAID, limit=1), None)
     scene.node.register(registered, now_ms=scene.now_ms)
@@ -411,8 +411,8 @@ def test_writes_that_came_before_the_contributors_did_are_replayed() -> None:
     assert types(scene.delete(8)) == ["remove"]
 
 
-def test_who_follows_the_writes_is_not_taken_over_by_another_cell() -> None:
-    """It has not seen who came and went without changing the result."""
+def test_contributors_are_not_taken_over_by_a_cell_that_missed_writes() -> None:
+    """Another cell has not seen the records that came and went without changing the result."""
     scene = Scene()
     known = Contributors(version=scene.version, records=tuple(ids(1, 2)), complete=True)
     scene.write(WriteKind.TICK, version=scene.version + 5)
@@ -468,8 +468,8 @@ def test_more_records_than_are_kept_are_judged_by_images() -> None:
     assert types(scene.delete(7)) == ["match"]
 
 
-def test_a_collated_count_is_changed_by_who_may_count_alone() -> None:
-    """What its order decides nobody knows here; what does not differ it counts as before."""
+def test_only_a_record_that_may_count_changes_a_collated_count() -> None:
+    """The node does not know the collation's order; records without a difference count as before."""
     scene = Scene()
     query = count({"name": {"$gt": "x"}, "g": 1}, collation={"locale": "sv"})
     supplied(scene, query, {"_id": 1, "name": "y", "g": 1})

@@ -46,8 +46,8 @@ def test_what_is_asked_for_again_and_again_gets_in() -> None:
     assert tried == ["Refused"] * 2 + ["Activated"]
 
 
-def test_what_has_just_come_is_left_alone() -> None:
-    """Nobody has been able to read it yet."""
+def test_a_new_registration_is_not_evicted() -> None:
+    """No client can have read a query's answer yet that has just been registered."""
     scene = Scene(max_registrations=2)
     scene.register(by(1))
     read(scene, by(1), 1)

@@ -38,8 +38,8 @@ def test_all_queries_of_an_unindexed_predicate_go_with_it() -> None:
     assert types(scene.register(unlike(2))) == [*["evicted"] * 5, "Activated"]
 
 
-def test_when_matching_costs_more_than_allowed_unindexed_queries_go_until_it_does_not() -> None:
-    """100 predicates on 50 writes a second are 5,000 tries; 1,000 are allowed: about 20 may stay, those that are read."""
+def test_when_matching_costs_too_much_unindexed_queries_go_until_it_does_not() -> None:
+    """100 predicates on 50 writes a second are 5,000 tries; 1,000 are allowed: about 20 may stay, the ones with reads."""
     scene = Scene(max_tried_per_s=1_000)
     for number in range(100):
         scene.register(unlike(number), None, expires_in_ms=10**9)
@@ -73,7 +73,7 @@ def test_nothing_goes_while_matching_costs_little() -> None:
 
 
 def test_subscribed_queries_neither_count_nor_go() -> None:
-    """They have bounds of their own; a predicate that both use stays when the cached results that use it go."""
+    """Subscribed queries have their own bounds; a predicate shared with cached results stays when those results go."""
     scene = Scene(max_unindexed=1, max_tried_per_s=3)
     node = scene.node
     node.subscriptions.announce(

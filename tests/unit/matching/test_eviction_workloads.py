@@ -77,8 +77,10 @@ def test_under_a_zipf_workload_a_capped_node_keeps_what_is_read() -> None:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_every_registration_is_live_or_its_app_was_told(data: st.DataObject) -> None:
-    """Whatever is registered, written, read and cancelled, under any cap: what the app may believe to be guarded is guarded."""
+def test_every_registration_is_live_or_its_app_was_notified(data: st.DataObject) -> None:
+    """Under any cap and any registrations, writes, reads and cancellations,
+    every registration on which an app relies is live.
+    """
     scene = Scene(max_registrations=6, max_unindexed=2, max_bytes=8_000, max_tried_per_s=1, grace_ms=0)
     believed: set[str] = set()
     numbers = st.integers(0, 8)

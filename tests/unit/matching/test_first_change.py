@@ -149,8 +149,8 @@ def test_a_record_outside_of_an_unordered_window_counts_by_the_fields_of_indexes
         assert types(scene.update(before | {"n": 2}, before=before)) == ["add"]
 
 
-def test_a_record_outside_of_an_unordered_window_does_not_count_for_what_is_not_read() -> None:
-    """Also without any image before the write."""
+def test_a_record_outside_of_an_unordered_window_does_not_count_for_fields_not_read() -> None:
+    """The record does not count also without an image before the write."""
     scene = Scene()
     scene.register(find({"status": "paid"}, limit=1, projection={"name": 1}), (1,))
     assert scene.update({"_id": 3, "status": "paid", "n": 2}, changed=("n",)) == []
@@ -237,8 +237,8 @@ def test_a_named_record_that_comes_or_is_written_counts() -> None:
         assert types(write(scene)) == expected
 
 
-def test_of_many_filters_that_name_one_record_each_is_told() -> None:
-    """Where many do, the index keeps them by something else."""
+def test_each_of_many_filters_on_one_record_is_notified() -> None:
+    """The index keeps such filters by another condition if there are many."""
     scene = Scene()
     for number in range(100):
         scene.register(find({"_id": 5, "n": number}, projection=BARE), None)
@@ -451,8 +451,8 @@ def test_under_a_collation_what_cannot_be_equal_changes_nothing(value: Any, expe
     assert types(scene.insert({"_id": 2, "a": value})) == expected
 
 
-def test_members_of_a_collated_find_tell_who_was_in_it() -> None:
-    """Without images, and whatever the collation says."""
+def test_known_members_of_a_collated_find_show_whether_a_record_was_in_it() -> None:
+    """The members suffice without images and with any collation."""
     scene = Scene()
     scene.register(find({"a": {"$gt": "x"}}, sort=(("b", 1),), collation={"locale": "sv"}), (1,))
     stranger = {"_id": 2, "a": "y"}

@@ -1,4 +1,4 @@
-"""What the node does around matching: replay, retention, stale images, leases, capacity, partitions, isolation."""
+"""The node's work around matching: replay, retention, stale images, leases, capacity, partitions, isolation."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_a_value_that_cannot_be_ordered_hides_no_match() -> None:
 
 
 def test_images_from_the_wire_are_judged_like_any_other() -> None:
-    """They decode their records when asked; the write before still tells what the next one replaces."""
+    """Images from the wire decode their records on demand; an earlier image still shows what the next write replaces."""
     scene = Scene()
     scene.node.process(_over_the_wire(scene.image(WriteKind.INSERT, 1, {"_id": 1, "status": "open"})), now_ms=0)
     scene.register(count({"status": "paid"}), None)

@@ -1,4 +1,4 @@
-"""What a plan promises: exact or widened, found how, equal for equal queries."""
+"""Promises of a plan: exact or widened, its way to be found, equal plans for equal queries."""
 
 from __future__ import annotations
 
@@ -168,15 +168,15 @@ def test_ids_are_the_same_in_every_process() -> None:
         (find({"a": 1}, widened="hint"), "widened", "hint"),
     ],
 )
-def test_exact_or_widened(query: Any, match: str, reason: str | None) -> None:
-    """Nothing that more writes concern than change it is called exact, whatever it is that is judged by more."""
+def test_a_query_is_exact_only_if_no_other_write_invalidates_it(query: Any, match: str, reason: str | None) -> None:
+    """A query is never called exact if writes invalidate it that do not change it, for any reason of widening."""
     plan = plan_query(query)
     assert (plan.match, plan.reason) == (match, reason)
 
 
 @pytest.mark.parametrize("query", [aggregate(MATCH, {"$lookup": _JOIN}), find({"a": 1}, projection={"a.$": 1})])
-def test_what_is_widened_by_what_it_shows_is_still_judged_by_what_it_matches(query: Any) -> None:
-    """A record that comes, goes or moves is told as for an exact query: members, windows and ends count."""
+def test_a_query_widened_by_its_shown_fields_is_still_judged_by_its_filter(query: Any) -> None:
+    """A record that comes, goes or moves counts as for an exact query: members, windows and ends."""
     plan = plan_query(query)
     assert (plan.by_predicate, plan.result, plan.condition) == (True, Result.RECORDS, {"a": 1})
 
@@ -225,8 +225,8 @@ def test_what_is_not_supported_is_widened_to_the_collection_with_a_reason(query:
         ({"$nor": [{"a": "x"}], "b": {"$ne": "x"}, "c": {"d": "x"}}, {"locale": "de"}, {}),
     ],
 )
-def test_a_collation_leaves_what_compares_no_strings(condition: Any, collation: Any, left: Any) -> None:
-    """And the equality of printable ASCII, where every version of ICU agrees."""
+def test_a_collation_leaves_conditions_without_strings(condition: Any, collation: Any, left: Any) -> None:
+    """A collation also leaves the equality of printable ASCII, on which every version of ICU agrees."""
     plan = plan_query(find(condition, collation=collation))
     assert (plan.match, plan.condition) == ("widened", left)
 
@@ -251,8 +251,10 @@ def test_later_filters_of_fields_that_are_still_their_own_lead_too(stages: Any, 
     assert (plan.match, plan.reason, plan.condition) == ("widened", TO_LEADING_MATCH, condition)
 
 
-def test_what_only_the_leading_filter_reads_shows_nowhere() -> None:
-    """Unless it may decide an order that does: then it counts of a record that passes the filter before and after, too."""
+def test_fields_that_only_the_leading_filter_reads_are_not_visible() -> None:
+    """The exception is a filter that may decide a visible order:
+    its fields count for records that pass before and after, too.
+    """
     count, push = {"$sum": 1}, {"$push": "$b"}
     by_id = {"$sort": {"_id": 1}}
     assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}}, by_id)).visible == Fields(("g",))

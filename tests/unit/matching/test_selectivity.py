@@ -1,6 +1,6 @@
-"""How many queries a write tries: not only which it finds.
+"""Selectivity: how many queries a write tries, not only which it finds.
 
-A thousand queries are registered; a write must look at those that it could change and at few others.
+A thousand queries are registered; a write must look at the queries that it could change and at few others.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_what_cannot_be_indexed_is_tried_once_per_predicate() -> None:
     assert tried(lambda n: {"a": {"$not": {"$size": n % 10}}}, {"a": -1}) == 10
 
 
-def test_a_predicate_is_evaluated_once_a_write_in_whatever_filters_it_is() -> None:
+def test_a_predicate_is_evaluated_once_a_write_in_any_number_of_filters() -> None:
     """Three hundred queries of two predicates each, of which there are 25 (the case of q1 = p1 and p2, q2 = p2 or p3)."""
     scene = Scene()
     single = [{"a": {"$not": {"$size": number}}} for number in range(25)]
@@ -138,7 +138,7 @@ def test_a_predicate_is_evaluated_once_a_write_in_whatever_filters_it_is() -> No
 
 @pytest.mark.parametrize("filler", [100, 1_000])
 def test_the_work_of_a_write_does_not_grow_with_the_queries_that_cannot_match(filler: int) -> None:
-    """Counted, not timed: what is tried stays the same whatever the number of the others."""
+    """The number of tried queries, which is counted and not timed, stays the same for any number of others."""
     scene = Scene()
     for number in range(filler):
         for condition in (

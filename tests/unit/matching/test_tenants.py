@@ -30,7 +30,7 @@ class Apps:
         return types(outcomes)[-1]
 
     def hear(self, outcomes: list[Outcome] | list[Invalidated]) -> list[str]:
-        """Whose registrations were evicted."""
+        """Return the owners of the evicted registrations."""
         return [
             self.owner.pop(registration_id)
             for outcome in outcomes

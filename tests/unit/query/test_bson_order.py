@@ -60,7 +60,7 @@ def test_values_of_all_types_have_one_order() -> None:
     ids=str,
 )
 def test_equal_values_have_equal_keys_and_hashes(equal: list[Any]) -> None:
-    """So a key can be looked up in a dictionary, whatever type a number or document came in."""
+    """Equal values of different number or document types are the same key of a dictionary."""
     keys = [order_key(value) for value in equal]
     assert len(set(keys)) == 1
     assert len({hash(key) for key in keys}) == 1

@@ -71,7 +71,7 @@ def test_different_queries_have_different_identities() -> None:
 
 
 def test_the_identity_does_not_depend_on_the_process() -> None:
-    """It names pipelines and partitions, so it must be the same everywhere and for ever."""
+    """The identity names pipelines and partitions, so it must be the same everywhere and for ever."""
     assert compile_query({"a": {"$gte": 1, "$lt": 2}, "b": "x"}).identity.hex() == GOLDEN
 
 
@@ -79,7 +79,7 @@ GOLDEN = "295ea9823465517b48e9e8ee934ec572"
 
 
 def test_the_normal_form_uses_few_operators() -> None:
-    """What the index has to know: negations, no `$ne`, `$nin`, `$all`; patterns out of `$in`."""
+    """The index has to know negations, and neither `$ne`, `$nin`, `$all` nor patterns in `$in`."""
     root = compile_query({"a": {"$ne": 1, "$nin": [2, Regex("x")], "$all": [3]}}).root
     operators = {node.operator for node in predicates(root)}
     assert operators == {"$eq", "$regex"}

@@ -58,10 +58,10 @@ LATE = "a" * 200 + "!a"
     ],
     ids=["$regex", "value", "$in", "$not", "$elemMatch", "$regexMatch", "$regexFind", "pattern", "patternProperties"],
 )
-def test_what_is_too_large_is_refused_before_any_engine_sees_it(
+def test_a_pattern_that_is_too_large_is_refused_before_any_engine_sees_it(
     source: str, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a filter may hold one. What refuses it is arithmetic on its text."""
+    """The refusal holds wherever a filter may hold a pattern, and is arithmetic on the pattern's text."""
     filter_ = ask(source)
     compile_query({"a": Regex("warm(?=x)")})
 
@@ -133,8 +133,8 @@ def test_expressions_out_of_records_count_together_for_each_record() -> None:
     assert query.matches({"e": ["a", "b"]})
 
 
-def test_compiled_patterns_stay_within_their_bytes_whoever_holds_on_to_them() -> None:
-    """Thousands of predicates, each of which has its own pattern, as a cell has them. The engines keep nothing besides."""
+def test_compiled_patterns_stay_within_their_bytes_for_any_number_of_holders() -> None:
+    """Thousands of predicates of a cell, each with its own pattern, keep no more. The engines keep nothing besides."""
     queries = [compile_query({"a": Regex(f"^(?!x{number})(a{{9}}){{400}}")}) for number in range(100)]
     assert ENGINES.used_bytes <= ENGINES_BYTES
     assert not engine.cache_all() or not any("x99" in str(key) for key in engine._main._cache)
@@ -187,7 +187,7 @@ def test_the_time_limit_is_one_for_a_record_and_a_query(monkeypatch: pytest.Monk
 
 
 def test_a_pattern_that_runs_out_of_time_again_is_not_tried_again_for_a_while() -> None:
-    """So what it costs does not grow with the queries, registrations and records that ask for it."""
+    """The cost of such a pattern does not grow with its queries, registrations and records."""
     bounded = BoundedEngine(SLOW, slow_runs=SlowRuns())
     for _ in range(500):
         with pytest.raises(UncertainMatchError, match="may match"):
@@ -220,7 +220,7 @@ def test_slow_patterns_get_a_tenth_of_the_time_together() -> None:
 
 
 def test_python_s_own_cache_is_given_small_patterns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts patterns, not bytes."""
+    """Python's cache counts patterns, not bytes, so it receives no large ones."""
     seen: list[str] = []
     real = standard.compile
     monkeypatch.setattr(patterns.re, "compile", lambda text: seen.append(text) or real(text))

@@ -49,8 +49,8 @@ def test_patterns_made_to_explode_are_decided(source: str, text: str) -> None:
     assert not pattern(source, "").occurs(text)
 
 
-def test_what_only_a_backtracking_engine_can_do_is_cut_off() -> None:
-    """The matcher says that it does not know; whoever asks treats the record as matching."""
+def test_a_pattern_that_only_backtracking_can_match_is_cut_off() -> None:
+    """The matcher raises that it does not know; its callers treat the record as matching."""
     query = compile_query({"a": {"$regex": "^(?=(a|aa|b)+c)(a|aa|b)+$(?!x)"}})
     with pytest.raises(UncertainMatchError, match="may match"):
         query.matches({"a": "a" * 200 + "!" + "a"})
@@ -112,7 +112,7 @@ def test_a_stored_expression_matches_itself_alone() -> None:
     ],
 )
 def test_case_is_ignored_as_in_unicode_7(source: str, text: str, matched: bool) -> None:
-    """As a mongod 6.0 does it, whatever Unicode the engines here know."""
+    """Matches equal those of a mongod 6.0, with any version of Unicode in the engines here."""
     assert pattern(source, "i").occurs(text) is matched
 
 

@@ -45,7 +45,7 @@ def test_sorts_are_taken_in_every_form() -> None:
     "sort", [[("a", 1)], [("a", -1)], [("b", 1), ("a", -1)], [("a.x", 1)], [("b", -1), ("_id", 1)]]
 )
 def test_a_key_alone_tells_the_place(sort: Any) -> None:
-    """What the boundary of a window is checked with: comparing two keys is comparing two documents' places."""
+    """Comparing two keys is comparing two documents' places, as the check of a window's boundary needs."""
     key = sort_key_function(sort)
     for a, b in itertools.product(RECORDS, repeat=2):
         pair = sort_documents([b, a], sort)
@@ -55,7 +55,7 @@ def test_a_key_alone_tells_the_place(sort: Any) -> None:
 
 
 def test_fields_of_one_array_are_taken_from_one_element() -> None:
-    """Not the least of each: the least pair."""
+    """The key is the least pair of one element, not the least of each field."""
     record = {"a": [{"x": 1, "y": 5}, {"x": 2, "y": 1}]}
     assert sort_key(record, [("a.x", 1), ("a.y", 1)]) == sort_key({"a": {"x": 1, "y": 5}}, [("a.x", 1), ("a.y", 1)])
 

@@ -26,7 +26,7 @@ Hook = Callable[[], Awaitable[None]]
 
 
 class World:
-    """A collection, a list of it (group "a" by rank), and somebody who writes and chooses which notifications arrive.
+    """A collection, a list of it (group "a" by rank), and a writer that chooses which notifications arrive.
 
     meanwhile: run once, inside the next read, after the database has answered.
     """

@@ -1,4 +1,4 @@
-"""The simulator: what follows from few events by hand, and what must hold whatever the dice say."""
+"""The simulator: the results of few events, computed by hand, and properties that hold for every seed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_counting_cannot_begin_after_the_last_read() -> None:
 
 
 def test_an_answer_of_the_browser_takes_its_own_time() -> None:
-    """And nobody else's takes longer for it."""
+    """A browser's own time lengthens only its own answers."""
     workload = by_hand([(0, 0), *((number / 10, 0) for number in range(1, 100))], [])
     free, own = (
         simulated(workload, StaticTtl(60_000), System(browser_ms=ms), seed=3) for ms in ((0.0, 0.0), (0.25, 0.0))
@@ -153,7 +153,9 @@ class Shown(NamedTuple):
 
 
 def test_the_most_fresh_hits_within_the_bound_are_chosen_and_the_present_ones_of_equals() -> None:
-    """If nothing keeps the bound, the least stale; the present parameters are tried too, whatever their estimator."""
+    """If no candidate keeps the bound, the least stale one is chosen;
+    the present parameters of any estimator are tried too.
+    """
     figures = [Shown(0.2, 0.01), Shown(0.5, 0.02), Shown(0.5, 0.02), Shown(0.9, 0.3)]
     assert best(figures, 0.02) == 1
     assert best(figures, 0.001) == 0

@@ -100,7 +100,7 @@ class Feed:
         )  # fmt: skip
 
     def rows(self, start: Positions, end: Positions, rows: str = HISTORY) -> list[dict[str, Any]]:
-        """What a batch from start to end yields; positions travel as JSON, as in a checkpoint."""
+        """Return the rows of a batch from start to end; positions travel as JSON, as in a checkpoint."""
         reader = self.reader(rows)
         results: list[dict[str, Any]] = []
         for partition in reader.partitions(start.encode(), end.encode()):

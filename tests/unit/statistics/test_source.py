@@ -79,7 +79,7 @@ def test_a_batch_is_bounded_in_bytes_too(fed: Feed) -> None:
 
 
 def test_no_pipeline_is_read_past_the_moment_another_has_reached(fed: Feed) -> None:
-    """So rows of a batch are never older than those before, however far behind the job is."""
+    """Rows of a batch are never older than earlier ones, however far behind the job is."""
     for version in range(1, 301):
         fed.write(image(version, version))
         fed.match("q", MatchType.CHANGE)
@@ -132,8 +132,8 @@ def test_after_a_gap_another_databases_versions_are_taken_as_they_come(fed: Feed
     assert sorted(row["kind"] for row in fed.batch(end)[1]) == ["gap", "update"]
 
 
-def test_what_is_appended_again_after_a_gap_is_not_told_again(fed: Feed) -> None:
-    """As after an election: the change stream goes on where it was saved last."""
+def test_writes_appended_again_after_a_gap_are_not_reported_again(fed: Feed) -> None:
+    """After an election, for instance, the change stream continues from its last saved place."""
     fed.write(*(image(version, "a") for version in range(1, 11)))
     end, _ = fed.batch(START)
     fed.write(
@@ -142,8 +142,8 @@ def test_what_is_appended_again_after_a_gap_is_not_told_again(fed: Feed) -> None
     assert [row["version"] for row in fed.batch(end)[1] if row["kind"] == "update"] == [11, 12]
 
 
-def test_events_of_a_whole_collection_are_told_once(fed: Feed) -> None:
-    """Though they are in every write pipeline."""
+def test_an_event_of_a_whole_collection_is_one_row(fed: Feed) -> None:
+    """The event is one row, though it is in every write pipeline."""
     fed.write(AfterImage(namespace="shop.items", kind=WriteKind.COLLECTION, version=9))
     (row,) = fed.batch(START)[1]
     assert (row["kind"], row["namespace"], row["key"]) == ("collection", "shop.items", None)
@@ -211,8 +211,8 @@ def test_a_payload_that_nobody_understands_is_kept_and_does_not_stop_the_rest(fe
     assert sums(fed.batch(START, EVENTS)[1])["deployment", "", "unreadable"] == 2
 
 
-def test_a_write_that_the_pipelines_of_two_grids_carry_is_told_once(fed: Feed) -> None:
-    """While the grid is partitioned anew: whichever of the two is read first, and however far."""
+def test_a_write_in_the_pipelines_of_two_grids_is_one_row(fed: Feed) -> None:
+    """During a resize either grid may be read first, and to any version."""
     new = GridShape(query_partitions=1, write_partitions=3, generation=1)
     fed.write(*(image(version, version) for version in range(1, 41)))
     end, rows_read = fed.batch(START)
@@ -254,8 +254,8 @@ def test_writes_matches_and_reads_are_counted_by_what_they_concern(fed: Feed) ->
     }
 
 
-def test_what_is_told_to_each_tenant_is_counted(fed: Feed) -> None:
-    """A tenant is known once it has registered something, and what it was told in the same batch is in it."""
+def test_notifications_of_each_tenant_are_counted(fed: Feed) -> None:
+    """A tenant is known from its first registration on; notifications in the same batch count."""
     fed.match("q", MatchType.ADD, tenant="unheard-of")
     fed.register("shop~a:1", "q", tenant="shop")
     fed.match("q", MatchType.REMOVE, tenant="shop")

@@ -20,7 +20,7 @@ def record(key: int, group: str, number: Any) -> Record:
 
 
 def compact(*rows: tuple[Any, list[Any], int]) -> list[Record]:
-    """What the database answers to a query for contributions: group, values, number of records."""
+    """Return the database's answer to a query for contributions: group, values, number of records."""
     kinds = {int: "int", str: "string", type(None): "null"}
     return [
         {"_id": {"v": [group, *values], "t": [kinds[type(part)] for part in (group, *values)]}, "n": n}

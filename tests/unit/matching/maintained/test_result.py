@@ -50,8 +50,8 @@ def test_while_a_renewal_is_awaited_every_write_is_needed() -> None:
     assert scene.maintained.holds(NAMESPACE, 99)
 
 
-def test_where_stale_images_are_dropped_before_no_versions_are_kept() -> None:
-    """What was read already is still recognised."""
+def test_where_stale_images_are_dropped_earlier_no_versions_are_kept() -> None:
+    """An image of a version that was read already is still recognised."""
     maintained = maintain(find(), initial=[{"_id": 1}], version=10, stale_dropped=True)
     image = AfterImage(namespace=NAMESPACE, kind=WriteKind.DELETE, version=10, key=1)
     assert maintained.apply(image) == []
