@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
 def nothing_left_open() -> Iterator[None]:
     """Attribute an unclosed resource to the module that left it open."""
     yield
-    # What failed last is kept for debuggers, with all that its frames hold.
+    # Python keeps the last failure for debuggers, with all that its frames hold.
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
     gc.collect()

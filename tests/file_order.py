@@ -44,7 +44,7 @@ FIRST = (
     "oracle/test_query_oracle.py",
     "end_to_end/test_query_caching_benchmark.py",
 )
-"""By how long they take, about; those that start Spark not side by side."""
+"""The longest files, roughly in order; files that start Spark are not side by side."""
 _PLACE = {name: place for place, name in enumerate(FIRST)}
 _TESTS = Path(__file__).parent
 

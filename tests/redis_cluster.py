@@ -19,8 +19,10 @@ from quaestor.testing import servers
 NODE_TIMEOUT_MS = 1_000
 """After which a replica takes over."""
 PATIENT_TIMEOUT_MS = 10_000
-"""Until the cluster is made, and where nobody can take over: servers that stood still for a second have neither to forget whom
-they are about to meet, nor to take each other for dead."""
+"""Until the cluster is made, and where no server can take over.
+
+Servers that stood still for a second must neither forget their next peer, nor take each other for dead.
+"""
 MEET_AGAIN_S = 3.0
 _SLOTS = 16_384
 

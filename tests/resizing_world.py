@@ -298,9 +298,7 @@ class ResizingWorld:
         self._replay()
 
     def elect(self) -> None:
-        """Elect another primary: writes without a majority are gone without a notice.
-        It begins with an entry of its own.
-        """
+        """Elect another primary, which begins with its own entry: writes without a majority are gone without a notice."""
         self.now_ms += 1
         self.term += 1
         del self.log[self.committed :]

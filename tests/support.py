@@ -20,8 +20,11 @@ STEP_S = 0.005
 PATIENT: dict[str, Any] = {
     "staleness_bound_ms": 20_000, "activation_deadline_ms": 20_000, "verification": False, "heartbeat_ms": 40,
 }  # fmt: skip
-"""Settings where neither is the subject: a machine that stands still for a second must not bypass the cache, and handlers run
-when they are asked for. The heartbeat is short because each start waits for one, and each end for two."""
+"""Settings of tests that are not about delays and early refreshes.
+
+A machine that stands still for a second must not bypass the cache, and handlers run only on requests.
+The heartbeat is short because each start waits for one, and each end for two.
+"""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:

@@ -89,12 +89,12 @@ def test_what_is_left_only_shrinks() -> None:
         "match event:\n    case [one, *found]: pass",
     ],
 )
-def test_bindings_are_recognised(code: str) -> None:
+def test_each_kind_of_binding_is_recognised(code: str) -> None:
     """Each kind of binding is recognised."""
     assert any(name.lstrip("_") in BANNED for _, name in bound_names(ast.parse(code)))
 
 
-def test_nouns_pass() -> None:
+def test_a_noun_is_no_fault() -> None:
     """A noun passes, and so does a banned name that is only read."""
     code = "for entry in entries: print(entry.found, one)"
     assert not any(name.lstrip("_") in BANNED for _, name in bound_names(ast.parse(code)))

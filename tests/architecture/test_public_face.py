@@ -72,5 +72,5 @@ def test_a_user_s_code_passes_a_strict_type_checker() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_types_are_shipped(package: str) -> None:
+def test_each_package_ships_its_types(package: str) -> None:
     assert (ROOT / FOLDERS[package] / "py.typed").exists()

@@ -129,12 +129,12 @@ def test_documents_are_read_once() -> None:
         ("Entries of clients that nobody asks for.", "nobody"),
     ],
 )
-def test_riddles_are_recognised(text: str, fault: str) -> None:
+def test_each_kind_of_riddle_is_recognised(text: str, fault: str) -> None:
     """Each kind of rule finds its example."""
     assert any(fault in name for name in faults_of(Text("here", "room", text)))
 
 
-def test_plain_sentences_pass() -> None:
+def test_a_plain_sentence_is_no_fault() -> None:
     """Sentences of the style guide's right column."""
     for sentence in (
         "Return the largest trace written within a day of the newest.",

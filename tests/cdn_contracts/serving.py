@@ -62,7 +62,7 @@ def json_reply(status: int, value: object, **fields: str) -> Reply:
 CUT = Reply(0)
 """The connection is reset without an answer."""
 HTML = Reply(200, b"<!doctype html><html><body>Welcome</body></html>", {"content-type": "text/html"})
-"""What a captive portal, or a wrong base URL, answers: 200, and nothing was purged."""
+"""The answer of a captive portal, or of a wrong base URL: 200, and nothing was purged."""
 BROKEN = Reply(503, b"<html>Service Unavailable</html>", {"content-type": "text/html"})
 
 

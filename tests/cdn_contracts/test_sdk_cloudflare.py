@@ -24,7 +24,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("field", BATCHES)
 @pytest.mark.parametrize("soft", [False, True])
-async def test_requests(field: str, soft: bool) -> None:
+async def test_purge_requests_equal_the_sdk_s(field: str, soft: bool) -> None:
     """The place's purge requests equal those of the provider's own SDK."""
     kind, values = BATCHES[field]
     contract = CloudflareContract()

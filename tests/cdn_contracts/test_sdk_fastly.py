@@ -33,7 +33,7 @@ def client(served: Served) -> purge_api.PurgeApi:
 
 
 @pytest.mark.parametrize("soft", [False, True])
-async def test_keys(soft: bool) -> None:
+async def test_purges_by_key_equal_the_sdk_s(soft: bool) -> None:
     """The place's purges by surrogate key equal those of the provider's own SDK."""
     more = {"fastly_soft_purge": 1} if soft else {}
     with serving(FastlyContract()) as served:
@@ -48,7 +48,7 @@ async def test_keys(soft: bool) -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-async def test_urls(url: str) -> None:
+async def test_purges_by_url_equal_the_sdk_s(url: str) -> None:
     """The place's purges by URL equal those of the provider's own SDK."""
     with serving(FastlyContract()) as served:
         served.contract.cache.store(url, [])  # type: ignore[attr-defined]

@@ -198,7 +198,7 @@ async def test_dead_reads_are_forgotten_as_others_come(make: MakeSketch) -> None
         assert await sketch.report_write(["/unknown"], now_ms=at_ms) == [0]
 
 
-async def test_hostile_keys(make: MakeSketch) -> None:
+async def test_hostile_keys_are_kept_by_digest(make: MakeSketch) -> None:
     """Empty, huge, control characters, lone surrogates: kept by their digest alone."""
     sketch = make()
     names = ["", "/" + "x" * 1_000_000, "/\x00\n\r {}", "/\udc80", "/é/北京"]
@@ -292,9 +292,8 @@ async def test_what_was_handed_out_before_a_start_is_a_loss_of_everything_withou
 async def test_an_epoch_s_own_partitions_name_exactly_the_writes() -> None:
     """From their first copy on, partitions of the epoch name exactly the writes.
 
-    The union, an earlier epoch's partitions and unknown partitions name everything. A write counts as long as a copy is
-    kept anywhere.
-    A loss in the same process remains a loss of everything.
+    The union, an earlier epoch's partitions and unknown partitions name everything. A write to a name of theirs counts
+    as one to a kept copy. A loss in the same process remains a loss of everything.
     """
     epoch, earlier = "0123456789abcdef", "fedcba9876543210"
     sketch, group = MemoryCacheSketch(epoch=epoch), epoch + token_of("a")

@@ -259,7 +259,7 @@ async def test_concurrent_claims_share_the_dependents_without_overlap(index: Dep
     assert len(keys) == len(set(keys)) == 200
 
 
-async def test_every_field_survives(index: DependencyIndex) -> None:
+async def test_every_field_of_a_dependent_survives(index: DependencyIndex) -> None:
     odd = replace(dependent('k"\\\x7f', "o:1"), urls=("http://a/é", "http://b"), tags=(), resource="/?a=[]")
     await index.add(odd)
     assert await index.claim(["o:1"], now_ms=NOW_MS) == [odd]

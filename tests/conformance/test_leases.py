@@ -35,7 +35,7 @@ async def test_of_many_who_ask_at_once_one_gets_the_lease(store: RedisStore) -> 
     assert await store.take(OTHER, holder="x", lease_ms=60_000) is Turn.MINE, "another key, another lease"
 
 
-async def test_an_entry_is_returned_whoever_holds_the_lease(store: RedisStore) -> None:
+async def test_an_entry_is_returned_under_any_lease(store: RedisStore) -> None:
     await store.take(KEY, holder="a", lease_ms=60_000)
     await store.put(ENTRY, ttl_ms=60_000)
     assert await store.take(KEY, holder="b", lease_ms=60_000) == ENTRY

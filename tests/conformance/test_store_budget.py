@@ -36,7 +36,7 @@ YEAR_MS = 365 * 86_400_000
 BUDGET_BYTES = 1_000_000
 BODY = os.urandom(2_000)
 TOLERANCE = 1.05
-"""What is measured may be above what is counted: the server's dictionaries grow in steps."""
+"""Measured bytes may exceed counted bytes: the server's dictionaries grow in steps."""
 
 
 def entry(key: str, body: bytes = BODY, *registrations: str, cost_ms: int = 20) -> CachedResponse:
@@ -125,7 +125,7 @@ async def test_a_new_entry_has_time_to_collect_hits(client: SharedClient, prefix
     assert await first.get("new") == entry("new")
 
 
-async def test_demand_ages(client: SharedClient, prefix: str) -> None:
+async def test_old_demand_counts_less_than_new_demand(client: SharedClient, prefix: str) -> None:
     """Entries with many requests long ago make room for entries that are requested now."""
     now_ms = NOW_MS
     store = new_store(client, prefix, clock=lambda: now_ms)

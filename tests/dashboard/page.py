@@ -80,7 +80,7 @@ class Page:
         """Findings of axe-core on the page as it is."""
         if not self.run("return Boolean(window.axe)"):
             self.run(axe() + "; window.axe = axe;")
-        # It takes its time on a busy machine, and the browser answers meanwhile.
+        # The check takes its time on a busy machine, and the browser answers meanwhile.
         self.run(
             "window.found = null; axe.run(document, { resultTypes: ['violations'] }).then((all) => { found = all; });"
         )

@@ -152,7 +152,7 @@ def test_parameters_are_tried_applied_and_undone_by_keyboard(page: Page, shop: S
     becomes(lambda: shop.quaestor.parts.estimator.inner.parameters.default.quantile == 0.5)  # type: ignore[attr-defined]
 
 
-def test_who_was_slower_is_told_and_keeps_what_was_entered(page: Page, shop: Site) -> None:
+def test_the_slower_operator_is_informed_and_keeps_the_entered_values(page: Page, shop: Site) -> None:
     page.enter(TOKEN)
     becomes(lambda: page.run("return Boolean(document.getElementById('field-quantile'))"))
     here = f"{shop.url}/quaestor/dashboard"

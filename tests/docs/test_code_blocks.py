@@ -324,14 +324,16 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }
-"""What each block presumes, and how it is used after it has run."""
+"""The requirements of each block, and its use after it has run."""
 USES |= {block.name: (APP, None) for block in PYTHON if block.document.startswith("docs/cdn/")}
 SECRETS = {"QUAESTOR_WEBHOOK_KEY": "whsec_" + base64.b64encode(b"a webhook's key of 32 characters").decode()}
 """Environment variables whose values have a form."""
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
-async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_python_block_runs(
+    block: Block, mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It runs; an app caches, and answers anew after a write from outside."""
     for name in re.findall(r'os\.environ\["(\w+)"\]', block.text):
         monkeypatch.setenv(name, SECRETS.get(name, "a-secret-of-enough-characters"))
@@ -367,7 +369,7 @@ async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
-def test_shell(block: Block) -> None:
+def test_every_shell_command_exists(block: Block) -> None:
     """Every command exists and takes these options; every make target and extra is there."""
     root = typer.main.get_command(command_line)
     lines = block.text.replace("\\\n", " ").splitlines()
@@ -409,7 +411,7 @@ def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> 
 
 
 @pytest.mark.parametrize("block", JSON, ids=lambda block: block.name)
-def test_json(block: Block) -> None:
+def test_every_json_block_is_read(block: Block) -> None:
     """It is JSON."""
     assert json.loads(block.text)
 
@@ -426,7 +428,7 @@ def test_mongod_accepts_each_command_for_mongosh(block: Block, mongo_url: str, p
 
 
 def test_code_for_other_libraries_compiles_and_has_a_tested_successor() -> None:
-    """Each block "before" is followed by one "after", which `test_python` runs."""
+    """Each block "before" is followed by one "after", which `test_every_python_block_runs` runs."""
     python = [block for block in BLOCKS if block.language == "python"]
     before = [number for number, block in enumerate(python) if block.text.startswith(BEFORE)]
     assert before

@@ -34,7 +34,9 @@ def database(request: pytest.FixtureRequest, mongo_url: str) -> Iterator[str]:
     indirect=["database"],
     ids=list(DATABASES),
 )
-def test_transcript(document: str, module: str, database: str, mongo_url: str, tmp_path: Path) -> None:
+def test_each_command_prints_its_transcript(
+    document: str, module: str, database: str, mongo_url: str, tmp_path: Path
+) -> None:
     """Every command prints what the document says, on documents whose ids MongoDB made."""
     first = next(block for block in blocks() if block.document == document and block.language == "python")
     assert f"client.{database}." in first.text
@@ -53,7 +55,7 @@ EXPLAINED = sorted(
 
 
 @pytest.mark.parametrize("document", EXPLAINED)
-def test_explained_queries(document: str, tmp_path: Path) -> None:
+def test_explanations_are_printed_as_on_the_page(document: str, tmp_path: Path) -> None:
     """`quaestor explain` prints what the page shows."""
     assert list(run(document, tmp_path, {}))
 

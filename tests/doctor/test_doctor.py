@@ -78,7 +78,7 @@ def test_several_workers_need_no_redis(mongo_url: str) -> None:
     assert "another process may serve the older answer for some milliseconds" in sentence
 
 
-def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
+def test_a_url_with_the_name_of_another_set_is_answered_with_the_right_one(mongo_url: str) -> None:
     report = doctor("--mongo-url", mongo_url.replace("rs0", "rs9"))
     (finding,) = report.to_mend()
     assert "belongs to the replica set rs0, the URL says rs9" in finding["sentence"]
@@ -201,7 +201,7 @@ def test_a_cluster_is_looked_at_server_by_server(mongo_url: str, redis_cluster_u
     assert "REDIS_URL must name the cluster" in report.to_mend()[0]["sentence"]
 
 
-def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: str) -> None:
+def test_each_route_of_an_app_is_reported_with_the_reason(mongo_url: str, prefix: str) -> None:
     report = doctor(
         "--app", "tests.inputs.audited_app:app", "--mongo-url", mongo_url, AUDITED_DATABASE=prefix, AUDITED_COUNTER="1"
     )
@@ -235,7 +235,7 @@ def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> 
     assert inside["remedy"][1] == "app.add_middleware(AuthenticationMiddleware, ...)"
 
 
-def test_an_app_that_does_not_start_or_has_no_cache_is_told_beside_the_rest(mongo_url: str, prefix: str) -> None:
+def test_an_app_that_does_not_start_or_has_no_cache_is_reported_beside_the_rest(mongo_url: str, prefix: str) -> None:
     for app, why in (("bare", "has no QuaestorMiddleware"), ("broken", "out of order")):
         report = doctor("--app", f"tests.doctor.ordered_app:{app}", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
         assert why in report.one("app")["sentence"]

@@ -63,7 +63,7 @@ async def test_a_cache_that_answers_a_stream_with_a_copy_is_to_mend() -> None:
     assert (finding["level"], "a cache answered with a copy" in finding["sentence"]) == ("mend", True)
 
 
-async def test_a_route_that_is_not_live_and_a_server_that_is_away_are_told_apart() -> None:
+async def test_a_route_that_is_not_live_and_a_server_that_is_away_are_distinguished() -> None:
     finding = await diagnosed(LiveSite(), "", path="/plain/items")
     assert (finding["level"], finding["remedy"]) == ("warn", ["@cached(live=True)  # on its handler"])
     assert "no answer" in doctor("--url", "http://127.0.0.1:9/items").one("live")["sentence"]

@@ -28,7 +28,7 @@ from tests.support import eventually
 LEASE_MS = 10_000
 """A process that stands still for some seconds is not dead."""
 STARTED_WITHIN_S = 90.0
-"""Of the others: interpreters that import everything, beside other tests. So long they are waited for."""
+"""Longest wait for the other workers: interpreters that import everything, beside other tests."""
 
 
 async def main(url: str, deployment: str, requests: int) -> None:

@@ -45,7 +45,7 @@ async def cached(client: httpx.AsyncClient, path: str) -> bool:
     return "hit" in (await client.get(path)).headers["cache-status"]
 
 
-async def test_without_the_token_nothing_is_told_not_even_what_there_is() -> None:
+async def test_without_the_token_every_path_gets_the_same_refusal() -> None:
     async with admin() as (client, origin):
         for path in ("/status", "/purge", "/nothing", "", "/../admin/status"):
             for headers in ({}, {"authorization": "Bearer " + TOKEN[:-1]}, {"authorization": f"Basic {TOKEN}"}):
@@ -219,7 +219,7 @@ async def test_explain_says_so_when_nobody_could_look() -> None:
         assert "cannot list the collections of d" in shown["remark"]
 
 
-async def test_registrations_are_kept_told_and_removed() -> None:
+async def test_registrations_are_kept_shown_and_removed() -> None:
     async with admin() as (client, _):
         queries = [{"collection": "d.items", "filter": {"at": {"$date": "2020-01-01T00:00:00Z"}}}]
         put = await client.post(f"{API}/registrations", headers=BEARER, json={"url": "/a?c=1&b=2", "queries": queries})

@@ -31,7 +31,9 @@ def _nested(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shape", [lambda operation: operation, _nested], ids=["plain", "nested"])
-async def test_embedded(mongo_url: str, prefix: str, shape: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+async def test_apply_ops_invalidates_in_an_embedded_app(
+    mongo_url: str, prefix: str, shape: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     """A write by `applyOps` invalidates answers of an embedded app."""
     quaestor, app = Quaestor(mongo_url=mongo_url, deployment=prefix, **PATIENT), FastAPI()
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])

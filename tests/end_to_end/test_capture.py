@@ -47,7 +47,7 @@ def test_get_mores_belong_to_their_find(client: Client, prefix: str) -> None:
     assert list(read.ids or ()) == list(range(ROWS))
 
 
-def test_interleaved_cursors_are_told_apart(client: Client, prefix: str) -> None:
+def test_interleaved_cursors_are_kept_apart(client: Client, prefix: str) -> None:
     def handler() -> None:
         up = client[prefix].c.find({"n": {"$lt": 5}}, batch_size=30).sort("_id", 1)
         down = client[prefix].c.find({"n": {"$gte": 5}}, batch_size=30).sort("_id", -1)
@@ -80,7 +80,7 @@ def test_an_estimated_count_depends_on_the_collection(client: Client, prefix: st
     assert only_read(outcome_of(client[prefix].c.estimated_document_count)).query.widened
 
 
-def test_distinct_and_aggregate(client: Client, prefix: str) -> None:
+def test_distinct_and_aggregate_are_captured_whole(client: Client, prefix: str) -> None:
     distinct = only_read(outcome_of(lambda: client[prefix].c.distinct("n", {"_id": {"$lt": 5}})))
     assert (distinct.query.operation, distinct.query.distinct_key) == (Operation.DISTINCT, "n")
     pipeline: list[dict[str, Any]] = [{"$match": {"n": 1}}, {"$group": {"_id": "$n", "sum": {"$sum": 1}}}]

@@ -31,7 +31,7 @@ async def test_an_attached_async_client_is_enough(mongo_url: str, prefix: str) -
         await client.drop_database(prefix)
 
 
-def test_our_client_decodes_to_plain_values_whatever_the_application_chose(mongo_url: str, prefix: str) -> None:
+def test_our_client_decodes_to_plain_values_under_any_codec_options(mongo_url: str, prefix: str) -> None:
     capture = Capture()
     url = mongo_url + "&uuidRepresentation=standard&tz_aware=true&readPreference=secondary&readPreferenceTags=dc:x"
     with (
@@ -93,7 +93,7 @@ def test_without_a_client_the_message_says_what_to_do() -> None:
         watch_client(Capture(), Settings())
 
 
-def test_a_bad_url_is_told_without_its_password() -> None:
+def test_a_bad_url_is_reported_without_its_password() -> None:
     with pytest.raises(ConfigurationError) as raised:
         watch_client(Capture(), Settings(mongo_url="mongodb://user:hunter2@host:notaport/"))
     assert "hunter2" not in str(raised.value)

@@ -61,7 +61,7 @@ IDS: list[Any] = [
     ],
     ids=str,
 )
-def test_ids_are_the_same_bytes_whatever_the_codec_options(client: Client, prefix: str, options: Any) -> None:
+def test_ids_are_the_same_bytes_under_any_codec_options(client: Client, prefix: str, options: Any) -> None:
     client[prefix].ids.insert_many([{"_id": identity} for identity in IDS])
     collection = client[prefix].ids.with_options(codec_options=options)
     read = only_read(outcome_of(lambda: collection.find({}).to_list()))

@@ -115,7 +115,7 @@ async def test_the_url_of_a_route_without_a_declaration_is_invalidated_as_it_is_
     assert (await site.ask("/undeclared?a=2")).said == other.said
 
 
-async def test_a_collection_invalidates_whatever_read_from_it(site: Site) -> None:
+async def test_a_collection_invalidates_every_answer_that_read_from_it(site: Site) -> None:
     page, weather = await site.warm("/undeclared"), await site.warm("/weather")
     await site.quaestor.invalidate(collections=[site.items])
     await gone(site, "/undeclared", page)

@@ -186,7 +186,7 @@ def touch(collection: pymongo.collection.Collection[dict[str, Any]], key: int, n
 @pytest.mark.usefixtures("patient_redis")
 async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str, shared_url: str, prefix: str) -> None:
     with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
-        # A bound that a busy machine does not exceed: every miss here has to be somebody's write.
+        # A bound that a busy machine does not exceed: every miss here is caused by a write.
         async with workers(mongo_url, shared_url, prefix, staleness_bound_ms=20_000) as (first, second):
             for key in range(10):
                 await eventually(lambda key=key: first.is_hit(key))  # type: ignore[misc]
@@ -241,7 +241,7 @@ async def test_nothing_that_a_dead_part_guards_is_served_and_its_successor_misse
                 await eventually(lambda key=key: second.shows(key, 1))  # type: ignore[misc]
             for key in range(10):
                 touch(collection, key, 2)
-            # What is guarded by the living may be shown a moment longer; what was, by the dead, is not shown any more.
+            # Entries guarded by living processes may be shown a moment longer; entries of dead ones are not shown any more.
             for key in range(10):
                 await eventually(lambda key=key: first.shows(key, 2))  # type: ignore[misc]
                 await eventually(lambda key=key: second.shows(key, 2))  # type: ignore[misc]
@@ -281,7 +281,7 @@ async def test_redis_dies_and_comes_back(mongo_url: str, tmp_path: Path, prefix:
         redis.stop()
 
 
-async def test_mongod_restarts(redis_url: str, tmp_path: Path, prefix: str) -> None:
+async def test_caching_resumes_after_a_restart_of_mongod(redis_url: str, tmp_path: Path, prefix: str) -> None:
     mongod = servers.mongod_server(tmp_path)
     mongod.start()
     try:

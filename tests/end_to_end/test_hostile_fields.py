@@ -37,7 +37,7 @@ ENORMOUS = "x" * 20_000
         {"accept-language": ENORMOUS},
     ],
 )
-async def test_whatever_a_client_sends_it_gets_an_answer_and_others_theirs(
+async def test_hostile_fields_of_a_client_get_an_answer_and_others_get_theirs(
     fields: dict[str, str], explicit: bool
 ) -> None:
     async def handler(_: Request) -> Response:
@@ -76,7 +76,7 @@ async def test_whatever_a_client_sends_it_gets_an_answer_and_others_theirs(
         ([("cache-control", "max-age=60"), ("cache-control", "no-store")], False),
     ],
 )
-async def test_whatever_a_handler_says_only_what_is_understood_is_kept(
+async def test_of_a_handler_s_answers_only_the_understood_ones_are_kept(
     fields: list[tuple[str, str]], kept: bool, explicit: bool
 ) -> None:
     async def handler(_: Request) -> Response:

@@ -28,7 +28,7 @@ from tests.unit.test_hostile_query_events import Driven, registration
 pytestmark = pytest.mark.anyio
 
 BOXES = ["(a{999}){998}\\1", "(b{999}){998}\\1", "(c{999}){998}\\1", "(d{999}){998}\\1"]
-"""What one anonymous request sent: 1.8 s of a standing event loop, and 550 MB that never came back."""
+"""Patterns that one anonymous request sent. The cost was 1.8 s of a standing event loop, and 550 MB that never came back."""
 GROWTH_BYTES = 40 * 1024 * 1024
 
 

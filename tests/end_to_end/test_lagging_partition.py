@@ -23,7 +23,7 @@ BOUND_MS = 5_000
 KEYS = range(20)
 ROUNDS = 4
 LAGGING = 1
-"""The column one of whose cells is stopped."""
+"""The column with a stopped cell."""
 VICTIM = f"{LAGGING}x0"
 UNDIVIDED = GridShape(query_partitions=1, write_partitions=1)
 DIVIDED = GridShape(query_partitions=2, write_partitions=1, generation=1)

@@ -39,7 +39,7 @@ async def hit(worker: Worker, path: str, **headers: str) -> bool:
     return "; hit" in response.headers["cache-status"]
 
 
-async def test_a_tag_is_invalidated_in_every_process_and_told_to_the_sketch(
+async def test_a_tag_is_invalidated_in_every_process_and_in_the_sketch(
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
     with pages(mongo_url, prefix), grid(mongo_url, redis_url, prefix):

@@ -110,7 +110,7 @@ async def test_who_waits_is_counted_by_whom_he_waits_for() -> None:
     assert page.engine.count("coalesced", where="process") == page.engine.count("requests", outcome="coalesced") == 1
 
 
-async def test_a_hit_out_of_the_shared_store_is_told_from_one_out_of_memory(redis_url: str, prefix: str) -> None:
+async def test_hits_out_of_the_shared_store_and_out_of_memory_are_counted_apart(redis_url: str, prefix: str) -> None:
     client = Redis.from_url(redis_url)
     shared, registry = RedisStore(client, deployment=prefix), HandRegistry()
     pages = [

@@ -110,9 +110,7 @@ async def test_a_registration_that_dies_while_the_answer_is_stored_takes_the_ans
         (ZeroDivisionError("a mistake"), "failed"),
     ],
 )
-async def test_whatever_registering_raises_the_handler_s_answer_goes_out_and_nobody_may_keep_it(
-    error: Exception, reason: str
-) -> None:
+async def test_an_answer_whose_registration_raises_goes_out_and_may_not_be_kept(error: Exception, reason: str) -> None:
     site = Site()
 
     async def refuse() -> None:

@@ -17,7 +17,7 @@ from tests.hand_driven import TaggingCdn, reads
 pytestmark = pytest.mark.anyio
 
 
-async def test_cdns_and_browsers_are_told_their_own_lifetimes() -> None:
+async def test_cdns_and_browsers_get_their_own_lifetimes() -> None:
     cdn = TaggingCdn()
     site = Site(cdn=[cdn], client_ttl="none")
     for _ in range(2):
@@ -54,7 +54,7 @@ async def test_while_a_cdn_is_behind_with_its_purges_it_gets_short_lifetimes() -
     assert site.runs == 1
 
 
-async def test_without_anybody_who_may_keep_copies_the_sketch_is_not_told_of_any() -> None:
+async def test_without_permission_for_copies_the_sketch_lists_none() -> None:
     site = Site(client_ttl="none")
     answer = await site.get()
     assert "cdn-cache-control" not in answer.headers

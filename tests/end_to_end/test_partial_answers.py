@@ -273,7 +273,7 @@ async def test_if_range_is_answered_from_a_part_of_this_representation_only(tmp_
     assert film.runs == (1 if same else 2)
 
 
-async def test_a_range_past_the_end_is_told_by_the_app(tmp_path: Path) -> None:
+async def test_a_range_past_the_end_is_answered_by_the_app(tmp_path: Path) -> None:
     film = Film(tmp_path)
     await film.get(range="bytes=0-99")
     assert (await film.get(range="bytes=5000-")).status_code == 416

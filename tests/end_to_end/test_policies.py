@@ -129,7 +129,7 @@ async def test_under_many_urls_one_entry_is_purged_by_all_of_them() -> None:
     }
 
 
-# What the policy was not read for
+# Requests for which the policy was not read
 
 
 async def test_a_path_that_is_rewritten_on_the_way_is_not_stored_by_the_wrong_policy() -> None:

@@ -103,7 +103,7 @@ async def test_an_answer_that_sets_a_cookie_is_never_stored(site: Site) -> None:
     ["/account", "/account/x.css", "/account/a.js?v=1", "/account;x.css", "/account%2Fx.css", "/account%00.png",
      "/account/..%2fpublic", "/account//static/x.ico"],
 )  # fmt: skip
-async def test_a_private_page_stays_private_whatever_its_path_looks_like(site: Site, path: str) -> None:
+async def test_a_private_page_stays_private_under_any_path(site: Site, path: str) -> None:
     for user in ("ann", "bob"):
         answer = await site.ask(path, authorization=f"Bearer {user}")
         assert not answer.hit

@@ -120,7 +120,7 @@ async def test_an_answer_is_passed_on_while_it_is_made_and_a_client_that_leaves_
         await asyncio.wait_for(left.wait(), 30)
 
 
-async def test_a_client_that_expects_100_continue_is_told_to_go_on() -> None:
+async def test_a_client_that_expects_100_continue_receives_it() -> None:
     async with (
         scripted_origin(lambda _: answer("201 Created")) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,

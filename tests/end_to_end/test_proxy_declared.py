@@ -150,7 +150,7 @@ async def test_a_write_between_the_read_and_its_declaration_is_not_missed(
         ('[{"collection": "items", "pipeline": [{"$sample": {"size": 1}}]}]', "random"),
     ],
 )
-async def test_what_cannot_be_guarded_is_not_stored_whatever_its_lifetime_says(
+async def test_an_answer_that_cannot_be_guarded_is_not_stored_with_any_lifetime(
     mongo_url: str, prefix: str, declaration: str, reason: str
 ) -> None:
     script = answer("200 OK", "Cache-Control: max-age=600", f"Quaestor-Depends: {declaration}", body=b"x")

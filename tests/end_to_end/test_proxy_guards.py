@@ -81,7 +81,7 @@ async def test_a_head_that_never_ends_is_cut_off_by_size() -> None:
 async def test_a_head_that_never_ends_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.05)
     async with scripted_origin(lambda _: answer()) as origin, proxy(ProxyOptions(origin=origin.url)) as url:
-        # It is there before the proxy accepts the connection: whatever stands still meanwhile, the connection was used.
+        # The bytes are there before the proxy accepts the connection, so the connection counts as used after any delay.
         began = socket.create_connection((HOST, int(url.rpartition(":")[2])))
         began.sendall(b"GET / HTTP/1.1\r\nX: ")
         reader, writer = await asyncio.open_connection(sock=began)

@@ -101,7 +101,7 @@ async def test_a_large_upload_to_an_origin_that_reads_slowly_arrives_whole_and_i
         assert received == size
 
 
-async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
+async def test_when_all_connections_are_in_use_further_requests_are_refused() -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,7 @@ async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
         await eventually(given_back)
 
 
-async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go() -> None:
+async def test_a_client_that_is_silent_within_its_body_gets_408() -> None:
     async with (
         silent_origin() as (origin, left),
         proxy(ProxyOptions(origin=origin, body_ahead_bytes=1, body_patience_s=0.1)) as url,

@@ -75,7 +75,7 @@ async def last_words(process: subprocess.Popen[str]) -> str:
     return output
 
 
-async def test_the_command_serves_until_it_is_told_to_stop() -> None:
+async def test_the_command_serves_until_it_is_stopped() -> None:
     async with scripted_origin(lambda _: FRESH) as origin:
         process = start("--origin", origin.url, "--listen", f"{HOST}:0")
         try:

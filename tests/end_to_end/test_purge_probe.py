@@ -251,7 +251,7 @@ async def test_the_application_answers_the_canary_anew_each_time_with_its_tag() 
     assert MARK in first.headers
 
 
-async def test_addresses_are_named() -> None:
+async def test_each_address_needs_a_name() -> None:
     assert addresses(["varnish=https://shop.example/"]) == {"varnish": "https://shop.example"}
     with pytest.raises(ConfigurationError, match="NAME=URL"):
         addresses(["https://shop.example"])

@@ -88,7 +88,7 @@ def test_the_real_program_takes_the_configuration(kind: RealCache, cache: Server
     assert COMPLAINT.findall(done.stdout + done.stderr) == []
 
 
-async def test_what_the_application_allows_is_a_hit_and_shows_nothing_of_what_caches_are_told(
+async def test_an_answer_that_may_be_kept_is_a_hit_without_the_fields_for_caches(
     kind: RealCache, behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     behind.answers[path] = keepable(kind, etag='"v1"')

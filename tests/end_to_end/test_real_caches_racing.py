@@ -98,7 +98,7 @@ async def racing(site: CachedSite, name: str, link: Link | None = None) -> Async
     """
     for attempt in range(ATTEMPTS):
         async with begun(site, f"{name}-{attempt}", link) as race:
-            # It may keep to itself what it is not sure of, if the machine stands still just then.
+            # The app forbids storage of an answer that it is not sure of, if the machine stands still just then.
             if link is None or all(map(site.let, race.names)):
                 yield race
                 return

@@ -44,7 +44,7 @@ RULES = Access(
 )
 
 
-async def test_rules_of_collections(mongo_url: str, prefix: str) -> None:
+async def test_rules_of_collections_decide_each_method(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, access=RULES, principal=by_header) as site:
         site.other.secret.insert_one({"_id": 1})
         site.other.inbox.insert_one({"_id": 1})
@@ -69,7 +69,7 @@ async def test_rules_of_collections(mongo_url: str, prefix: str) -> None:
         assert (await ask(site, None, "POST", "/inbox", {"x": 1})).content == b"", "not even what was sent is shown"
 
 
-async def test_what_is_hidden_cannot_be_told_from_what_does_not_exist(mongo_url: str, prefix: str) -> None:
+async def test_a_hidden_record_looks_like_a_missing_one(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, access=RULES, principal=by_header) as site:
         site.other.secret.insert_one({"_id": 1})
         site.other.items.insert_one(

@@ -135,7 +135,7 @@ async def test_fields_that_are_no_tags_are_400(mongo_url: str, prefix: str, text
         assert site.other.items.count_documents({"_id": 1}) == 1
 
 
-async def test_a_client_that_has_it_is_told_so(mongo_url: str, prefix: str) -> None:
+async def test_a_client_that_has_the_record_gets_304(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix) as site:
         for path in ("/items/1", "/items", "/items?representation=ids"):
             etag = (await site.ask("GET", path)).headers["etag"]

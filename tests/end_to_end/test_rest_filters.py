@@ -59,7 +59,7 @@ async def test_what_takes_longer_than_allowed_is_503_with_retry_after(mongo_url:
             assert slow.headers["content-type"] == "application/problem+json"
 
 
-async def test_the_server_is_told_the_time_limit(mongo_url: str, prefix: str) -> None:
+async def test_the_time_limit_is_sent_to_the_server(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, limits=limits(time_ms=19_000)) as site:
         await site.find(limit="1")  # once a minute a list looks for malformed rules besides
         site.other.command("profile", 2)

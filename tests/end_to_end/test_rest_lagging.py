@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 LIST = '/items?filter={"group":"a"}&sort={"rank":1}'
 PARTITIONS = 100_000
-"""So many that no two queries of a test meet in one."""
+"""Enough that no two queries of a test share a partition."""
 FOR_EVER_MS = 10**14
 
 

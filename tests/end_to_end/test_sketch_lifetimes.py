@@ -201,7 +201,7 @@ async def test_a_request_by_another_name_than_the_sketch_s_gets_no_lifetime() ->
     assert site.runs == 1
 
 
-async def test_parts_are_told_none() -> None:
+async def test_an_answer_with_a_part_has_no_lifetime() -> None:
     site = Site()
     await site.get()
     part = await site.get(range="bytes=0-3")

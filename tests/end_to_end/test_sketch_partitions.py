@@ -153,7 +153,7 @@ async def test_what_is_no_partition_s_address_is_the_application_s(below: str) -
     assert (await site_with_sketch().get(PATH + below)).text == "x"
 
 
-async def test_a_client_that_names_what_it_holds_is_told_the_difference() -> None:
+async def test_a_client_that_names_its_version_gets_the_difference() -> None:
     site = site_with_sketch()
     for n in range(3_000):
         await outdate(site, f"/{n}")
@@ -174,7 +174,7 @@ async def test_a_client_that_names_what_it_holds_is_told_the_difference() -> Non
 
 
 @pytest.mark.parametrize("have", ["0" * 32, "x", "", "A" * 32, "0" * 31, '"' + "0" * 30])
-async def test_whoever_names_what_nobody_knows_gets_the_whole(have: str) -> None:
+async def test_a_client_that_names_an_unknown_version_gets_the_whole(have: str) -> None:
     site = site_with_sketch()
     await outdate(site, "/a")
     answer = await site.get(f"{PATH}?have={have}")

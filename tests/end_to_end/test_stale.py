@@ -127,7 +127,7 @@ async def test_instead_of_an_error_the_last_answer_is_sent(error: Exception | in
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-async def test_an_exception_reaches_whoever_logs_it_and_not_the_client(in_pieces: bool) -> None:
+async def test_an_exception_reaches_the_log_and_not_the_client(in_pieces: bool) -> None:
     broken = False
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -83,7 +83,7 @@ async def test_a_subscriber_receives_the_result_and_then_its_changes(mongo_url: 
         assert [document["_id"] for _, document in live.rows()] == [0, 2, 3]
 
 
-async def test_groups_are_followed(mongo_url: str, items: Collection) -> None:
+async def test_a_pipeline_with_groups_is_followed(mongo_url: str, items: Collection) -> None:
     group = {"$group": {"_id": "$kind", "total": {"$sum": "$n"}}}
     query = Query(namespace=items.full_name, operation=Operation.AGGREGATE, filter={}, pipeline=(group,))
     async with running(mongo_url) as quaestor, await quaestor.subscribe(query) as live:

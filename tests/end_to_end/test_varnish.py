@@ -28,7 +28,7 @@ async def test_what_cdn_cache_control_allows_is_a_hit_the_second_time(
     assert behind.count(path) == 1
 
 
-async def test_clients_see_neither_tags_nor_what_cdns_are_told(
+async def test_clients_see_neither_tags_nor_the_fields_for_cdns(
     behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     behind.answers[path] = tagged("t1")
@@ -40,7 +40,7 @@ async def test_clients_see_neither_tags_nor_what_cdns_are_told(
         assert answer.headers["cache-control"] == CACHED["cache-control"]
 
 
-async def test_clients_with_the_sketch_are_told_their_lifetime(
+async def test_clients_with_the_sketch_receive_their_lifetime(
     behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     behind.answers[path] = tagged("t1", **{"quaestor-ttl": "60;at=1700000000000"})
@@ -159,8 +159,7 @@ async def test_age_counts_from_when_the_application_stored_it(
 ) -> None:
     """Lifetimes for CDN and browser both count from the application's storage.
 
-    An answer that was 100 s old when Varnish fetched it is at least that old for the browser, and lives 100 s less in
-    Varnish.
+    An answer 100 s old at Varnish's fetch is at least that old for the browser, and lives 100 s less in Varnish.
     """
     behind.answers[path] = tagged("t1", age="100", **{"cache-control": "public, max-age=600"})
     await web.get(path)

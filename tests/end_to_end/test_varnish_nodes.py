@@ -59,7 +59,7 @@ async def test_a_varnish_that_was_away_is_purged_when_it_comes_back(behind: Orig
     assert events[-1].outcome is Outcome.PURGED
 
 
-async def test_every_node_is_told_and_one_that_is_down_does_not_keep_the_others_from_it(
+async def test_every_node_is_purged_although_one_is_down(
     behind: Origin, web: httpx.AsyncClient, varnish: Server, path: str
 ) -> None:
     vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN)

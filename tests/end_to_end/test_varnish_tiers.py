@@ -118,7 +118,9 @@ async def test_without_the_order_the_edge_keeps_what_the_shield_had(
 
 @needs_nginx
 @each_count
-async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, prefix: str, rounds: int) -> None:
+async def test_nginx_before_varnish_is_purged_after_it(
+    behind: Origin, path: str, redis_url: str, prefix: str, rounds: int
+) -> None:
     """The same with an edge that knows no tags: both are purged by URL."""
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     outbox = RedisOutbox(client, deployment=prefix)

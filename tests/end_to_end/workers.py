@@ -89,7 +89,7 @@ class Worker:
 
 @pytest.fixture
 async def world(valkey: servers.Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    # A worker that stands still for a second or three is not dead, and nobody is tired of waiting for it.
+    # A worker that stands still for a second or three is not dead, and no request gives up on it.
     monkeypatch.setattr(coalescing, "LEASE_MS", int(1_000 * PATIENCE_S))
     monkeypatch.setattr(coalescing, "LEASE_WAIT_S", PATIENCE_S)
     monkeypatch.setattr(lookup, "FOLLOW_DEADLINE_S", PATIENCE_S)

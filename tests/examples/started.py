@@ -26,7 +26,7 @@ def process(
     ready: Callable[[Server], bool] | None = None,
     **environment: str,
 ) -> Iterator[Server]:
-    """Start a process in a folder of its own. It is ready when it answers at its port, or when `ready` returns true."""
+    """Start a process in a folder of its own. The process is ready when it answers at its port, or when `ready` returns true."""
 
     def answers() -> bool:
         return httpx.get(server.url, timeout=2).status_code < 500

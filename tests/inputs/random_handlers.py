@@ -26,7 +26,7 @@ SOON_MS = (-20, 3, 700)
 """How long after it, or before."""
 
 
-# What a handler does with its inputs
+# The use of a handler's inputs
 
 
 async def _found(records: Records, where: Filter, session: Any) -> Any:
@@ -127,7 +127,7 @@ def add(app: FastAPI, path: str, handler: Handler, records: Records, run: MakeRu
     app.add_api_route(path + "/{part}", endpoint, response_model=None)
 
 
-# What is asked, and what happens in between
+# Requests, and the events in between
 
 
 @dataclass(frozen=True, slots=True)

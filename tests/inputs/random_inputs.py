@@ -18,7 +18,7 @@ from starlette.requests import Request
 Scope = dict[str, Any]
 Records = AsyncCollection[dict[str, Any]]
 VALUES = ("", "1", "2", "3")
-"""What an input may say; the first: it is absent."""
+"""Values of an input; the first: it is absent."""
 LETTERS = "abc"
 """Fields of the records that are chosen by the first, second and third input of a handler."""
 
@@ -277,7 +277,7 @@ UNSEEN: dict[str, Way] = {
     "global": Way(read=lambda run, _: run.said.variable),
     "file": Way(read=lambda run, _: run.said.content),
 }
-"""What nobody can see: verification has to find it."""
+"""Inputs that the cache cannot see: verification has to find them."""
 WAYS = SEEN | UNSEEN
 
 

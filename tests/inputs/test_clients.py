@@ -261,7 +261,7 @@ async def test_an_app_without_any_captured_client_is_reported(monkeypatch: pytes
     assert "event_listeners=[quaestor.capture]" in events[0]
 
 
-def test_a_pymongo_that_lists_no_clients_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pymongo_that_lists_no_clients_is_reported_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(MongoClient, "_clients")
     with pytest.raises(ConfigurationError, match=r"pass mongo_url="):
         watch_client(Capture(), Settings())

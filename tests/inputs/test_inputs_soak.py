@@ -15,7 +15,7 @@ from benchmarks.setups.soaked_inputs.unseen import INPUTS, unseen
 
 BOUND_S = 2.0
 FOUND: dict[str, str] = {"fields": "foreign", "invalidations": "stale", "own writes": "own write", "clock": "clock"}
-"""What each mutation is to be found by."""
+"""The check that must find each mutation."""
 
 
 @pytest.mark.timeout(300)

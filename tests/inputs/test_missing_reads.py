@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
 Read = Callable[[], Awaitable[Any]]
 LONG = {"ttl_min_ms": 600_000, "verification": False}
-"""So that nothing but invalidation ends an entry, and nobody runs a handler but the test."""
+"""Only invalidation ends an entry, and only the test runs a handler."""
 
 
 @dataclass(slots=True)

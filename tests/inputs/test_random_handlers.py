@@ -1,9 +1,12 @@
 """Random handlers that read random inputs, bare and cached: no answer that the bare handler could not have given.
 
-The inputs that capture must notice are tried without verification: fields read in every way, cookies, parameters,
-addresses, entries of the scope, security schemes, the clock in 23 forms, captured and uncaptured clients. Inputs that
-the cache cannot see are tried with verification. A property that cannot fail shows nothing: with a part of the product
-taken out, each is seen to fail.
+The inputs that capture must notice are tried without verification.
+
+- Fields read in every way, cookies, parameters, addresses.
+- Entries of the scope, security schemes, the clock in 23 forms, captured and uncaptured clients.
+
+Inputs that the cache cannot see are tried with verification. A property that cannot fail shows nothing: with a part of
+the product taken out, each is seen to fail.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ async def test_every_way_of_asking_for_a_key_is_noticed(make: Any) -> None:
     await refused_once_revoked(make(keys, "X-Key"), keys, "X-Key")
 
 
-async def test_the_reason_is_told_and_nobody_outside_may_keep_the_answer() -> None:
+async def test_the_reason_is_reported_and_no_cache_outside_may_keep_the_answer() -> None:
     async with client_of(by_parameter(Keys(), "X-Key")) as http:
         answer = await http.get("/", headers={"x-key": "good"})
         assert "credentials" in answer.headers["cache-status"]

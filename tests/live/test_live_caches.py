@@ -27,7 +27,7 @@ KEEPS_ONE_COPY = ("varnish", "nginx")
 async def behind(kind: RealCache) -> AsyncIterator[tuple[LiveSite, httpx.AsyncClient]]:
     adapter = kind.delivery("http://127.0.0.1:9")
     site = LiveSite(cdn=[adapter])
-    site.engine.clock.now_ms = int(time.time() * 1_000)  # nginx is told when the lifetime ends
+    site.engine.clock.now_ms = int(time.time() * 1_000)  # nginx receives the end of the lifetime
     async with site.served() as origin:
         with running(partial(kind.start, app_port=origin.base_url.port), kind.name) as cache:
             async with httpx.AsyncClient(base_url=cache.url, timeout=PATIENCE_S, trust_env=False) as web:

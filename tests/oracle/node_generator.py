@@ -123,8 +123,8 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         projection=projection,
     )
     known = shows_order or aggregation.projects(projection, "_id")
-    # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell: also where
-    # each member stands, so that one may move and keep its place.
+    # Without _id the members are unknown, and without the sort's fields the end, unless contributors show them.
+    # Contributors also show each member's place, so that a member may move and keep its place.
     shows_members = projection in (None, {"views": 0})
     plain = projection is None or sort
     by_id = isinstance(where.get("_id"), int) and not query.skip

@@ -215,4 +215,4 @@ SORTED_COLLECTIONS = st.tuples(
     ),
     st.lists(SORTS, min_size=1, max_size=5),
 )
-"""What a collection holds, and how it is sorted."""
+"""A collection's content, and its order."""

@@ -1,6 +1,6 @@
 """Random histories of the Cache Sketch against a model that recomputes everything, in memory and in Redis at once.
 
-Catches: a stale copy that is not reported (a false negative), a bit that stays after its key, a counter that drifts,
+Catches: a stale copy that is not reported (a false negative); a bit that stays after its key; a counter that drifts;
 a difference between the two implementations.
 """
 
@@ -20,7 +20,7 @@ from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import HEADER_BYTES, Geometry
 
 CROWDED = Geometry(slices=2, bits_per_slice=4, capacity=8, error_rate=0.3)
-"""So small that keys share positions all the time."""
+"""A filter so small that keys share positions all the time."""
 RESOURCES = [f"/{i}" for i in range(12)]
 START_MS = 1_700_000_000_000
 

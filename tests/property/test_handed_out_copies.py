@@ -1,8 +1,8 @@
-"""Random histories of a site whose answers clients keep:
-the endpoint's sketch lists every outdated copy while it lives.
+"""Random histories of a site whose answers clients keep.
 
-The copy is listed in the union, and in the partition that the answer named. That holds for a client that loads only the
-difference to its own sketch, and across writes, restarts, clocks that step, and servers whose clocks differ.
+The endpoint's sketch lists every outdated copy while it lives. The copy is listed in the union, and in the partition
+that the answer named. That holds for a client that loads only the difference to its own sketch. The same holds across
+writes, restarts, clocks that step, and servers whose clocks differ.
 
 Catches: a lifetime that is handed out before the sketch knows it, or that exceeds the one the sketch knows; an
 unreported write; a restart after which the sketch is trusted too early; a copy of an earlier process looked up among
@@ -248,7 +248,7 @@ def test_no_outdated_copy_is_missing_from_the_sketch_while_it_lives() -> None:
     )
 
 
-def test_nor_in_redis(redis_url: str, prefix: str) -> None:
+def test_every_outdated_copy_is_listed_with_redis(redis_url: str, prefix: str) -> None:
     run_state_machine_as_test(
         redis_history(redis_url, prefix),
         settings=settings(

@@ -1,8 +1,9 @@
 """Hidden inputs, learned from runs: after the first difference, no answer outlives the stable time of its constants.
 
-The stable time is the longest for which the constants had been seen to stay the same before that difference.
-Random encodings of the time (bases, layouts, quotients, zones, rotations, sums, digests), of counters and of chance
-go into the query of a handler behind the real middleware. The search for parts of the time is off: only runs count.
+The stable time is the longest for which the constants had been seen to stay the same before that difference. The query
+of a handler behind the real middleware contains random encodings of the time, of counters and of chance. The encodings
+are bases, layouts, quotients, zones, rotations, sums and digests. The search for parts of the time is off: only runs
+count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random requests of several users, writes, clocks and purges against a model of the allowed answers.
 
-No client ever gets another user's answer, an answer in another language or for another query, an invalidated or purged
-answer, a part of another answer than it names, or a 304 for another answer than the client's. No answer of one user may
-be kept for others. Catches: a check that one of the many ways to an answer forgets (plain hit, declared hit, condition,
-range, HEAD, stale, pass-by), a key that lacks a part.
+No client ever gets another user's answer, or an answer in another language or for another query. No client gets an
+invalidated or purged answer, a part of another answer than it names, or a 304 for another answer than its own.
+No answer of one user may be kept for others. Catches: a key that lacks a part; a check that one of the many ways to an
+answer forgets (plain hit, declared hit, condition, range, HEAD, stale, pass-by).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEPENDS = {
     "/plain": ("user",), "/vary": ("user", "language"), "/public": ("language",), "/me": ("user",), "/team": ("role",),
     "/private": ("user",), "/cookie": ("user",), "/outside": (),
 }  # fmt: skip
-"""What each page shows beside its version and the parameter `a`."""
+"""The parts that each page shows beside its version and the parameter `a`."""
 PERSONAL = frozenset({"/me", "/team", "/private"})
 QUERIES = (b"", b"a=1", b"a=2", b"a=1&utm_source=x", b"utm_source=y&a=1")
 RANGES = (b"bytes=0-4", b"bytes=3-", b"bytes=-7", b"bytes=0-0,5-8", b"bytes=900-", b"bytes=9-2", b"lines=1-2")
@@ -48,7 +48,7 @@ DIRECTIVES = (b"no-cache", b"no-store", b"max-age=0", b"only-if-cached", b"max-s
 
 RANGE = st.tuples(st.just(b"range"), st.sampled_from(RANGES))
 TAG = st.integers(0, 3)
-"""Of a tag that somebody was once given: the latest, the one before ..."""
+"""Choice of a tag that a client once received: the latest, the one before ..."""
 EXTRAS = st.one_of(
     st.just(()),
     st.tuples(RANGE),

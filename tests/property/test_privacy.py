@@ -30,7 +30,7 @@ RULES = {
     "/shared": (cached(scope=public(), headers=["x-language"], query=["a"]), (b"x-language",)),
     "/posted": (cached(keyed_body=True), CREDENTIALS),
 }
-"""What is declared for a path, and which fields the handler's answer depends on: all that it is allowed to."""
+"""The declaration of a path, and the fields on which the handler's answer depends: all that are allowed."""
 
 FIELDS: list[tuple[bytes, bytes]] = [
     (b"authorization", b"ann"), (b"authorization", b"bob"), (b"cookie", b"session=ann"), (b"cookie", b"session=bob"),

@@ -1,7 +1,7 @@
 """Users of one Python client never receive each other's private answers, with any field as the server's distinction.
 
-The fields are the ones of the real middleware. Catches: a `Vary` that lacks a field that `by` reads,
-a client that keys its copies by less than `Vary` names, an answer kept although nothing distinguishes its users.
+The fields are the ones of the real middleware. Catches: a `Vary` that lacks a field that `by` reads;
+a client that keys its copies by less than `Vary` names; an answer kept although nothing distinguishes its users.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ SCOPES: dict[str, tuple[Scope, By]] = {
     "role, named": (per_role(by=role, reads=["x-user-token"]), role),
     "role, not named": (per_role(by=role), role),
 }
-"""What is declared, and whom an answer is for."""
+"""The declaration, and the users of an answer."""
 KEPT = {name for name, (scope, _) in SCOPES.items() if scope.reads is not None}
 
 Request = tuple[str | None, dict[str, str]]
-"""Who asks by what no field says, and the fields."""
+"""The user that no field names, and the fields."""
 
 
 @st.composite

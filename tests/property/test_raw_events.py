@@ -192,7 +192,7 @@ def insert(key: Value, record: bytes) -> bytes:
 
 @pytest.mark.parametrize("key", USUAL_KEYS, ids=lambda key: f"{key[0].hex()}-{len(key[1])}")
 @pytest.mark.parametrize("size", [0, 1_000, 16 * 1024 * 1024 - 100])
-def test_usual_inserts_go_the_raw_way_whatever_is_in_the_record(key: Value, size: int) -> None:
+def test_usual_inserts_of_any_record_go_the_raw_way(key: Value, size: int) -> None:
     record = document((b"_id", key), (b"x", (DOCUMENT, nested(150))), (b"x", text(b"\xff" * size)))
     placed = payload_of(insert(key, record), PARTITIONS)
     assert placed is not None

@@ -29,7 +29,7 @@ from tests.hand_driven import HandClock, HandEngine, HandRegistry, HandSketch, T
 
 PAGES = ("/a", "/b")
 STALE = {"/a": b"public, stale-if-error=50", "/b": b"public, stale-while-revalidate=40, stale-if-error=50"}
-"""What the pages say of being used after their lifetime."""
+"""The pages' permissions of use after their lifetime."""
 SPELLINGS = ("{}?x=1&y=2", "{}?y=2&x=1", "{}?x=1&y=2&")
 STAGES = ("read", "answered", "register", "registered", "index", "indexed", "sketch", "put", "stored", "lookup")
 

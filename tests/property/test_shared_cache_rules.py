@@ -1,7 +1,7 @@
 """Explicit entries against the rules of RFC 9111: random origins, clocks, request directives and unsafe requests.
 
-Each answer is the origin's present one, or an earlier one that is still fresh by its own fields, or stale where the
-origin allowed that. No answer was outdated by an unsafe request since it was asked for. Catches: a lifetime that is
+Each answer is the origin's present one, or an earlier one. An earlier one is fresh by its own fields, or stale where the
+origin allows that. No answer was outdated by an unsafe request since it was asked for. Catches: a lifetime that is
 counted from the wrong moment, a check that a path forgets, an entry that outlives the request that outdated it.
 """
 

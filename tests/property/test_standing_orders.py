@@ -20,13 +20,13 @@ database's answer, and every part knows that.
 A story may begin when its first subscription is settled, where the orders before that are another story's. The number
 of orders stands beside each story: it changes with the protocol, and an author who changes the protocol should see
 that. There are 2,494 orders, of up to 31 steps; the longer stories have some tens of thousands. The longer stories
-leave out, because it would take hours: deaths and ends before the first subscription is settled (except one cell, and
-one ending of a query without a window), deaths of both of two cells, of a cell before its stage, a second write where
-the stage of a window dies. tests/oracle/test_standing_oracle.py shows that the small database answers as mongod does.
-The test was seen to fail with each of these parts of the protocol broken: replay, the comparison of versions (of
-results, of records, of snapshots), recognition of repetitions, the cells' notice that they began anew, tokens of
-announcements, keeping messages that come during a read, the condition that all cells match before a result counts as
-current.
+leave out some cases, because they would take hours: deaths and ends before the first subscription is settled (except
+one cell, and one ending of a query without a window); deaths of both of two cells; deaths of a cell before its stage; a
+second write where the stage of a window dies. tests/oracle/test_standing_oracle.py shows that the small database
+answers as mongod does. The test was seen to fail with each of these parts of the protocol broken: replay; the
+comparison of versions (of results, of records, of snapshots); recognition of repetitions; the cells' notice that they
+began anew; tokens of announcements; keeping messages that come during a read; the condition that all cells match before
+a result is current.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def run(case: Scenario) -> tuple[int, int]:
     """Run every order of the scenario; return the number of orders,
     and the most results that a subscriber saw in a row.
 
-    Meanwhile the machine's clock hardly moves. A cell leaves work beyond a tenth of a second for its next step,
-    and a reader that has not read for a second suspects a gap: on a busy machine that would be another story.
+    Meanwhile the machine's clock hardly moves. A cell leaves work beyond a tenth of a second for its next step.
+    A reader that has not read for a second suspects a gap. On a busy machine these would be other stories.
     """
     truth, orders, seen, moments = case.truth(), Orders(), 0, itertools.count()
     with pytest.MonkeyPatch.context() as patched:

@@ -29,7 +29,7 @@ NEUTRAL = (
     *("/runtime/supervision/", "/observability/", "/capture/listener_failures.py", "/runtime/parts.py"),
     *("/errors.py", "/clock.py", "/testing/"),
 )
-"""Code that services have in common with those who count their failures."""
+"""Code that services share with the code that counts their failures."""
 SWALLOWING = ("pymongo/monitoring.py",)
 """Code of others that calls listeners, prints what they raise, and goes on."""
 

@@ -137,7 +137,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("skew_ms", SKEWS)
-async def test_ingests_clock(world: World, skew_ms: int) -> None:
+async def test_a_wrong_clock_of_ingest_closes_the_cache(world: World, skew_ms: int) -> None:
     """One that differs from the app's by minutes proves nothing, whichever way: the cache is closed."""
     cell = world.cell()
     world.ingest_clock.skew_ms = skew_ms
@@ -146,7 +146,7 @@ async def test_ingests_clock(world: World, skew_ms: int) -> None:
 
 
 @pytest.mark.parametrize("skew_ms", SKEWS)
-async def test_the_apps_clock(world: World, skew_ms: int) -> None:
+async def test_a_wrong_clock_of_the_app_closes_the_cache(world: World, skew_ms: int) -> None:
     cell = world.cell()
     world.app_clock.skew_ms = skew_ms
     world.pass_ms(3_000, cell)
@@ -192,7 +192,7 @@ async def test_an_app_whose_clock_is_set_back_does_not_take_it_for_more_time(wor
 
 
 @pytest.mark.parametrize("skew_ms", SKEWS)
-async def test_a_cell_guards_until_the_lease_is_over_whatever_its_clock_says(world: World, skew_ms: int) -> None:
+async def test_a_cell_with_any_clock_guards_until_the_lease_is_over(world: World, skew_ms: int) -> None:
     cell = world.cell(skew_ms)
     world.pass_ms(1_000, cell)
     registered = await world.cache(1, cell, lease_ms=7 * MINUTE_MS)

@@ -91,7 +91,7 @@ def test_one_leads_and_the_other_takes_over_when_it_stands_still(
 
     until(fresh)
 
-    # It stands still from here on: nobody prolongs its lease, the last of which is short, so that the test is.
+    # The leader stands still from here on, without prolonging its lease. The last lease is short to keep the test short.
     old.election._lease_ms = SHORT_LEASE_MS
     old.election.step()
 

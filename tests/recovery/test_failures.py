@@ -123,7 +123,7 @@ def test_redis_is_killed_and_comes_back(deployment: World, proven: Proven, kept:
     assert deployment.answered() > answered
 
 
-def test_redis_stops_answering(deployment: World, proven: Proven) -> None:
+def test_answers_stay_right_while_redis_does_not_answer(deployment: World, proven: Proven) -> None:
     before = pids(deployment)
     with deployment.failure() as outcome, paused(deployment.valkey.pid):
         answered = deployment.answered()
@@ -144,7 +144,7 @@ def test_mongod_is_killed_and_started_again(deployment: World, proven: Proven) -
 
 
 @pytest.mark.slow
-def test_mongod_stops_answering(deployment: World, proven: Proven) -> None:
+def test_answers_stay_right_while_mongod_does_not_answer(deployment: World, proven: Proven) -> None:
     before = pids(deployment)
     with deployment.failure() as outcome, paused(deployment.mongods[0].pid):
         last()

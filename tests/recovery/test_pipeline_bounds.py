@@ -301,7 +301,7 @@ def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> Non
 
 
 @pytest.mark.parametrize("name", ["pipeline_max_entries", "pipeline_max_bytes"])
-def test_bounds_are_settings(name: str) -> None:
+def test_bounds_of_pipelines_are_settings(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Settings(**{name: 0})
     assert PipelineBounds.of(Settings(pipeline_max_entries=7, pipeline_max_bytes=8)) == PipelineBounds(

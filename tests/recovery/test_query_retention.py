@@ -200,7 +200,7 @@ def test_a_cell_that_cannot_keep_up_refuses_what_waits_until_there_is_room(opene
     world.age(old=True)
     world.look_after(0)
     assert world.cells[0].parts.retention.behind
-    for _ in range(3):  # the app cancels what it is told of
+    for _ in range(3):  # the app cancels the registrations that were reported
         world.settle()
         world.look_after(0)
     assert not world.cells[0].parts.retention.behind

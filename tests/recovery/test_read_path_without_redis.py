@@ -67,7 +67,7 @@ def server(tmp_path: Path) -> Iterator[servers.Server]:
 
 @pytest.fixture
 async def two(server: servers.Server) -> AsyncIterator[tuple[Process, Process]]:
-    # What is gone refuses at once; a machine that stands still is waited for.
+    # A dead server refuses at once; a machine that stands still is waited for.
     options: dict[str, Any] = {"protocol": 2, "socket_timeout": PATIENCE_S, "retry": Retry(NoBackoff(), 0)}
     clients = [Redis.from_url(server.url, **options) for _ in range(2)]
     registry = HandRegistry()

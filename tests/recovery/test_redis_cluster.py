@@ -258,7 +258,7 @@ def lagging(replicated: RedisCluster) -> Callable[[str, int, Callable[[], None]]
 
 
 @pytest.mark.slow
-def test_a_replica_that_lagged_is_noticed_by_whoever_had_seen_more(
+def test_a_replica_that_lagged_is_noticed_by_each_part_that_had_seen_more(
     replicated: RedisCluster, make: Make, lagging: Callable[..., None]
 ) -> None:
     stream, shard = elsewhere(replicated)

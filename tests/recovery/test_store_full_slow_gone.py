@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 BODY = "x" * 50_000
 GIVEN_UP_S = 0.5
-"""Where Redis is slow. Where it is full or gone it says so at once, and a machine that stands still is no failure of it."""
+"""Time-out where Redis is slow. A full or absent Redis fails at once, and a machine that stands still is no failure of Redis."""
 
 
 class Process:
@@ -102,7 +102,7 @@ def link(links: Links, valkey: servers.Server) -> Link:
     return links.to(valkey.port)
 
 
-async def test_full(process: Process) -> None:
+async def test_a_full_store_refuses_writes_and_answers_reads(process: Process) -> None:
     """maxmemory with noeviction: writes are refused, reads are answered."""
     await process.get("/before")
     await process.redis.config_set("maxmemory", "1")
@@ -164,7 +164,7 @@ async def test_a_slow_store_does_not_serialise_concurrent_requests(link: Link) -
         await process.redis.aclose()
 
 
-async def test_gone(process: Process, valkey: servers.Server) -> None:
+async def test_an_absent_store_leaves_answers_in_memory(process: Process, valkey: servers.Server) -> None:
     """While the shared store is gone, memory still answers; new answers are uncached until the store returns."""
     await process.get("/before")
     valkey.kill()

@@ -25,9 +25,9 @@ START_MS = 1_700_000_000_000
 GEOMETRY = Geometry(slices=4, bits_per_slice=1024, capacity=100, error_rate=0.01)
 TTL_S = 600
 PARTITIONS = ("", "even", "odd")
-"""Of the sketch; a third of the resources is told of by the whole only."""
+"""Of the sketch; a third of the resources is in the whole sketch only."""
 NODES = 2
-"""Of the cache before the server; each request reaches one of them."""
+"""Number of nodes of the cache before the server; each request reaches one of them."""
 
 
 @dataclass(frozen=True)

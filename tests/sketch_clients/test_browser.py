@@ -124,7 +124,9 @@ def test_own_writes_are_seen_by_a_page_that_is_loaded_after_them(tab: Tab, origi
     other.close()
 
 
-def test_after_a_logout_nobody_sees_what_was_the_users_before(tab: Tab, origin: Origin, browser: Browser) -> None:
+def test_after_a_logout_the_next_user_sees_nothing_of_the_user_before(
+    tab: Tab, origin: Origin, browser: Browser
+) -> None:
     """A logs out, B logs in, on one browser: in the tab where that happens, in one that was open, and in a new page."""
     log_in = "await client.fetch('/session/{user}', {{ method: 'POST' }}); client.login()"
     tab.run(log_in.format(user="A"))

@@ -269,7 +269,7 @@ OFF = {
 }
 
 HOARDING = {"distrust of caches"}
-"""Those that count where a cache on the way keeps answers whose lifetime is over."""
+"""Protections that matter where a cache on the way keeps answers beyond their lifetime."""
 
 
 @pytest.mark.parametrize("name", OFF)

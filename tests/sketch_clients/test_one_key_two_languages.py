@@ -69,7 +69,7 @@ def agree(count: int, seed: int) -> None:
     assert not different, different[:3]
 
 
-def test_random_names_agree() -> None:
+def test_random_names_have_one_key_in_both_languages() -> None:
     agree(5_000, seed=1)
 
 

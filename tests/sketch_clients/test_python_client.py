@@ -95,7 +95,7 @@ def test_private_answers_are_for_who_asked(client: httpx.Client, transport: Quae
     assert source(client.get("/a")) == "memory"
 
 
-def test_variants_are_told_apart(client: httpx.Client) -> None:
+def test_variants_are_kept_apart(client: httpx.Client) -> None:
     for language in ("de", "fr", "de"):
         assert client.get("/a?vary", headers={"accept-language": language}).text == f"0 {language}"
     assert source(client.get("/a?vary", headers={"accept-language": "fr"})) == "memory"
@@ -126,7 +126,7 @@ def test_each_partition_has_its_sketch(client: httpx.Client, transport: Quaestor
     assert source(client.get("/a?in=items")) == "memory"
 
 
-def test_the_kill_switch(client: httpx.Client, transport: QuaestorSyncTransport, shop: Shop) -> None:
+def test_the_kill_switch_drops_all_copies(client: httpx.Client, transport: QuaestorSyncTransport, shop: Shop) -> None:
     """All that is kept is dropped, requests pass; and it can be taken back."""
     client.get("/a")
     shop.off = True
@@ -172,7 +172,7 @@ def test_several_threads_may_share_one(client: httpx.Client, transport: Quaestor
     assert transport.counts.memory > 100
 
 
-async def test_the_asynchronous_twin(url: str, shop: Shop) -> None:
+async def test_the_asynchronous_twin_acts_alike(url: str, shop: Shop) -> None:
     """Memory, revalidation, own writes, levels: all as above."""
     transport = QuaestorTransport(url)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:

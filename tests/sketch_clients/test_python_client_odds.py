@@ -121,7 +121,7 @@ def test_after_an_answer_without_a_lifetime_causal_reads_ask(client: httpx.Clien
     assert source(client.get("/a")) == "memory"
 
 
-def test_a_partition_without_a_sketch_is_told_of_by_the_whole(
+def test_a_partition_without_a_sketch_is_covered_by_the_whole(
     client: httpx.Client, transport: QuaestorSyncTransport, shop: Shop
 ) -> None:
     shop.missing = {"items"}

@@ -37,7 +37,7 @@ PROTECTIONS = {
         [("known ? 0 : wall", "0"), ("Math.abs(wall - shown) < AMISS", "true")],
     ),
 }
-"""What protects from stale copies: module, and what takes its place to be without it."""
+"""Protections from stale copies: the module, and its replacement to be without it."""
 
 
 BUILT = CLIENT.parents[1] / "middleware" / "browser"
@@ -53,7 +53,7 @@ def play(
     )  # fmt: skip
 
 
-def test_rules() -> None:
+def test_each_rule_keeps_its_promise() -> None:
     """Each rule by itself, and Δ, own writes and monotonic reads in random histories with wrong clocks and old sketches."""
     played = play(CLIENT, histories=60)
     assert played.returncode == 0, played.stdout[-8000:]

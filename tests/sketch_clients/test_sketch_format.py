@@ -31,12 +31,12 @@ def body_of(keys: list[str]) -> bytes:
     return wire_format.encode(geometry, keys=filled.keys, bits=filled.bits)
 
 
-def test_golden_body() -> None:
+def test_the_body_is_fixed_for_ever() -> None:
     """Fixed for ever: every byte of a small one."""
     assert body_of(VECTORS["small"]["keys"]).hex() == VECTORS["small"]["body"]
 
 
-def test_golden_difference() -> None:
+def test_the_difference_is_fixed_for_ever() -> None:
     """Fixed for ever: from the small one to another, with the versions by which both are named."""
     small, difference = VECTORS["small"], VECTORS["difference"]
     older, newer = (SketchSnapshot(body_of(vector["keys"]), 1, off=False) for vector in (small, difference))

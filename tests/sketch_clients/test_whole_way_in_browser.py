@@ -38,11 +38,11 @@ window.controlled = async () => {
 };
 window.ready = true;
 </script></head></html>"""
-"""It knows nothing of the client: the middleware puts in the line that registers the worker."""
+"""A page that knows nothing of the client: the middleware puts in the line that registers the worker."""
 
 
 DELTA_S = 20
-"""So much longer than fifty reads take on a busy machine that few of them have to wait for the next sketch."""
+"""Much longer than fifty reads take on a busy machine: few of them wait for the next sketch."""
 
 
 class Site:
@@ -67,7 +67,7 @@ class Site:
 @contextlib.contextmanager
 def application(mongo_url: str, database: str, varnish_url: str, port: int) -> Iterator[None]:
     """An ordinary FastAPI app with one middleware line, on uvicorn."""
-    # What was written is named until the copies from before it are dead, and until then revalidated with each read.
+    # A written page is named, and revalidated with each read, until the earlier copies are dead.
     lifetime = {"ttl_min_ms": 60_000, "ttl_max_ms": 60_000}
     quaestor = Quaestor(**PATIENT, **lifetime, sketch_delta_s=DELTA_S, read_your_writes_ms=20_000)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 Step = tuple[object, ...]
 Touched = frozenset[tuple[object, bool]]
-"""What a step touches, and whether it changes that."""
+"""The things that a step touches, and whether it changes each."""
 
 
 class World(Protocol):

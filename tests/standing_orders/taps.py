@@ -13,7 +13,7 @@ from quaestor.realtime.reading import ReadRequest
 from tests.standing_orders.database import Database
 
 _OF_OTHERS = (":notifications", ":heartbeats")
-"""Pipelines that nobody reads in this world: the order in them is nobody's."""
+"""Pipelines that no part reads in this world, so their order does not matter."""
 
 
 class Tap:

@@ -49,7 +49,7 @@ def test_several_fields_are_one_list_and_enormous_ones_forbid_storing() -> None:
     ("text", "seconds"),
     [("0", 0), ("60", 60), ("9" * 30, 2**31), ("-1", 0), ("1.5", 0), ("", 0), ("١", 0), (None, 0), ("1e3", 0)],
 )
-def test_delta_seconds(text: str | None, seconds: int) -> None:
+def test_delta_seconds_are_parsed_as_in_the_table(text: str | None, seconds: int) -> None:
     assert freshness.delta_s(text) == seconds
 
 
@@ -122,7 +122,7 @@ def test_an_enormous_if_none_match_names_nothing() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_never_raises(data: bytes) -> None:
+def test_garbage_in_fields_never_raises(data: bytes) -> None:
     headers = [(b"cache-control", data), (b"expires", data), (b"vary", data)]
     freshness.refusal(200, headers)
     freshness.shared_lifetime_s(headers, now_s=NOW_S)

@@ -76,7 +76,7 @@ def test_lifetimes_of_stored_answers(
     assert [name for name, _ in headers].count(b"cache-control") == 1
 
 
-def test_a_fraction_of_a_second_is_never_told_to_anyone() -> None:
+def test_a_fraction_of_a_second_is_never_sent() -> None:
     policy = HeaderPolicy(Settings(client_ttl="estimated"), [TaggingCdn()])
     headers = dict(policy.hit(response(lifetime_ms=1_999), START_MS))
     assert headers[b"cdn-cache-control"] == b"max-age=1"
@@ -145,7 +145,7 @@ def test_explanations_are_one_printable_line() -> None:
         (RoutePolicy(sharing=Sharing.PER_USER, reads=(b"cookie",), browser_ttl_ms=9_000), True, [], (9, 60)),
     ],
 )
-def test_three_lives(
+def test_no_copy_outside_outlives_the_stored_answer(
     policy: RoutePolicy, estimated: bool, fields: list[tuple[bytes, bytes]], expected: tuple[int, int]
 ) -> None:
     """Browsers and CDNs never keep an answer for longer than our own store (here 60 s)."""

@@ -128,7 +128,7 @@ def test_enormous_claims_are_not_keyed() -> None:
     assert selection(DEFAULT, (), claimed=((b"x-host", b"a" * 5000),)) is None
 
 
-# Selections: a list of requests and policies all of which are to be told apart
+# Selections: a list of requests and policies that must all have different keys
 
 USER = RoutePolicy(sharing=Sharing.PER_USER, by=lambda scope: None)
 ROLE = RoutePolicy(sharing=Sharing.PER_ROLE, by=lambda scope: None)

@@ -58,7 +58,7 @@ def report(wrong: list[str]) -> str:
     return f"{len(wrong)} disagreements, the first of them:\n" + "\n".join(wrong[:20])
 
 
-def test_nothing_is_lost() -> None:
+def test_no_case_of_the_corpus_is_lost() -> None:
     """All cases are there, and every area is either asserted or named as left out."""
     sizes = {area: len(members) for area, members in by_area().items()}
     assert sum(sizes.values()) == 19_159

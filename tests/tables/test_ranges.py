@@ -95,7 +95,7 @@ def test_several_ranges_are_parts_with_their_place_and_type() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 30))
-def test_whatever_is_asked_for_what_is_sent_lies_inside_and_is_no_more_than_the_whole(data: bytes, size: int) -> None:
+def test_sent_ranges_lie_inside_and_are_no_more_than_the_whole(data: bytes, size: int) -> None:
     for field in (data, b"bytes=" + data):
         ranges = spans(field, size)
         if ranges is not None:

@@ -51,7 +51,7 @@ def test_how_long_stale_use_is_allowed(said: str, policy: RoutePolicy, expected:
         (100, Windows(0, 5000), Use.VALIDATE),
     ],
 )
-def test_guarded_entries(age_s: int, allowed: Windows, expected: Use) -> None:
+def test_use_of_guarded_entries_follows_the_table(age_s: int, allowed: Windows, expected: Use) -> None:
     assert use_guarded(entry(), allowed, now_ms=STORED_MS + age_s * 1000) is expected
 
 

@@ -72,7 +72,7 @@ def fields(*lines: str) -> list[tuple[bytes, bytes]]:
         (["cdn-cache-control: max-age=-9"], 0),
     ],
 )
-def test_lifetimes(lines: list[str], expected: int | None) -> None:
+def test_lifetimes_follow_from_the_header_fields(lines: list[str], expected: int | None) -> None:
     """Lifetimes of answers follow from their header fields as in RFC 9111, section 4.2."""
     assert lifetime_s(fields(*lines), now_s=NOW_S) == expected
 

@@ -45,7 +45,7 @@ from quaestor.read_path.structured import MAX_FIELD_BYTES, Token, dictionary, st
         ("a=ü", None),
     ],
 )
-def test_dictionaries(field: str, expected: dict[str, Any] | None) -> None:
+def test_dictionaries_are_parsed_as_specified(field: str, expected: dict[str, Any] | None) -> None:
     """Structured dictionaries are parsed as RFC 9651 says."""
     assert dictionary([field.encode()]) == expected
 
@@ -72,7 +72,7 @@ def test_members_of_several_lines_are_one_dictionary() -> None:
         (['"\t"'], None),
     ],
 )
-def test_lists_of_strings(lines: list[str], expected: tuple[str, ...] | None) -> None:
+def test_lists_of_strings_are_parsed_as_specified(lines: list[str], expected: tuple[str, ...] | None) -> None:
     assert strings([line.encode() for line in lines]) == expected
 
 
@@ -82,6 +82,6 @@ def test_enormous_fields_are_as_if_they_were_not_there() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_never_raises(data: bytes) -> None:
+def test_garbage_in_fields_never_raises(data: bytes) -> None:
     dictionary([data])
     strings([data])

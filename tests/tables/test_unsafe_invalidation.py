@@ -44,7 +44,7 @@ def keys(method: str, status: int, *lines: str) -> tuple[str, ...]:
         ("QUERY", 200, False),
     ],
 )
-def test_the_target_itself(method: str, status: int, outdates: bool) -> None:
+def test_an_unsafe_request_outdates_its_target(method: str, status: int, outdates: bool) -> None:
     assert keys(method, status) == (("http://shop.test/items/1?a=2&b=1",) if outdates else ())
 
 
@@ -87,7 +87,7 @@ def test_group_invalidation_counts_on_unsafe_methods_that_succeed_only() -> None
     assert outdated("POST", 500, said, ASKED).groups == ()
 
 
-def test_labels_belong_to_one_origin_and_are_told_from_registrations() -> None:
+def test_labels_belong_to_one_origin_and_are_no_registrations() -> None:
     assert origin("http://shop.test/items?x") == "http://shop.test"
     assert origin("http://shop.test?x") == "http://shop.test"
     assert group_label("http://a", "g") != group_label("http://b", "g")
@@ -98,6 +98,6 @@ def test_labels_belong_to_one_origin_and_are_told_from_registrations() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_never_raises(data: bytes) -> None:
+def test_garbage_in_fields_never_raises(data: bytes) -> None:
     assert ASKED is not None
     outdated("POST", 200, [(b"location", data), (b"cache-group-invalidation", data)], ASKED)

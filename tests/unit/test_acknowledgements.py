@@ -53,7 +53,7 @@ async def test_acknowledgements_during_a_call_to_the_outbox_go_in_the_next_one()
     assert len(outbox.told) == 2
 
 
-async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_follows_is_told() -> None:
+async def test_a_failed_report_fails_all_its_purges_and_the_next_report_is_sent() -> None:
     answers = iter([StoreError("away"), None])
     gate = asyncio.Event()
     batches: list[list[str]] = []

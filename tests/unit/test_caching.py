@@ -110,7 +110,7 @@ def test_a_declaration_that_makes_no_sense_is_refused_where_it_is_written(given:
         cached(**given)
 
 
-def test_whom_an_answer_is_for_is_told_by_a_function() -> None:
+def test_the_owner_of_an_answer_is_given_by_a_function() -> None:
     with pytest.raises(ConfigurationError, match=r"per_user\(by='session'\): give a function"):
         per_user(by="session")  # type: ignore[arg-type]
 
@@ -225,7 +225,7 @@ def test_the_declared_parameters_count_where_only_they_do() -> None:
     assert cached(query="declared").apply(declared).query == frozenset({"page"})
 
 
-def test_a_private_route_stays_private_whatever_lifetime_somebody_wrote() -> None:
+def test_a_private_route_stays_private_with_any_declared_lifetime() -> None:
     secured = RoutePolicy(sharing=Sharing.PRIVATE)
     assert cached(ttl=60).apply(secured).closed
     assert not cached(scope=public()).apply(secured).closed

@@ -42,7 +42,7 @@ STATS = CellStats(
 )
 
 
-def test_they_survive() -> None:
+def test_statistics_survive_their_encoding() -> None:
     assert decode_stats(encode_stats(STATS)) == STATS
 
 

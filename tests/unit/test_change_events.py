@@ -40,7 +40,7 @@ def test_an_older_server_may_name_what_is_inside_a_document_that_the_update_made
     assert changed({"updateDescription": {"updatedFields": {"a.b": 1, "a.c": 1}}}, post_images=False) == ("a",)
 
 
-def test_very_many_paths_are_told_by_their_first_components_or_not_at_all() -> None:
+def test_very_many_paths_are_named_by_their_first_components_or_not_at_all() -> None:
     assert changed({"changed": [f"a.{n}" for n in range(1000)]}) == ("a",)
     assert changed({"changed": [f"a{n}" for n in range(1000)]}) is None
 

@@ -36,7 +36,7 @@ NOW = 1_700_000_000_000
                                               "6e1;at=5", "60;at=5;private;sketch=x")),
     ],
 )  # fmt: skip
-def test_a_malformed_lifetime_allows_no_copy(field: str, expected: Lifetime | None) -> None:
+def test_a_lifetime_is_read_whole_or_allows_no_copy(field: str, expected: Lifetime | None) -> None:
     """A lifetime that is malformed, even in part, gives no permission to keep a copy."""
     assert lifetime(httpx.Headers({"quaestor-ttl": field})) == expected
 
@@ -51,7 +51,7 @@ def test_a_malformed_lifetime_allows_no_copy(field: str, expected: Lifetime | No
         *((malformed, None) for malformed in ("", "made", "made=0", "made=-5", "made=5.0", "delta=60", "made=5;", "<html>")),
     ],
 )  # fmt: skip
-def test_fields_of_sketches(field: str, expected: tuple[object, ...] | None) -> None:
+def test_fields_of_sketches_are_read_in_any_order(field: str, expected: tuple[object, ...] | None) -> None:
     """The order is free; without the time of its making a sketch is worth nothing."""
     parsed = sketch_field(httpx.Headers({"quaestor-sketch": field}))
     assert (parsed and (parsed.made_ms, parsed.delta_s, parsed.nonce, parsed.off)) == expected
@@ -208,7 +208,7 @@ def test_a_load_that_was_lost_is_made_again() -> None:
     assert sketches.due("", 1.0, Moment(31_000.0, 31_000.0)) == [""]
 
 
-def test_partitions_are_bounded() -> None:
+def test_kept_partitions_are_bounded() -> None:
     """At most 64 partitions are kept for any names in answers; beyond that the client loads the whole sketch,
     which covers all.
     """

@@ -111,7 +111,7 @@ def test_a_cells_process_says_the_how_many_th_it_is() -> None:
     assert cell_pids(layer, "d") == {cell: os.getpid()}
 
 
-def test_a_cluster_of_other_machines_is_told_the_python_that_was_named_and_nothing_of_this_one(
+def test_a_cluster_of_other_machines_gets_the_named_python_and_nothing_of_this_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def sent(master: str) -> tuple[str | None, str | None]:

@@ -132,7 +132,7 @@ def test_status_shows_the_pipelines_in_a_third_table(status: ClusterStatus) -> N
     ]
 
 
-def test_pipelines_are_told_once_and_in_the_order_of_the_data() -> None:
+def test_pipelines_are_shown_once_and_in_the_order_of_the_data() -> None:
     names = ("t", "n", "q10", "q2", "w1", "h", "m0", "r0")
     sizes = tuple(PipelineStats(pipeline=name, entries=1, bytes=1, lag_ms=0) for name in names)
     sizes_shown = pipelines([replace(STATS, pipelines=sizes), replace(SECOND, pipelines=sizes)])

@@ -141,7 +141,7 @@ def test_a_node_that_does_not_look_at_the_documents_does_not_pay_for_them(monkey
 @pytest.mark.parametrize("kind", list(WriteKind))
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("known", [True, False])
-def test_flags_and_missing_documents_are_told_apart(kind: WriteKind, exact: bool, known: bool) -> None:
+def test_flags_and_missing_documents_are_distinguished(kind: WriteKind, exact: bool, known: bool) -> None:
     changed = () if exact else None
     image = AfterImage(
         namespace="*", kind=kind, version=VERSION, after_exact=exact, before_known=known, changed=changed
@@ -189,7 +189,7 @@ REGISTRATIONS = [
 
 
 @pytest.mark.parametrize("registration", REGISTRATIONS, ids=lambda r: f"{r.query.operation.value} {r.id}")
-def test_registrations_survive(registration: Registration) -> None:
+def test_registrations_survive_their_encoding(registration: Registration) -> None:
     decoded = codec.decode_query_event(codec.encode_query_event(registration))
     assert isinstance(decoded, Registration)
     if registration.query.pipeline:  # a compiled pattern comes back as the BSON regex that it is
@@ -200,7 +200,7 @@ def test_registrations_survive(registration: Registration) -> None:
     assert types(list(decoded.members or ())) == types(list(registration.members or ()))
 
 
-def test_a_cancellation_survives() -> None:
+def test_a_cancellation_survives_its_encoding() -> None:
     cancellation = Cancellation(tenant="t", query_id="q", registration_ids=("a:1", "a:2"))
     assert codec.decode_query_event(codec.encode_query_event(cancellation)) == cancellation
 
@@ -233,13 +233,13 @@ NOTIFICATIONS: list[Notification] = [
 
 
 @pytest.mark.parametrize("notification", NOTIFICATIONS, ids=lambda n: type(n).__name__)
-def test_notifications_survive(notification: Notification) -> None:
+def test_notifications_survive_their_encoding(notification: Notification) -> None:
     assert codec.decode_notification(codec.encode_notification(notification)) == notification
 
 
 @pytest.mark.parametrize("source", [CELL, *OutsideGrid])
-def test_an_invalidation_says_its_source_and_earlier_releases_can_read_it(source: InvalidationSource) -> None:
-    """They know only cells: those are written as they always were, and anything else carries a cell that they may read."""
+def test_an_invalidation_names_its_source_and_earlier_releases_can_read_it(source: InvalidationSource) -> None:
+    """Earlier releases know only cells: a cell is written as before, and any other source carries a cell for them."""
     notification = Invalidated(
         registration_ids=("a:1",), query_id="q", match_type=MatchType.MATCH, version=VERSION, key=1, written_at_ms=5,
         source=source,

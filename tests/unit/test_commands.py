@@ -338,6 +338,6 @@ def test_records_count_as_records_only_with_their_own_id(projection: dict[str, A
     ("preference", "primary"),
     [(None, True), ({"mode": "primary"}, True), ({"mode": "nearest"}, False), ({"mode": "secondaryPreferred"}, False)],
 )
-def test_read_preference(preference: dict[str, Any] | None, primary: bool) -> None:
+def test_a_preference_for_the_primary_is_recognised(preference: dict[str, Any] | None, primary: bool) -> None:
     command: dict[str, Any] = {"find": "c"} | ({"$readPreference": preference} if preference else {})
     assert of(command).primary_preference is primary

@@ -37,7 +37,7 @@ def test_a_handler_s_answer_is_served_with_leave_only_after_registering_and_keep
     ]
 
 
-def test_whatever_fails_once_an_answer_is_complete_still_sends_it() -> None:
+def test_an_answer_that_is_complete_is_sent_after_any_later_failure() -> None:
     for event in (Event.UNGUARDED, Event.DIED, Event.PART_FAILED):
         [to] = {to for (_, on), to in TRANSITIONS.items() if on is event}
         assert to is State.WITHHELD

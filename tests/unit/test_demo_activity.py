@@ -70,7 +70,7 @@ def test_latencies_run_from_the_write_and_are_never_negative() -> None:
     assert [event["purged_ms"] for event in shown["events"]] == [10, None]
 
 
-def test_each_event_is_told_once_to_a_page_that_says_what_it_has() -> None:
+def test_each_event_is_sent_once_to_a_page_that_names_its_last_one() -> None:
     activity = Activity()
     activity.wrote("UA 1 JFK–LAX boarding", now_ms=1)
     first = activity.snapshot(after=0, now_ms=2)
@@ -145,7 +145,7 @@ def test_the_script_prints_one_json_object_a_step_and_a_skipped_step_breaks_noth
         ("delete", None, "delete 2013-07-04:UA:1:JFK"),
     ],
 )
-def test_a_write_is_told_in_a_few_words(operation: str, flight: dict[str, object] | None, text: str) -> None:
+def test_a_write_is_described_in_a_few_words(operation: str, flight: dict[str, object] | None, text: str) -> None:
     whole = {"carrier": "UA", "flight": 1, "origin": "JFK", "dest": "LAX"} | flight if flight else {}
     assert describe(operation, {"_id": "2013-07-04:UA:1:JFK"}, whole) == text
 

@@ -46,7 +46,7 @@ class Case:
     ],
     ids=lambda case: f"{case.what} {case.now_ms}",
 )
-def test_when(case: Case) -> None:
+def test_an_entry_is_refreshed_when_the_table_says(case: Case) -> None:
     early_ms = early_by_ms(cost_ms=case.cost_ms, lifetime_ms=FRESH_UNTIL_MS, draw=case.draw, beta=case.beta)
     assert case.yes == (case.now_ms >= FRESH_UNTIL_MS - early_ms)
 

@@ -56,7 +56,7 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
     )
 
 
-# What a handler is shown
+# The scope that a handler sees
 
 
 def test_a_request_that_is_keyed_as_it_is_reaches_its_handler_as_it_came() -> None:

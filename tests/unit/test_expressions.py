@@ -211,11 +211,11 @@ class TestValues:
         assert compiled({"a": "x"}) == [True, True, ["x"], 0]
 
     @pytest.mark.parametrize("value", [None, MISSING, False, 0, 0.0, -0.0, Int64(0), Decimal128("0E+3")])
-    def test_falsy(self, value: Any) -> None:
+    def test_falsy_values_are_false(self, value: Any) -> None:
         """False, null, zero and missing values are false."""
         assert not truthy(value)
 
     @pytest.mark.parametrize("value", [True, 1, "", [], {}, float("nan"), Decimal128("NaN"), NOON, -1])
-    def test_truthy(self, value: Any) -> None:
+    def test_all_other_values_are_true(self, value: Any) -> None:
         """Every other value is true, empty texts, arrays and documents included."""
         assert truthy(value)

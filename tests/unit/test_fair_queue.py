@@ -79,7 +79,7 @@ def test_everything_is_taken_once_in_the_order_of_its_tenant_and_nothing_is_said
         assert mine == sorted(mine)
 
 
-def test_turns_are_taken_one_by_one_by_whoever_waits() -> None:
+def test_waiting_tenants_take_turns_one_by_one() -> None:
     backlog = FairQueue()
     tenants = ["a"] * 5 + ["b"] * 2 + ["c"]
     entries = [entry(number, encode_query_event(registration(name, number))) for number, name in enumerate(tenants)]

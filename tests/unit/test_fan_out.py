@@ -40,7 +40,7 @@ async def test_an_absent_cdn_does_not_keep_the_others_from_their_purge() -> None
     await edge.aclose()
 
 
-async def test_every_error_is_told_once_and_trying_again_is_worth_it_if_it_is_for_one() -> None:
+async def test_every_error_is_named_once_and_one_retryable_error_makes_all_retryable() -> None:
     first, other, edge = two()
     first.outage, other.outage = CdnError("closed for good", retryable=False), CdnError("a moment, please")
     with pytest.raises(CdnError) as failure:

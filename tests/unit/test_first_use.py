@@ -87,7 +87,7 @@ def test_a_missing_name_is_an_attribute_error() -> None:
         _ = FirstUse("json").no_such_name
 
 
-def test_copies_import_nothing() -> None:
+def test_copying_imports_no_module() -> None:
     """Libraries that copy or pickle look for special names; these are no use of the module."""
     late = FirstUse("this.module.does.not.exist")
     for copied in (copy.copy(late), copy.deepcopy(late), pickle.loads(pickle.dumps(late))):

@@ -115,7 +115,7 @@ def test_a_grid_that_was_forgotten_by_the_state_is_taken_over_from() -> None:
     assert state is not None
     put_state(layer, "d", state.promoted("b"))
     enter(asleep, "d", "c", shape(1, 3))
-    put_state(layer, "d", FIRST)  # and somebody else, who knows of nobody
+    put_state(layer, "d", FIRST)  # and another driver, which knows of no grid
     for partitions in (shape(1, 1), shape(4, 4)):
         own, earlier = enter(layer, "d", "e", partitions)
         assert own.shape.generation >= 3

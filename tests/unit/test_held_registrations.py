@@ -142,7 +142,7 @@ def test_a_late_word_of_an_earlier_round_counts_for_nothing(world: World) -> Non
     assert not world.alive(OWN)
 
 
-def test_what_is_not_worth_it_is_dead_at_once_and_others_are_told(world: World) -> None:
+def test_a_registration_that_is_not_worth_a_recheck_is_dead_at_once_for_all_processes(world: World) -> None:
     world.wanted = False
     assert world.change(OWN) == (OWN,)
     assert world.told == [("given up", OWN)]

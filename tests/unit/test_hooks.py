@@ -29,7 +29,7 @@ def failures(telemetry: Telemetry, part: str) -> float:
     return 0.0 if value is None else value
 
 
-async def test_every_answered_request_is_told_once_by_its_outcome() -> None:
+async def test_every_answered_request_is_reported_once_with_its_outcome() -> None:
     site = Site()
     events: list[ReadAnswered] = []
     site.engine.telemetry.hooks.reads.append(events.append)
@@ -68,7 +68,7 @@ def test_each_outcome_carries_why() -> None:
     ]
 
 
-def test_failures_are_told_with_what_the_log_says() -> None:
+def test_failures_are_reported_with_the_text_of_the_log() -> None:
     telemetry = Telemetry()
     failures_seen: list[FailureSeen] = []
     telemetry.hooks.failures.append(failures_seen.append)

@@ -22,7 +22,7 @@ def find(condition: dict[str, Any], **options: Any) -> dict[str, Any]:
     return {"find": "c", "filter": condition, "$db": "d", **options}
 
 
-def test_the_same_command_is_understood_once_whatever_session_it_comes_in() -> None:
+def test_the_same_command_is_parsed_once_for_all_sessions() -> None:
     known = KnownCommands()
     first = known.understand("find", find({"x": 1}, lsid={"id": Binary(b"1" * 16, 4)}), "d", no_uuids)
     again = known.understand("find", find({"x": 1}, lsid={"id": Binary(b"2" * 16, 4)}), "d", no_uuids)

@@ -65,7 +65,7 @@ def test_every_label_has_a_vocabulary_or_a_limit() -> None:
         assert list(telemetry.families.vocabularies.get(name.removesuffix("_total"), {})) == labels
 
 
-def test_whatever_is_counted_there_are_no_more_series_than_foreseen() -> None:
+def test_any_labels_make_no_more_series_than_foreseen() -> None:
     telemetry = Telemetry()
     for stranger in ("/a?user=ann", "x" * 10_000, *map(str, range(1_000))):
         telemetry.requests.uncacheable.labels(stranger).inc()

@@ -52,7 +52,7 @@ def test_what_may_have_led_elsewhere_explains_it(again: Registered, changed: lis
     assert reads.missing("k", again, 0) == ()
 
 
-def test_a_death_counts_that_nobody_has_been_told_of_yet() -> None:
+def test_a_death_counts_before_it_is_reported() -> None:
     reads = MissingReads(hold_ms=1_000, dead=lambda value: value == "1")
     reads.note("k", of(rates="1", records="2"))
     assert reads.missing("k", of(records="3"), 0) == (RATES,)

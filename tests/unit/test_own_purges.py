@@ -92,7 +92,7 @@ async def test_all_that_the_outbox_refused_together_hear_of_it() -> None:
     assert await outbox.open("q", ["0tag a", "0tag b"]) == [True, False]
 
 
-async def test_whoever_stops_waiting_takes_nothing_back() -> None:
+async def test_a_caller_that_stops_waiting_takes_no_purge_back() -> None:
     outbox = GatedOutbox()
     own = own_purges(outbox)
     first, second = put(own, "0tag a"), put(own, "0tag b")

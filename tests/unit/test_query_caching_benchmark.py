@@ -88,7 +88,7 @@ def test_a_query_is_stale_without_what_was_inserted_and_with_what_was_deleted() 
     assert written.count == 2
 
 
-def test_who_answered_is_told_by_the_farthest_cache_that_says_hit() -> None:
+def test_the_farthest_cache_with_a_hit_is_the_one_that_answered() -> None:
     stored = {"cache-status": "Quaestor; hit, Varnish; fwd=miss; stored", "x-varnish-cache": "miss"}
     assert layer_of(stored) == APP
     assert layer_of(stored | {"x-varnish-cache": "hit"}) == CDN

@@ -117,7 +117,7 @@ def test_what_cells_say_comes_back(event: MatchedEvent) -> None:
     ],
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
-def test_results_come_back(message: ResultMessage) -> None:
+def test_results_survive_their_encoding(message: ResultMessage) -> None:
     assert codec.decode_result(codec.encode_result(message)) == message
 
 

@@ -59,7 +59,7 @@ def test_what_waits_already_is_bounded() -> None:
     assert not wanted(rule("on"), second=1, waiting=MOST_WAITING)
 
 
-def test_the_setting_decides() -> None:
+def test_the_setting_decides_before_any_cost() -> None:
     """ "on" rechecks at any cost, "off" never; a query without a registration is never rechecked."""
     assert wanted(rule("on", answer_ms=0.0), second=1)
     assert not wanted(rule("off"), second=1)

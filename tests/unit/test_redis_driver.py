@@ -15,7 +15,7 @@ from tests.architecture.sources import ROOT
 
 ROOMS = ("quaestor/redis", "quaestor/event_layer", "quaestor/store", "quaestor/cache_sketch")
 RELIED_ON = {"quaestor/event_layer/redis_cluster/blocking_reads.py": {"_sock"}}
-"""Why each of them: docs/adr/0014-kept-libraries.md."""
+"""The reason of each: docs/adr/0014-kept-libraries.md."""
 
 
 def private_names(tree: ast.Module) -> set[str]:

@@ -43,7 +43,7 @@ RECORD = {"_id": 2, "price": 7, "name": "n"}
         aggregate(MATCH, *PAGE, {"$unset": ["name"]}),
     ],
 )
-def test_the_end_of_a_full_window_is_told(query: Query) -> None:
+def test_a_registration_carries_the_end_of_a_full_window(query: Query) -> None:
     assert last(query, RECORD) == {"_id": 2, "price": 7}
     assert registered(query, {"_id": 1}, RECORD).members == (1, 2)
     assert registered(query, RECORD).last is None
@@ -67,7 +67,7 @@ def test_an_end_that_the_reply_does_not_show_is_not_made_up(query: Query) -> Non
     assert registered(query, {"_id": 1}, RECORD).members == (1, 2)
 
 
-def test_the_place_of_the_farthest_is_told() -> None:
+def test_a_registration_carries_the_place_of_the_farthest_record() -> None:
     query = find({"at": {"$near": [0, 0]}}, limit=2)
     assert last(query, {"_id": 2, "at": [1, 1], "x": 1}) == {"_id": 2, "at": [1, 1]}
     assert last(find(query.filter, limit=2, projection={"x": 1}), {"_id": 2, "x": 1}) is None

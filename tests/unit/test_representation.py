@@ -125,7 +125,7 @@ def test_what_was_seen_of_writes_while_it_was_maintained_is_remembered() -> None
     assert set(again) == {OBJECTS}
 
 
-def test_it_explains_itself() -> None:
+def test_a_choice_is_explained_by_measurements_and_costs() -> None:
     """By what was measured, and what each representation would cost."""
     seen = Representations()
     observe(seen, 1, now_ms=0)

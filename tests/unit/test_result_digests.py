@@ -40,7 +40,7 @@ def of_reply(operation: Operation, reply: dict[str, Any], namespace: str = "d.c"
     return made.value()
 
 
-def test_a_number_is_the_same_by_whatever_command_it_was_counted() -> None:
+def test_a_number_is_the_same_for_every_counting_command() -> None:
     counted = [
         of_reply(Operation.COUNT, reply)
         for reply in ({"n": 0}, {"n": 1}, {"n": 2}, {"cursor": {"id": 0, "firstBatch": [{"_id": 1, "n": 2}]}},

@@ -69,7 +69,7 @@ def test_who_found_other_members_does_not() -> None:
     assert held.reuse("q", members=None, since=12, expires_at_ms=80_000) is None
 
 
-def test_everybody_relies_on_one_that_guards_whatever_matches() -> None:
+def test_any_response_may_rely_on_a_registration_without_members() -> None:
     held = SharedRegistrations(set())
     held.open(replace(registered("all"), members=None))
     held.offer("all", rate_hz=0.0)

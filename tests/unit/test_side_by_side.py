@@ -129,7 +129,7 @@ async def test_a_place_with_rates_or_with_a_pause_is_sent_one_after_the_other(li
 
 
 async def test_concurrent_failures_lengthen_the_pause_once() -> None:
-    """A cache that is gone for a moment is not left alone for as long as one that has failed so many times in a row."""
+    """A cache that is gone for a moment gets a shorter pause than one that has failed so often in a row."""
     api = Held()
     slept: list[float] = []
 

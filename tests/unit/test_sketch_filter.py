@@ -60,7 +60,7 @@ def test_golden_digest_and_positions() -> None:
     assert wire_format.positions(wire_format.digest("/departures/JFK"), DEFAULT) == (16845, 50625, 65652, 89319)
 
 
-def test_golden_body() -> None:
+def test_the_body_is_fixed_for_ever() -> None:
     """Fixed for ever: three keys, every byte of the body."""
     ours = CountingFilter(DEFAULT)
     for key in KEYS[:3]:
@@ -108,7 +108,7 @@ def test_a_shape_that_pybloom_would_read_differently_is_refused(slices: int, bit
         Geometry(slices=slices, bits_per_slice=bits_per_slice, capacity=1, error_rate=0.1)
 
 
-def test_sizing_formulas() -> None:
+def test_sizes_follow_the_formulas_of_the_papers() -> None:
     """The figures of the papers: 14,600 bytes and four hashes hold 20,000 entries at 6 %, 10,000 below 1 %."""
     assert false_positive_rate(20_000, 14_600 * 8, 4) == pytest.approx(0.060, abs=0.001)
     assert false_positive_rate(10_000, 14_600 * 8, 4) < 0.01

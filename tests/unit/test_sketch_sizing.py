@@ -70,7 +70,7 @@ def test_lifetimes_shrink_while_there_are_too_many_keys_and_grow_again() -> None
 
 
 @pytest.mark.anyio
-async def test_a_look_is_told_as_metrics_and_a_saturated_sketch_says_nothing_of_lifetimes() -> None:
+async def test_a_look_sets_the_metrics_and_a_saturated_sketch_sets_none_of_lifetimes() -> None:
     sketch, factors, telemetry = MemoryCacheSketch(), LifetimeFactors(), Telemetry()
 
     def value(name: str, **labels: str) -> float | None:

@@ -1,8 +1,9 @@
 """Hash tags of a Redis Cluster: names of data that belong together always lie in one slot.
 
-On one server the event layer reads several pipelines at once: its only request with keys of several slots, which a
-cluster's event layer does not make. The conformance tests run on a cluster, which refuses requests with keys of several
-slots. They show that every request and script of store, index and sketch has keys of one slot: see tests/conformance.
+On one server the event layer reads several pipelines at once. No other request has keys of several slots, and a
+cluster's event layer does not make this one. The conformance tests run on a cluster, which refuses requests with keys
+of several slots. The tests show that every request and script of store, index and sketch has keys of one slot: see
+tests/conformance.
 """
 
 from __future__ import annotations

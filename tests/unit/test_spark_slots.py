@@ -69,7 +69,7 @@ def test_the_refusal_says_what_was_granted_what_is_needed_and_what_to_do() -> No
     assert "spark://h:1 granted 4 slots within 120 s, but 6 cells, 2 stages and ingest need 9: add workers" in sentence
 
 
-def test_a_shortage_is_told_once_after_a_while_and_so_is_its_end() -> None:
+def test_a_shortage_is_reported_once_after_a_while_and_so_is_its_end() -> None:
     shortage = Shortage(needed=5, reported_after_s=20, given_up_after_s=60)
     seen = [
         shortage.seen(granted, now_s=now_s)

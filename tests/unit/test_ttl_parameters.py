@@ -102,7 +102,7 @@ class Overtaken(MemoryEventLayer):
         super().append(stream, payloads)
 
 
-def test_of_two_operators_at_once_one_is_told_and_nothing_is_overwritten() -> None:
+def test_the_slower_of_two_operators_is_refused_and_overwrites_nothing() -> None:
     layer = Overtaken(clock=lambda: NOW_MS)
     layer.first = json.dumps(
         {"base": 0, "at_ms": NOW_MS, "by": "bob", "parameters": json.loads(LONG.encoded())}

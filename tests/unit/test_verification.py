@@ -86,7 +86,7 @@ def test_what_cannot_be_unpacked_is_compared_as_it_is(body: bytes) -> None:
     assert of(body, content_encoding="gzip").size_bytes == len(body)
 
 
-def test_nothing_of_an_answer_can_be_told_from_its_fingerprint() -> None:
+def test_a_fingerprint_reveals_nothing_of_its_answer() -> None:
     assert "secret" not in repr(of(b"secret", reads=(read(name="secret"),)))
 
 

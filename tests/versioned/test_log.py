@@ -180,7 +180,7 @@ def test_two_compactions_of_the_same_files_count_once(tmp_path: Path) -> None:
     assert rows(tmp_path) == [0, 1, 2, 3]
 
 
-def test_old_days_go(tmp_path: Path) -> None:
+def test_expired_days_are_removed(tmp_path: Path) -> None:
     table = Table(tmp_path)
     for number, day in enumerate(["2027-01-01", "2027-01-14", "2027-01-15"]):
         add(table, day, [number], day=day)

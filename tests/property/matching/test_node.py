@@ -1,7 +1,7 @@
 """Against re-execution after every write: no change of a result is missed, and nothing fires for no change.
 
 Reads, writes, deliveries and registrations interleave in every order. A read may see a state that the node does not
-know yet, its registration arrives before or after the writes around it, events lag behind the database.
+know yet. Its registration arrives before or after the writes around it. Events lag behind the database.
 """
 
 from __future__ import annotations

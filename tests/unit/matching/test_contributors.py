@@ -243,7 +243,7 @@ def test_a_member_of_a_page_counts_by_what_is_shown_of_it() -> None:
     assert types(scene.update({"_id": 2, "price": 2, "n": 0} | PAID, changed=("n",))) == ["change"]
 
 
-def test_what_is_shown_is_not_told_where_it_is_not_kept() -> None:
+def test_shown_values_that_are_not_kept_are_not_compared() -> None:
     scene = Scene()
     record = {"_id": 1, "price": 5, "n": 3} | PAID
     query = find(PAID, sort=BY_PRICE, projection={"many": {"$gt": ["$n", 2]}})

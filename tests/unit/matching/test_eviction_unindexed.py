@@ -50,7 +50,7 @@ def test_when_matching_costs_too_much_unindexed_queries_go_until_it_does_not() -
     for second in range(120):
         for write in range(50):
             key = second * 50 + write
-            # It matches none of them, before and after: nothing fires, but all have to be tried.
+            # The record matches none of them, before and after: nothing fires, but all have to be tried.
             record = {"_id": key, "a": list(range(100))}
             scene.update(record, before=record)
         scene.now_ms += 1_000

@@ -372,7 +372,7 @@ def test_what_mongod_refuses_is_malformed(query: Any) -> None:
         plan_query(query)
 
 
-def test_windows() -> None:
+def test_a_plan_names_its_window() -> None:
     """Plans of queries with an order and a limit say which window they show."""
     assert plan_query(find({})).window is Window.NONE
     assert plan_query(find({}, limit=1)).window is Window.UNORDERED
@@ -398,7 +398,7 @@ def test_a_limit_that_cannot_be_exceeded_is_none(query: Query, window: Window) -
     assert plan_query(query).window is window
 
 
-def test_results() -> None:
+def test_a_plan_names_its_kind_of_result() -> None:
     """Plans say which results their query can have."""
     assert plan_query(aggregate(MATCH, {"$count": "n"})).result is Result.COUNT
     assert plan_query(aggregate(MATCH, {"$group": {"_id": 1}}, {"$count": "n"})).result is Result.OPAQUE

@@ -34,7 +34,7 @@ CASES: list[tuple[dict[str, Any], str, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("document", "path", "values"), CASES)
-def test_values_reached(document: dict[str, Any], path: str, values: list[Any]) -> None:
+def test_a_path_reaches_its_values(document: dict[str, Any], path: str, values: list[Any]) -> None:
     """Elements before the array that holds them; missing fields once for each document that lacks them."""
     assert reached(document, path) == values
 

@@ -56,7 +56,9 @@ def test_public_read_is_read_alone_and_of_the_collections_named() -> None:
         (("*",), ("user:*",), True, False),
     ],
 )
-def test_denied_beats_allowed(allow: tuple[str, ...], deny: tuple[str, ...], anonymous: bool, ann: bool) -> None:
+def test_denied_names_go_before_allowed_ones(
+    allow: tuple[str, ...], deny: tuple[str, ...], anonymous: bool, ann: bool
+) -> None:
     rule = Rule.of(allow, deny)
     assert (rule.permits(ANONYMOUS), rule.permits(ann_ := ANN)) == (anonymous, ann), ann_
     assert rule.permits(ROOT)

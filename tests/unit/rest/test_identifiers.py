@@ -70,7 +70,7 @@ def test_different_ids_have_different_spellings(a: Any, b: Any) -> None:
         ("٣", "٣"),
     ],
 )
-def test_the_rule(text: str, key: Any) -> None:
+def test_an_identifier_names_its_key_and_type(text: str, key: Any) -> None:
     """The text of an identifier is parsed to the key that it names, with its type."""
     parsed = parse_id(text)
     assert (parsed, type(parsed)) == (key, type(key))

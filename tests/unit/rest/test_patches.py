@@ -77,7 +77,7 @@ def test_updates_that_are_refused_are_refused_with_their_place(update: Any, poin
     ],
     ids=str,
 )
-def test_ordinary_updates_pass(update: Any) -> None:
+def test_an_ordinary_update_is_allowed(update: Any) -> None:
     require_update(json.dumps(update), update)
 
 

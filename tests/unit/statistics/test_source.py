@@ -94,7 +94,7 @@ def test_no_pipeline_is_read_past_the_moment_another_has_reached(fed: Feed) -> N
     assert newest is not None
 
 
-def test_what_ingest_appends_again_is_not_told_again(fed: Feed) -> None:
+def test_writes_that_ingest_appends_again_make_no_further_row(fed: Feed) -> None:
     written = [image(version, version % 3) for version in range(1, 31)]
     fed.write(*written)
     end, rows = fed.batch(START)
@@ -105,7 +105,7 @@ def test_what_ingest_appends_again_is_not_told_again(fed: Feed) -> None:
     assert len(rows) == 30
 
 
-def test_records_of_one_transaction_are_all_told_and_its_repetition_is_not(fed: Feed) -> None:
+def test_records_of_one_transaction_are_all_rows_and_its_repetition_is_none(fed: Feed) -> None:
     first, second = [image(7, f"a{n}") for n in range(5)], [image(7, f"b{n}") for n in range(5)]
     fed.write(*first)
     end, rows = fed.batch(START)
@@ -114,12 +114,12 @@ def test_records_of_one_transaction_are_all_told_and_its_repetition_is_not(fed: 
     assert keys(rows + more) == sorted((f'"{write.key}"', 7) for write in first + second)
 
 
-def test_records_with_one_id_in_two_collections_of_one_transaction_are_both_told(fed: Feed) -> None:
+def test_records_with_one_id_in_two_collections_of_one_transaction_are_both_rows(fed: Feed) -> None:
     fed.write(image(7, "a", namespace="shop.items"), image(7, "a", namespace="shop.orders"))
     assert sorted(row["namespace"] for row in fed.batch(START)[1]) == ["shop.items", "shop.orders"]
 
 
-def test_an_insert_and_an_update_of_one_transaction_are_both_told(fed: Feed) -> None:
+def test_an_insert_and_an_update_of_one_transaction_are_both_rows(fed: Feed) -> None:
     fed.write(image(7, "a", kind=WriteKind.INSERT), image(7, "a"))
     assert sorted(row["kind"] for row in fed.batch(START)[1]) == ["insert", "update"]
 
@@ -288,7 +288,7 @@ def test_grids_that_were_replaced_and_silent_tenants_are_not_asked_for_ever(fed:
     assert not [stream for stream in later.streams if stream == streams.writes(fed.deployment, 1)]
 
 
-def test_tenants_are_bounded_and_those_that_are_told_something_stay(fed: Feed) -> None:
+def test_tenants_are_bounded_and_tenants_with_notifications_stay(fed: Feed) -> None:
     fed.register("shop~a:1", "q", tenant="shop")
     fed.match("q", MatchType.REMOVE, tenant="shop")
     end, _ = fed.batch(START, EVENTS)

@@ -161,7 +161,7 @@ def test_what_was_added_and_taken_away_leaves_no_error_behind() -> None:
     assert scene.shown() == [{"_id": None, "n": 0.1, "mean": 0.1}]
 
 
-def test_a_change_that_nothing_accumulates_is_not_told() -> None:
+def test_a_change_that_nothing_accumulates_makes_no_event() -> None:
     scene = Scene(aggregate(GROUP), [record(1, "a", 5)])
     assert scene.put(1, g="a", n=5, other=1) == []
 

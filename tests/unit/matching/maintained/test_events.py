@@ -30,7 +30,7 @@ def test_differences_lead_from_any_result_to_any_other(old: list[tuple[int, int]
     assert by_key == dict(pairs(after))
 
 
-def test_differences_are_few() -> None:
+def test_differences_of_two_results_are_few() -> None:
     """One record that moves to the other end is one event."""
     rows = [(key, 0) for key in range(9)]
     events = differences(shown(rows), shown([*rows[1:], rows[0]]), ordered=True)

@@ -27,7 +27,7 @@ def test_a_record_comes_changes_and_goes() -> None:
     assert scene.shown() == []
 
 
-def test_a_change_that_the_projection_hides_is_not_told() -> None:
+def test_a_change_that_the_projection_hides_makes_no_event() -> None:
     scene = Scene(find(projection={"n": 1}), [{"_id": 1, "n": 1, "m": 1}])
     assert scene.put(1, n=1, m=2) == []
     assert told(scene.put(1, n=1.0, m=2)) == [("change", 1, None, None)], "another numeric type is another value to see"
@@ -117,7 +117,7 @@ def test_a_collection_event_elsewhere_does_not_concern_it() -> None:
     assert scene.maintained.renewal is None
 
 
-def test_by_before_images_an_unordered_find_is_told_without_anything_kept() -> None:
+def test_by_before_images_an_unordered_find_makes_events_without_kept_members() -> None:
     scene = Scene(EVEN, [{"_id": 1, "n": 2}], before_images=True)
     assert told(scene.put(1, n=4)) == [("change", 1, None, None)]
     assert told(scene.put(2, n=4)) == [("add", 2, None, None)]

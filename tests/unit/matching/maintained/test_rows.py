@@ -37,7 +37,7 @@ ROW: dict[str, Any] = {"_id": 1, "a": {"b": 1, "c": 2}, "l": [{"b": 1, "c": 2}, 
         ("$match", {"s": "y"}, None),
     ],
 )
-def test_a_row_becomes(name: str, argument: Any, expected: Any) -> None:
+def test_a_row_becomes_as_the_stage_says(name: str, argument: Any, expected: Any) -> None:
     value = row_function(name, argument)(ROW)
     assert value == expected
     assert bson.encode({"": value}) == bson.encode({"": expected}), "the order of fields counts"

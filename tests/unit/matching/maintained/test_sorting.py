@@ -70,7 +70,7 @@ def test_from_before_the_window_to_behind_it() -> None:
     assert scene.ids() == [30, 40]
 
 
-def test_behind_the_window_nothing_is_told() -> None:
+def test_a_change_behind_the_window_makes_no_event() -> None:
     scene = Scene(find(sort=SORT, skip=1, limit=2), records(10, 20, 30, 40))
     assert scene.put(50, n=50) == []
     assert scene.put(40, n=60) == []

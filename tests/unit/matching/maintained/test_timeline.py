@@ -39,7 +39,7 @@ def test_the_timeline_of_the_thesis() -> None:
     assert printed(scene.put("task3", title="My Task 3")) == ["add/insert: My Task 3 is at index 2"]
     assert titles(scene) == ["task1", "task2", "task3"]
 
-    # 7 and 8: task3 changes places with task2, of which nothing is told.
+    # 7 and 8: task3 changes places with task2, which causes no event.
     moved = scene.put("task3", title="My Task 1b (former 3)")
     assert printed(moved) == ["changeIndex/update: My Task 1b (former 3) is at index 1"]
     assert titles(scene) == ["task1", "task3", "task2"]
