@@ -55,17 +55,20 @@ REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
-        "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery",
+        "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery", "continuous",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
-SINKS = frozenset({"webhook", "mail", "file"})
+SINKS = frozenset({"webhook", "mail", "file", "function"})
 DELIVERIES = frozenset({"delivered", "failed", "dead"})
 """Outcomes of deliveries. dead: the last attempt failed too, and the batch became a dead letter."""
 DELIVERY_FAILURES = frozenset({
-    "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk",
+    "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk", "function",
 })  # fmt: skip
 """Reasons of failed deliveries. status: the receiver answered with an error."""
+RUNS = frozenset({"published", "outrun", "failed"})
+"""Outcomes of runs. outrun: another process has published the same interval."""
+QUERY_STATES = frozenset({"active", "paused", "quarantined"})
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
 LIVE_ENDS = frozenset({

@@ -83,6 +83,7 @@ class VersionedTable:
         notes: Mapping[str, str | None] | None = None,
         additions: Schema | None = None,
         steps: Sequence[int] | None = None,
+        expected: Mapping[str, int | None] | None = None,
     ) -> int:
         """Publish rows as one entry; return its last instant, or the table's if the entry was there already.
 
@@ -90,6 +91,8 @@ class VersionedTable:
             progress of any of these queries has reached that instant already, nothing is published.
         notes: texts published with the rows; None forgets a note.
         additions: schema of the rows, if they have new or wider columns; published with them.
+        expected: by query, the progress from which the rows were made (None: no progress). If the table has another progress,
+            another writer was faster, and nothing is published.
         steps: by row, the distance of its instant from the first one, not decreasing; by default all have the same instant.
 
         Raises SchemaError, ValueError for a value of another type, DependencyError. Nothing is published then, except after a
@@ -102,6 +105,8 @@ class VersionedTable:
 
         def decide(now: Snapshot) -> Change | None:
             if any(now.progress.get(query, -1) >= instant for query, instant in reached.items()):
+                return None
+            if any(now.progress.get(query) != instant for query, instant in (expected or {}).items()):
                 return None
             known = now.notes.get(SCHEMA)
             text = (schema if known is None else decode(known).evolved(schema, whole=False)).encode()

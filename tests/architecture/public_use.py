@@ -126,6 +126,9 @@ from quaestor.cdn_adapters import (
     provider_configuration,
     varnish_vcl,
 )
+from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.functions import DeclaredQueries
+from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import Column, Schema, Type
@@ -450,6 +453,24 @@ def tables() -> Any:
     return rows
 
 
+async def continuous(parts: ServiceParts) -> None:
+    """Installed queries, run by a service on an engine of the application's own."""
+
+    async def remind(batch: ResultBatch) -> None:
+        print(batch.rows)
+
+    declared = DeclaredQueries()
+    declared.add("SELECT id FROM orders", every="1m", name="remind", at_most="", function=remind)
+    declared.install(parts.installed, now=0)
+    parts.installed.resume(parts.installed.pause("remind").name)
+    print(declared.sink_of("function:remind"), bool(declared))
+    service = ContinuousService(parts)
+    await service.run_due()
+    print([(query.due, query.errors, query.quarantined) for query in service.schedule.entries()])
+    await service.keep_running()
+    parts.installed.drop("remind")
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -461,6 +482,7 @@ USES = (
         invalidate,
         history,
         tables,
+        continuous,
         read_from_copies,
         read_in_threads,
         tested,

@@ -1,0 +1,172 @@
+"""Queue of queries by due time: equal due times and shapes are given together, and a query is never given twice at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sortedcontainers import SortedSet
+
+from quaestor.continuous.schedule.periods import SECOND, Every, Period
+from quaestor.continuous.schedule.stretching import Stretching
+
+QUARANTINE_AFTER: Final = 5
+"""Errors of a query in a row after which it is no longer given."""
+_FIRST_PAUSE: Final = SECOND
+_LONGEST_PAUSE: Final = 3_600 * SECOND
+
+
+@dataclass(slots=True, kw_only=True)
+class Scheduled:
+    """Query in the schedule. Instants and lengths in microseconds.
+
+    shape: queries of the same shape can run as one plan.
+    at_most: the longest interval that its user accepts; None: any.
+    due: next run.
+    running: whether it was given, and has not ended.
+    errors: in a row, up to now.
+    quarantined: reason for which it is not given any more; empty: it is given.
+    late: how much later than due the last run began.
+    """
+
+    name: str
+    period: Period
+    shape: str
+    at_most: int | None = None
+    due: int
+    running: bool = False
+    errors: int = 0
+    quarantined: str = ""
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Queries to run together.
+
+    overdue: names of the queries that begin later than their users accept.
+    """
+
+    at: int
+    shape: str
+    names: tuple[str, ...]
+    overdue: tuple[str, ...] = field(default=())
+
+
+class Schedule:
+    """Schedule. O(log n) for each change. Not thread-safe: one task owns it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Scheduled] = {}
+        self._queue: SortedSet = SortedSet()
+        self._stretching = Stretching()
+
+    @property
+    def factor(self) -> int:
+        """Factor by which periods are stretched at present; 1: not at all."""
+        return self._stretching.factor
+
+    def entries(self) -> Iterable[Scheduled]:
+        """Return all queries, in the order of their names."""
+        return [self._entries[name] for name in sorted(self._entries)]
+
+    def get(self, name: str) -> Scheduled | None:
+        """Return a query; None: it is not in the schedule."""
+        return self._entries.get(name)
+
+    def next_due(self) -> int | None:
+        """Return the instant at which `take` gives something; None: nothing waits."""
+        return self._queue[0][0] if self._queue else None
+
+    def put(self, name: str, period: Period, shape: str, *, due: int, at_most: int | None = None) -> None:
+        """Add a query, or replace its period, shape and due time. Errors and quarantine of before are forgotten.
+
+        A running query keeps running; the new period begins when it ends.
+        """
+        before = self._entries.get(name)
+        if before is not None:
+            self._queue.discard((before.due, name))
+        entry = Scheduled(
+            name=name,
+            period=period,
+            shape=shape,
+            at_most=at_most,
+            due=due,
+            running=before is not None and before.running,
+        )
+        self._entries[name] = entry
+        if not entry.running:
+            self._queue.add((due, name))
+
+    def remove(self, name: str) -> None:
+        """Remove a query. An unknown name is no error."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            self._queue.discard((entry.due, name))
+
+    def take(self, now: int) -> list[Due]:
+        """Return all queries that are due, earliest first; the same due time and shape together.
+
+        Given queries count as running.
+        """
+        groups: dict[tuple[int, str], list[Scheduled]] = {}
+        while self._queue and self._queue[0][0] <= now:
+            due, name = self._queue.pop(0)
+            entry = self._entries[name]
+            entry.running, entry.late = True, now - due
+            groups.setdefault((due, entry.shape), []).append(entry)
+            if isinstance(entry.period, Every):
+                self._stretching.note(entry.late, self._length(entry), now)
+        return [
+            Due(
+                at=due,
+                shape=shape,
+                names=tuple(entry.name for entry in group),
+                overdue=tuple(
+                    entry.name for entry in group if entry.at_most is not None and entry.late > entry.at_most
+                ),
+            )
+            for (due, shape), group in groups.items()
+        ]
+
+    def done(self, name: str, now: int) -> None:
+        """Note that a query has run: it is due again at the next instant of its period. Instants in between are left out."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.running:
+            entry.running, entry.errors = False, 0
+            self._wait(entry, self._next(entry, now))
+
+    def failed(self, name: str, now: int, reason: str, *, passes: bool) -> bool:
+        """Note that a query has failed; return whether it is quarantined now.
+
+        passes: the failure may pass without a change of the query, as when a storage is away. The query then waits longer
+            and longer, and is never quarantined.
+        """
+        entry = self._entries.get(name)
+        if entry is None or not entry.running:
+            return False
+        entry.running = False
+        entry.errors += 1
+        if not passes and entry.errors >= QUARANTINE_AFTER:
+            entry.quarantined = reason
+            return True
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE << min(entry.errors, 16))
+        self._wait(entry, now + pause if passes else max(now + pause, self._next(entry, now)))
+        return False
+
+    def _next(self, entry: Scheduled, now: int) -> int:
+        if not isinstance(entry.period, Every):
+            return entry.period.next(now)
+        factor = self.factor
+        while factor > 1 and entry.at_most is not None and entry.period.length * factor > entry.at_most:
+            factor //= 2
+        return entry.period.next(now, factor)
+
+    def _length(self, entry: Scheduled) -> int:
+        assert isinstance(entry.period, Every)
+        return entry.period.length * self.factor
+
+    def _wait(self, entry: Scheduled, due: int) -> None:
+        entry.due = due
+        self._queue.add((due, entry.name))

@@ -1,0 +1,208 @@
+"""Service of continuous queries: runs what is due, and delivers results. Owned by the supervisor of the process.
+
+Only one process runs the queries of a folder: the process that holds its lock. In an object store every process runs them, and
+the first to publish an interval wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from quaestor.clock import Clock, system_clock
+from quaestor.continuous.delivery.courier import Courier
+from quaestor.continuous.delivery.sink import Sink
+from quaestor.continuous.engine import Engine, PreparedQuery
+from quaestor.continuous.installed import InstalledQueries, InstalledQuery, State
+from quaestor.continuous.runs.deliveries import deliver
+from quaestor.continuous.runs.run import Run, run
+from quaestor.continuous.schedule.periods import duration, period
+from quaestor.continuous.schedule.queue import Due, Schedule
+from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.vocabularies import QUERY_STATES
+from quaestor.tables.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """Parts that the service works with.
+
+    sink_of: returns the sink of an address; None: another process delivers to it. Raises ConfigurationError.
+    pause: waits for some seconds.
+    """
+
+    catalogue: Catalogue
+    installed: InstalledQueries
+    engine: Engine
+    courier: Courier
+    sink_of: Callable[[str], Sink | None]
+    telemetry: Telemetry
+    clock: Clock = system_clock
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class ContinuousService:
+    """Runs of all installed queries.
+
+    look_s: seconds between two looks at the list of installed queries.
+    """
+
+    def __init__(self, parts: ServiceParts, *, look_s: float = 1.0) -> None:
+        self._parts = parts
+        self._look_s = look_s
+        self._schedule = Schedule()
+        self._known: dict[str, InstalledQuery] = {}
+        self._prepared: dict[str, PreparedQuery] = {}
+        self._delivering: set[tuple[str, str]] = set()
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, for reports."""
+        return self._schedule
+
+    async def keep_running(self) -> None:
+        """Run queries until cancelled. A slow query or receiver delays no other."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self.step(tasks)
+                await self._parts.pause(self._pause_s())
+
+    async def run_due(self) -> None:
+        """Run what is due now, deliver it, and return when all of it has ended."""
+        async with asyncio.TaskGroup() as tasks:
+            await self.step(tasks)
+
+    async def step(self, tasks: asyncio.TaskGroup) -> None:
+        """Take up changes of the installed queries, and begin what is due."""
+        try:
+            installed = await asyncio.to_thread(self._parts.installed.all)
+        except DependencyError as error:
+            self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
+        else:
+            await self._take_up(installed, tasks)
+        metrics = self._parts.telemetry.continuous
+        now = self._now()
+        for due in self._schedule.take(now):
+            metrics.lag_s.set(max(0, now - due.at) / 1_000_000 if due.at else 0)
+            self._warn(due)
+            for name in due.names:
+                tasks.create_task(self._run(self._known[name], tasks))
+        metrics.stretch.set(self._schedule.factor)
+
+    def _pause_s(self) -> float:
+        due = self._schedule.next_due()
+        return self._look_s if due is None else max(0.0, min(self._look_s, (due - self._now()) / 1_000_000))
+
+    def _now(self) -> int:
+        return self._parts.clock() * 1_000
+
+    async def _take_up(self, installed: list[InstalledQuery], tasks: asyncio.TaskGroup) -> None:
+        """Compare the installed queries with the known ones, and change the schedule."""
+        present = {query.name: query for query in installed}
+        for name in self._known.keys() - present.keys():
+            self._schedule.remove(name)
+            self._prepared.pop(name, None)
+        for name, query in present.items():
+            before = self._known.get(name)
+            if query == before:
+                continue
+            if before is None or query.text != before.text:
+                self._prepared.pop(name, None)
+            if query.state is not State.ACTIVE:
+                self._schedule.remove(name)
+            else:
+                await self._put(query)
+            self._deliver(query, tasks)
+        self._known = present
+        states = [query.state.value for query in installed]
+        for state in QUERY_STATES:
+            self._parts.telemetry.continuous.queries.labels(state).set(states.count(state))
+
+    async def _put(self, query: InstalledQuery) -> None:
+        every = period(query.every)
+        try:
+            table = await asyncio.to_thread(self._parts.catalogue.open, query.results)
+            last = (await asyncio.to_thread(table.snapshot)).progress.get(query.name, query.start)
+        except QuaestorError:
+            last = query.start  # the run reports the failure
+        now = self._now()
+        self._schedule.put(
+            query.name,
+            every,
+            query.text,
+            due=now if last <= 0 else max(now, every.next(last)),
+            at_most=duration(query.at_most) if query.at_most else None,
+        )
+
+    def _warn(self, due: Due) -> None:
+        for name in due.overdue:
+            entry = self._schedule.get(name)
+            late_s = 0.0 if entry is None else entry.late / 1_000_000
+            self._parts.telemetry.failure(
+                "continuous", "continuous.late", f"{name} began {late_s:.0f} s late; its user accepts less", query=name
+            )
+
+    async def _run(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
+        """Run a query once. Raises nothing that a query can cause."""
+        metrics = self._parts.telemetry.continuous
+        began_s = time.monotonic()
+        try:
+            outcome = await asyncio.to_thread(self._run_in_thread, query)
+        except DependencyError as error:
+            metrics.runs.labels("failed").inc()
+            self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
+            self._schedule.failed(query.name, self._now(), str(error), passes=error.retryable)
+            return
+        except Exception as error:  # a query must not end the others, whatever an engine raises
+            metrics.runs.labels("failed").inc()
+            self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
+            self._prepared.pop(query.name, None)
+            if self._schedule.failed(query.name, self._now(), str(error), passes=False):
+                await self._quarantine(query, str(error))
+            return
+        metrics.run_s.observe(time.monotonic() - began_s)
+        metrics.runs.labels("published" if outcome.published else "outrun").inc()
+        metrics.rows.inc(outcome.rows)
+        self._schedule.done(query.name, self._now())
+        self._deliver(query, tasks)
+
+    def _run_in_thread(self, query: InstalledQuery) -> Run:
+        prepared = self._prepared.get(query.name)
+        if prepared is None:
+            prepared = self._prepared[query.name] = self._parts.engine.prepare(query.text)
+        return run(query, prepared, self._parts.catalogue)
+
+    async def _quarantine(self, query: InstalledQuery, reason: str) -> None:
+        self._parts.telemetry.failure("continuous", "continuous.quarantined", reason, query=query.name)
+        try:
+            self._known[query.name] = await asyncio.to_thread(self._parts.installed.quarantine, query.name, reason)
+        except QuaestorError as error:
+            self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
+
+    def _deliver(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
+        """Begin the deliveries of a query, one task for each sink, unless they go on already."""
+        for address in query.sinks:
+            if (query.name, address) in self._delivering:
+                continue
+            try:
+                sink = self._parts.sink_of(address)
+            except ConfigurationError as error:
+                self._parts.telemetry.failure(
+                    "delivery", "delivery.misconfigured", error, lasting=True, query=query.name
+                )
+                continue
+            if sink is not None:
+                self._delivering.add((query.name, address))
+                tasks.create_task(self._deliver_to(query, address, sink))
+
+    async def _deliver_to(self, query: InstalledQuery, address: str, sink: Sink) -> None:
+        try:
+            while await deliver(query, sink, self._parts.catalogue, self._parts.courier):
+                pass  # results may have come meanwhile
+        except QuaestorError as error:
+            self._parts.telemetry.failure("delivery", "delivery.stopped", error, query=query.name, sink=address)
+        finally:
+            self._delivering.discard((query.name, address))

@@ -1,0 +1,141 @@
+"""Run and delivery, killed at each durable step: a program that forks, kills its child at one `fsync`, and goes on.
+
+Prints one JSON object: number of kills, and what the tables, the file and the receiver hold in the end of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from quaestor.continuous.delivery.courier import Courier
+from quaestor.continuous.delivery.dead_letters import DeadLetters
+from quaestor.continuous.delivery.file import FileSink
+from quaestor.continuous.runs.deliveries import deliver
+from quaestor.observability.telemetry import Telemetry
+from quaestor.tables.storage import FolderStorage
+from tests.continuous.runs.world import NOON, World
+
+RUNS = 2
+_real_fsync = os.fsync
+
+
+class KeyLog:
+    """Sink that notes each delivery durably before it confirms, as a receiver of another machine would."""
+
+    kind = "file"
+    name = "file:log"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def deliver(self, batch: Any) -> None:
+        with self._path.open("a") as file:
+            for key, row in batch.keyed_rows():
+                file.write(json.dumps([key, row["id"]]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def kill_at(step: int) -> None:
+    """Kill this process before its `fsync` of this number. The page cache outlives the process, so after it is the same."""
+    count = 0
+
+    def fsync(descriptor: int) -> None:
+        nonlocal count
+        count += 1
+        if count == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        _real_fsync(descriptor)
+
+    os.fsync = fsync
+
+
+def prepare(folder: Path) -> None:
+    """Make the tables: a reminder is due in each of the minutes."""
+    world = World(folder / "tables")
+    world.reminders()
+    world.install(sinks=("file:results.ndjson", "file:log"))
+    for minute in range(1, RUNS + 1):
+        world.add("reminders", {"id": minute, "note": "x", "due_at": NOON + timedelta(minutes=minute)})
+
+
+def work(folder: Path) -> None:
+    """Run the query at each minute and deliver its results, from wherever the process before was."""
+    world = World(folder / "tables")
+    courier = Courier(DeadLetters(FolderStorage(folder)), Telemetry(), attempts=1)
+    sinks = FileSink("file:results.ndjson", folder / "results.ndjson"), KeyLog(folder / "log")
+    for _ in range(RUNS):
+        world.advance(minutes=1)
+        world.run()
+        for sink in sinks:
+            asyncio.run(deliver(world.installed.get("due"), sink, world.catalogue, courier))
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """Return the results, and the keys with values that the sinks have."""
+    world = World(folder / "tables")
+    log = folder / "log"
+    return {
+        "results": [[f"due/{row['_run']}/{row['_row']}", row["id"]] for row in world.results()],
+        "file": [[line["key"], line["row"]["id"]] for line in map(json.loads, (folder / "results.ndjson").open())],
+        "log": [json.loads(line) for line in log.open()],
+    }
+
+
+def keep_state(folder: Path) -> None:
+    """Write the state for the parent."""
+    (folder / "state").write_text(json.dumps(state(folder)))
+
+
+def in_child(job: Any) -> int:
+    """Run a job in a child; return its wait status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            job()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def strike(folder: Path, step: int) -> bool:
+    """Prepare a folder, and kill a process that works in it at a step; return whether it came that far."""
+    folder.mkdir()
+    assert in_child(partial(prepare, folder)) == 0
+
+    def struck() -> None:
+        kill_at(step)
+        work(folder)
+
+    status = in_child(struck)
+    assert status == 0 or os.WIFSIGNALED(status), status
+    return status != 0
+
+
+def main(root: Path) -> None:
+    """Kill at each step, and let another process go on, until a process ends by itself."""
+    pa.array([NOON], pa.timestamp("us", tz="UTC")).to_pylist()  # loads in the parent what every child would load
+    ended = []
+    step = 1
+    while strike(folder := root / str(step), step):
+        assert in_child(partial(work, folder)) == 0
+        assert in_child(partial(keep_state, folder)) == 0
+        ended.append(json.loads((folder / "state").read_text()))
+        step += 1
+    print(json.dumps(ended))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
