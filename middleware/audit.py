@@ -121,7 +121,9 @@ class Audit:
         sample = Sample(
             request=request, plan=plan, key="",
             registrations=registered.ids, fingerprint=first.fingerprint,
-            fresh_until_ms=first.outcome.valid_until_ms or expires_at_ms,
+            fresh_until_ms=min(
+                end_ms or expires_at_ms for end_ms in (first.outcome.valid_until_ms, registered.valid_until_ms)
+            ),
         )  # fmt: skip
         try:
             finding, differs, _ = await self._verifications.compared(sample)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from quaestor.clock import End
 from quaestor.middleware.interface import RawHeaders
 from quaestor.middleware.reticence import Reticence, reticence
 from quaestor.model import CachedResponse
@@ -124,7 +125,7 @@ def hit(response: CachedResponse, left_s: int) -> bytes:
 
     left_s: rest of its life. During its route's probation an entry's life is short; `detail=probation` gives that reason.
     """
-    return b"hit; ttl=%d%s" % (left_s, b"; detail=probation" if response.provisional else b"")
+    return b"hit; ttl=%d%s" % (left_s, b"; detail=probation" if End.PROBATION in response.ends else b"")
 
 
 def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -> int:
@@ -146,6 +147,16 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
     elif (allowed_s := client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)) is not None:
         bounds_ms.append(resident.copies_from_ms + allowed_s * 1000)
     return min(bounds_ms)
+
+
+def _age_s(resident: Resident, now_ms: int) -> int:
+    """Return the age of a copy in whole seconds. Of an answer that ends by the clock, lifetime less age never exceeds the rest of
+    its life."""
+    if End.CLOCK not in resident.response.ends:
+        return current_age_s(resident.copies_from_ms, now_ms)
+    latest_ms = now_ms - now_ms % AT_STEP_MS + AT_STEP_MS - 1 - resident.copies_from_ms
+    lost_ms = (resident.copies_until_ms - resident.copies_from_ms) % 1000  # max-age has whole seconds
+    return max(0, latest_ms - lost_ms + 999) // 1000
 
 
 @lru_cache(maxsize=256)
@@ -252,7 +263,7 @@ class HeaderPolicy:
             parameters = (b";sketch=" + response.partition.encode()) if response.partition else b""
             parameters += b";private" if policy.personal else b""
             rendered = resident.rendered = _Rendered(fixed, at_most_s, until_ms, parameters)
-        age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
+        age = [(b"age", b"%d" % _age_s(resident, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]

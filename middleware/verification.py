@@ -344,7 +344,8 @@ class Verifications:
 
         try:
             async with asyncio.timeout(_LONGEST_RUN_S):
-                with recording(clock_window_ms=read_path.process.settings.lifetimes.clock_window_ms) as recorder:
+                window_ms = read_path.process.settings.lifetimes.clock_window_ms
+                with recording(clock_window_ms=window_ms, clock=read_path.clock) as recorder:
                     recorder.writes.on_attempt = on_write
                     await self._app(asked_alone(request.scope), only_request(), send)
         except Exception:  # the handler's; the next request for it will raise it again

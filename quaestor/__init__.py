@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from quaestor.app import Quaestor
     from quaestor.caching import cache_policy, cached, cookie, header, per_role, per_user, private, public
     from quaestor.capture import uncacheable
+    from quaestor.capture.now import Now
     from quaestor.client.id_lists import resolve, resolve_sync
     from quaestor.client.levels import Level
     from quaestor.client.live.http_live_query import HttpLiveQuery
@@ -82,6 +83,7 @@ __all__ = [
     "LiveQueries",
     "LiveResult",
     "MalformedQueryError",
+    "Now",
     "Operation",
     "Principal",
     "Quaestor",
@@ -129,6 +131,7 @@ _NAMES = {
     "quaestor.app": "Quaestor",
     "quaestor.caching": "cache_policy cached cookie header per_role per_user private public",
     "quaestor.capture": "uncacheable",
+    "quaestor.capture.now": "Now",
     "quaestor.client.id_lists": "resolve resolve_sync",
     "quaestor.client.levels": "Level",
     "quaestor.client.live.http_live_query": "HttpLiveQuery",

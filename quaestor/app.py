@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from quaestor.capture.now import read_by
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.realtime.notices import DeliveryMode
@@ -59,6 +60,7 @@ class Quaestor:
         self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
         self._ignored_variables = () if settings is not None else settings_in(os.environ)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)
+        read_by(clock)
         self.telemetry = parts.process.telemetry
         self.capture = parts.capture
         self.registry = parts.registry

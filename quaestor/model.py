@@ -1,8 +1,7 @@
 """Values that flow through Quaestor. Read this, `ports.py` and `errors.py` first.
 
-All values are frozen. `Version` is MongoDB's cluster time as one integer, `seconds << 32 | increment`: totally ordered
-across a replica set, comparable between a read's `operationTime` and a write's `clusterTime`. 0 means "unknown, older
-than everything".
+All values are frozen. `Version` is MongoDB's cluster time as one integer, `seconds << 32 | increment`: totally ordered across a
+replica set, comparable between a read's `operationTime` and a write's `clusterTime`. 0: unknown, older than everything.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from quaestor.clock import ClockWatch, End, ReadClock
 
 Version = int
 Document = Mapping[str, Any]
@@ -52,6 +53,8 @@ class MatchType(StrEnum):
     REMOVE = "remove"
     MATCH = "match"
     """Stateless: the record may concern the query, more is not known (widened dependencies, gaps, collection events)."""
+    DUE = "due"
+    """No write: the clock changes the result, see clock.ClockWatch."""
     EVICTED = "evicted"
     """No write: the node needed the room, and no longer guards the result."""
 
@@ -146,6 +149,7 @@ class Query:
         is known; without it such a query is widened.
     index_keys: fields of the collection's indexes, in their order, if the database may order the result by them and that could
         show otherwise unseen; `$*` alone: there is one on each field; `$**`: they are not known.
+    clock: the filter or leading $match with moments (planning/timed_conditions.py); None: no time is known to follow the clock.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
     """
 
@@ -162,6 +166,7 @@ class Query:
     let: Document | None = None
     text_index: Document | None = None
     index_keys: tuple[tuple[str, ...], ...] = ()
+    clock: Document | None = None
     widened: str | None = None
 
 
@@ -177,6 +182,7 @@ class CapturedRead:
     duration_ms: how long command and getMores took.
     digest: of everything that was returned, in order; None: not known.
     asked: the query on a view that `query` stands for; None: it was asked as it is.
+    clock: exactly if the query has one.
     """
 
     query: Query
@@ -187,6 +193,7 @@ class CapturedRead:
     duration_ms: float = 0.0
     digest: bytes | None = None
     asked: Query | None = None
+    clock: ReadClock | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +222,7 @@ class Registration:
 
     id: unique for ever (invalidation/registry/registration_ids.py); the origin in it names the app process that will act on
         notifications first, the hash at its end tells the query partition.
-    query_id: hash of the normalised query: equal queries share it, in every process. Decides the query
-        partition.
+    query_id: hash of the normalised query: equal queries share it, in every process. Decides the partition.
     since: every write up to it was visible to the read (it had been seen by ingest before the read began). Nodes
         replay what is newer.
     read_at: see CapturedRead. A write in (since, read_at] may or may not be in the result. An image there that contradicts the
@@ -230,6 +236,7 @@ class Registration:
     each write decide. Images up to their version are judged without them: no such image changed the result, because the
     registration lives. The snapshot therefore holds the records that made the result.
     digest, asked: see CapturedRead; the app keeps them, nodes do not receive them.
+    watch: exactly if the query has a clock.
     """
 
     id: str
@@ -244,6 +251,7 @@ class Registration:
     contributors: Contributors | None = None
     digest: bytes | None = None
     asked: Query | None = None
+    watch: ClockWatch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +266,7 @@ class Cancellation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Usage report of one app process: the reads that it has answered from cache since its last report, by query. The reads show
-    how much is saved by guarding these queries.
-    A hint: lost or repeated reports do no harm, nodes cap what they believe.
+    how much is saved by guarding these queries. A hint: lost or repeated reports do no harm, nodes cap what they believe.
 
     queries: (query_id, reads).
     registrations: (registration id, reads) of other processes' registrations, whose query the reporting process does not know;
@@ -293,11 +300,8 @@ class GridShape:
     @property
     def cells(self) -> list[Cell]:
         """All cells, one query partition after the other."""
-        return [
-            Cell(query_partition=query_partition, write_partition=write_partition)
-            for query_partition in range(self.query_partitions)
-            for write_partition in range(self.write_partitions)
-        ]
+        queries, writes = range(self.query_partitions), range(self.write_partitions)
+        return [Cell(query_partition=query, write_partition=write) for query in queries for write in writes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,8 +330,6 @@ class OutsideGrid(StrEnum):
 
     NAME = "name"
     """An app process that named the registrations, or the labels that they stand for."""
-    CLOCK = "clock"
-    """A moment that has come: the result changes without any write."""
 
 
 InvalidationSource = Cell | OutsideGrid
@@ -336,7 +338,6 @@ InvalidationSource = Cell | OutsideGrid
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalidated:
     """The end of these registrations: a write changed (or, for widened queries, may have changed) the result behind them.
-
     Delivered at least once; acting on it twice is harmless.
 
     version: that of the write; 0 if there was none.
@@ -409,7 +410,7 @@ class CachedResponse:
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
     partition: token of the partition of the sketch where they look; empty: the union.
-    provisional: whether its life is short because its route is on probation.
+    ends: see End.
     """
 
     key: str
@@ -426,7 +427,7 @@ class CachedResponse:
     cost_ms: int = 0
     copies_until_ms: int = 0
     partition: str = ""
-    provisional: bool = False
+    ends: End = End.NEITHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

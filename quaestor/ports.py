@@ -326,6 +326,7 @@ class Registered:
     widened: reasons of the queries that were widened, empty if all are exact.
     queries: the queries as they were registered: on the collections behind views, with the additions of their collections.
     rechecked: number of queries that are run again before their results are evicted.
+    valid_until_ms: when a record begins or ceases to match by the clock alone; None: never.
     """
 
     ids: tuple[str, ...]
@@ -335,6 +336,7 @@ class Registered:
     widened: tuple[str, ...]
     queries: tuple[Query, ...] = ()
     rechecked: int = 0
+    valid_until_ms: int | None = None
 
 
 class QueryRegistry(Protocol):

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quaestor.capture.clock_conditions import plain, timed, with_names, without_times
 from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.constants import Constant, constants_of
 from quaestor.capture.run_constants import QueryConstants, query_constants
-from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
-from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
+from quaestor.capture.snapshot import NOW, Findings, UuidRepresentation, snapshot
+from quaestor.errors import UnsupportedQueryError
+from quaestor.model import Document, Operation, Query, Reason, SortSpec, Uncacheable
 from quaestor.planning.plan import HINTED
 from quaestor.query import aggregation
 
@@ -80,6 +82,7 @@ class Understood:
     keeps_records: the reply's documents are records with their whole `_id`, each perhaps with changed fields.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
+    declared_ms: what the clock showed for each declared time in it.
     """
 
     query: Query | None = None
@@ -91,6 +94,7 @@ class Understood:
     keeps_records: bool = False
     primary_preference: bool = True
     description: str = ""
+    declared_ms: tuple[int, ...] = ()
 
 
 _NOTHING = Understood()
@@ -187,8 +191,14 @@ class _Reader:
         """Return the result. If a part could not be copied faithfully, only the dependency on the collection is kept."""
         findings = self.findings
         looked_at = {name: fields.get(name) for name in _HOLDING_CONSTANTS}
+        command, clock = self.command, None
+        if findings.declared or Reason(*NOW) in findings.reasons:
+            clock = self._clock(fields)
+            looked_at = {name: without_times(value) for name, value in looked_at.items()}
+            command = with_names(command) if findings.declared else command
+            fields = {name: plain(value) for name, value in fields.items()}
         if findings.opaque is not None:
-            fields = {}
+            fields, clock = {}, None
             keeps_records = False
             self.widen(findings.opaque)
         query = Query(
@@ -196,6 +206,7 @@ class _Reader:
             operation=operation,
             collation=self.document("collation"),
             widened=self.widened,
+            clock=clock,
             **({"filter": {}} | fields),
         )
         preference = self.command.get("$readPreference")
@@ -205,11 +216,25 @@ class _Reader:
             instants=findings.instants(),
             clock_values=tuple(dict.fromkeys(findings.clock_values)),
             constants=constants_of(self.namespace, **looked_at),
-            in_run=query_constants(self.command, self.database),
+            in_run=query_constants(command, self.database),
             keeps_records=keeps_records,
             primary_preference=preference is None or preference.get("mode") == "primary",
             description=f"{self.kind} on {self.namespace}",
+            declared_ms=tuple(time.read_ms for time in findings.declared),
         )
+
+    def _clock(self, fields: Mapping[str, Any]) -> Document | None:
+        """Return the condition with moments, and drop the reasons against its times; None, with a reason, if there is none."""
+        findings = self.findings
+        try:
+            if findings.opaque is not None or "collation" in self.command or "let" in self.command:
+                raise UnsupportedQueryError("the clock beside a collation, let or a value of the client's own codec")
+            clock = timed(fields, declared=bool(findings.declared))
+        except UnsupportedQueryError as unplanned:
+            self.refuse(Uncacheable.CLOCK, unplanned.reason)
+            return None
+        findings.reasons = [reason for reason in findings.reasons if reason != NOW]
+        return clock
 
 
 def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:

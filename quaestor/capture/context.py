@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from quaestor.capture.left_behind import LeftBehind
 from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, Recorder
 from quaestor.capture.write_log import WriteLog
+from quaestor.clock import Clock, system_clock
 from quaestor.model import Uncacheable
 
 
@@ -100,16 +101,18 @@ def logging_writes() -> Iterator[WriteLog]:
         _slot.reset(token)
 
 
-def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None) -> Recording:
+def recording(
+    *, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None, clock: Clock = system_clock
+) -> Recording:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
     Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
     thread that received no context (`loop.run_in_executor`) makes every recording under way uncacheable.
     After the block no read is recorded any more, not even of tasks that the block started. Their writes are still logged.
 
-    clock_window_ms, capture: see Recorder.
+    clock_window_ms, capture, clock: see Recorder.
     """
-    return Recording(Recorder(clock_window_ms, capture))
+    return Recording(Recorder(clock_window_ms, capture, clock=clock))
 
 
 class Recording:

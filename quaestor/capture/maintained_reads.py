@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from quaestor.capture.commands import understand
 from quaestor.capture.recorder import ReadInProgress, Recorder
-from quaestor.model import Document, Query, Version
+from quaestor.model import Document, Query, Uncacheable, Version
 
 
 def note_maintained(
@@ -30,6 +30,8 @@ def note_maintained(
         recorder.refuse(reason, detail)
     if understood.query is None:
         return
+    if understood.query.clock is not None:
+        recorder.refuse(Uncacheable.CLOCK, "a maintained result is of no known time")
     request = object()
     recorder.begin(request, ReadInProgress(understood=understood, operation_id=None, primary=True, ids=[]))
     recorder.replied(

@@ -15,6 +15,7 @@ from quaestor.capture.result_digests import ResultDigest
 from quaestor.capture.run_constants import RunQuery
 from quaestor.capture.seen_constants import AskedText, SeenConstants
 from quaestor.capture.write_log import WriteLog
+from quaestor.clock import Clock, ReadClock, system_clock
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
 if TYPE_CHECKING:
@@ -88,8 +89,11 @@ class ReadInProgress:
     digest: ResultDigest | None = None
     follows: bool = False
 
-    def captured(self) -> CapturedRead:
-        """Return the read as far as it went; without its records unless all of them are known."""
+    def captured(self, started_ms: int, now_ms: int) -> CapturedRead:
+        """Return the read as far as it went; without its records unless all of them are known.
+
+        started_ms, now_ms: the request's.
+        """
         assert self.understood.query is not None
         complete = self.ids is not None and not self.cursor
         return CapturedRead(
@@ -100,7 +104,16 @@ class ReadInProgress:
             primary=self.primary,
             duration_ms=self.duration_ms,
             digest=None if self.digest is None or self.cursor else self.digest.value(),
+            clock=self._clock(started_ms, now_ms),
         )
+
+    def _clock(self, started_ms: int, now_ms: int) -> ReadClock | None:
+        if self.understood.query is None or self.understood.query.clock is None:
+            return None
+        declared = self.understood.declared_ms
+        if not declared:
+            return ReadClock(started_ms, now_ms, of_database=True)
+        return ReadClock(min(declared), max(declared))
 
 
 @dataclass(slots=True)
@@ -110,11 +123,13 @@ class Recorder:
     clock_window_ms: a point in time in a query, finer than a minute, that is closer to the request than this counts as "now".
     capture: only its clients are recorded; None: clients of any capture.
     writes: log of the request's writes.
+    clock: clock of the cache.
     """
 
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
     capture: object | None = None
     writes: WriteLog = field(default_factory=WriteLog)
+    clock: Clock = system_clock
     _reads: list[ReadInProgress] = field(default_factory=list)
     _reasons: dict[Reason, None] = field(default_factory=dict)
     _failed: dict[int | None, ReadInProgress] = field(default_factory=dict)
@@ -258,7 +273,7 @@ class Recorder:
             for event in list(self._unclaimed.values()):
                 reasons[Reason(Uncacheable.UNCAPTURED, f"{_shown(event)} by a client without capture")] = None
             return Outcome(
-                reads=tuple(read.captured() for read in self._reads),
+                reads=tuple(read.captured(started_ms, now_ms) for read in self._reads),
                 reasons=tuple(reasons),
                 valid_until_ms=min(ends, default=None),
                 run=tuple(

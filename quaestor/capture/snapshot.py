@@ -28,6 +28,7 @@ from bson.regex import Regex
 
 from quaestor.capture.clock_values import ClockValue, Form, of_datetime, of_number, of_text
 from quaestor.model import Reason, Uncacheable
+from quaestor.planning.moments import DeclaredTime
 
 UuidRepresentation = Callable[[], int | None]
 """Returns which of bson's UUID representations the running command uses; None if unknown."""
@@ -41,8 +42,9 @@ OPERATORS: Mapping[str, tuple[Uncacheable, str]] = {
 }
 """Operators that no write can invalidate. https://www.mongodb.com/docs/manual/reference/operator/"""
 
+NOW = (Uncacheable.CLOCK, "$$NOW is the time of the read")
 VARIABLES: Mapping[str, tuple[Uncacheable, str]] = {
-    "$$NOW": (Uncacheable.CLOCK, "$$NOW is the time of the read"),
+    "$$NOW": NOW,
     "$$CLUSTER_TIME": (Uncacheable.CLOCK, "$$CLUSTER_TIME is the time of the read"),
     "$$USER_ROLES": (Uncacheable.UNREADABLE, "$$USER_ROLES depends on the user of the request"),
 }
@@ -67,12 +69,14 @@ class Findings:
         the epoch. The latter come from Timestamps, ISO 8601 strings and numbers of the size of epoch seconds or milliseconds.
     clock_values: every value that may follow the clock, judged in the same way.
     opaque: description of a value that only the client's codec can encode: the copy differs from mongod's view.
+    declared: times that follow the clock in a declared way; the copy still holds them.
     """
 
     reasons: list[Reason] = field(default_factory=list)
     moments: list[datetime.datetime | int] = field(default_factory=list)
     clock_values: list[ClockValue] = field(default_factory=list)
     opaque: str | None = None
+    declared: list[DeclaredTime] = field(default_factory=list)
 
     def instants(self) -> tuple[int, ...]:
         """Return the moments in ms since the epoch."""
@@ -112,6 +116,10 @@ def _mapping(value: Mapping[str, Any], findings: Findings, uuid_representation: 
 
 
 def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
+    if isinstance(value, DeclaredTime):
+        findings.moments.append(value)
+        findings.declared.append(value)
+        return value
     if isinstance(value, datetime.datetime):
         return _datetime(value, findings)
     if isinstance(value, RawBSONDocument):

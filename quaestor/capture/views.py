@@ -117,6 +117,8 @@ class _Resolver:
         chain = self._chain(namespace, read)
         query = _with_collation(read.query, self.lookup(namespace))
         if chain.base != namespace:
+            if query.clock is not None:
+                self.reasons.append(Reason(Uncacheable.CLOCK, f"the clock in a query on the view {namespace}"))
             query = _onto(query, chain)
             read = replace(read, asked=read.query)
         self.reads.append(replace(read, query=query))

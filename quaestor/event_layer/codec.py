@@ -26,6 +26,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
+from quaestor.clock import ClockWatch
 from quaestor.errors import EventLayerError, UnsupportedQueryError
 from quaestor.event_layer.query_fields import query_fields, query_of
 from quaestor.event_layer.shapes import decode_shape, encode_shape
@@ -215,6 +216,8 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
                 fields["by"]["shown"] = list(by.digests)
             if by.placed:
                 fields["by"]["placed"] = True
+        if message.watch is not None:
+            fields["watch"] = list(message.watch)
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
@@ -243,6 +246,7 @@ def _query_event(fields: Fields) -> Registration | Cancellation | Usage:
         last=fields.get("last"),
         expires_at_ms=int(fields["exp"]),
         contributors=_contributors(fields["by"]) if "by" in fields else None,
+        watch=ClockWatch(*map(int, fields["watch"])) if "watch" in fields else None,
     )
 
 

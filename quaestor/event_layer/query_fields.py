@@ -14,6 +14,7 @@ def query_fields(query: Query) -> dict[str, Any]:
         "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
         "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
         "text": query.text_index, "indexes": [*map(list, query.index_keys)],
+        "clock": query.clock,
     }  # fmt: skip
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
@@ -34,5 +35,6 @@ def query_of(fields: Mapping[str, Any]) -> Query:
         let=fields.get("let"),
         text_index=fields.get("text"),
         index_keys=tuple(tuple(map(str, key)) for key in fields.get("indexes", ())),
+        clock=fields.get("clock"),
         widened=fields.get("widened"),
     )

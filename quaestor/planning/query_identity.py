@@ -40,6 +40,8 @@ def essence_of(query: Query, *, collated: bool = False) -> Document:
         essence["text_index"] = query.text_index
     if query.index_keys:
         essence["index_keys"] = [list(key) for key in query.index_keys]
+    if query.clock is not None:
+        essence["clock"] = query.clock
     return essence
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from quaestor.cache_sketch.limits import CLOCK_GRACE_MS
 from quaestor.cache_sketch.partitions import in_partition
+from quaestor.clock import End
 from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
@@ -95,7 +96,9 @@ def guarded_entry(
     partition: of the sketch.
     """
     ttl_ms, window_ms, at_most_ms = bounds.ttl_ms, bounds.window_ms, bounds.at_most_ms
-    valid_until_ms, copies_ms = bounds.valid_until_ms, bounds.copies_ms
+    copies_ms, valid_until_ms = bounds.copies_ms, bounds.valid_until_ms
+    if registered.valid_until_ms is not None:
+        valid_until_ms = min(registered.valid_until_ms, valid_until_ms or registered.valid_until_ms)
     if at_most_ms is not None:
         ttl_ms = min(ttl_ms, at_most_ms)
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
@@ -123,7 +126,8 @@ def guarded_entry(
         cost_ms=max(0, cost_ms),
         copies_until_ms=0 if copies_ms is None else now_ms + (copies_ms if 0 < copies_ms < ttl_ms else ttl_ms),
         partition=partition,
-        provisional=ttl_ms == at_most_ms,
+        ends=(End.PROBATION if ttl_ms == at_most_ms else End.NEITHER)
+        | (End.NEITHER if registered.valid_until_ms is None else End.CLOCK),
     )
 
 

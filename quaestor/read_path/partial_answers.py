@@ -218,7 +218,7 @@ def combined(old: CachedResponse | None, new: CachedResponse, part: Part, *, mos
         stored_at_ms=min(new.stored_at_ms, old.stored_at_ms),
         fresh_until_ms=min(new.fresh_until_ms, old.fresh_until_ms),
         stale_until_ms=min(new.stale_until_ms, old.stale_until_ms),
-        provisional=new.provisional or old.provisional,
+        ends=new.ends | old.ends,
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from quaestor.cache_sketch.partitions import Partitioning
 from quaestor.capture.context import Recording, recording
 from quaestor.capture.seen_constants import SeenConstants
+from quaestor.clock import Clock
 from quaestor.model import Version
 from quaestor.ports import LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.answer_keys import AnswerKeys
@@ -57,15 +58,17 @@ class RunCapture:
     capture: the one whose clients handlers read with; None: any.
     seen_constants: constants of queries that are no part of the present time.
     clock_window_ms: see LifetimeSettings.
+    clock: of the cache.
     """
 
     capture: object | None
     seen_constants: SeenConstants
     clock_window_ms: int
+    clock: Clock
 
     def recording(self) -> Recording:
         """Return a block that records the reads of one run."""
-        return recording(clock_window_ms=self.clock_window_ms, capture=self.capture)
+        return recording(clock_window_ms=self.clock_window_ms, capture=self.capture, clock=self.clock)
 
 
 class ReadPath:
@@ -114,6 +117,7 @@ class ReadPath:
             capture=capture,
             seen_constants=SeenConstants(searching=settings.lifetimes.clock_parts),
             clock_window_ms=settings.lifetimes.clock_window_ms,
+            clock=process.clock,
         )
         early = EarlyRefresh(beta=settings.lifetimes.early_refresh)
         self.lookup = EntryLookup(

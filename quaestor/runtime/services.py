@@ -302,7 +302,12 @@ async def unreported_writing(parts: Parts, client: WatchClient) -> Stop:
 
 
 async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
-    """Reading of the records that contribute to registered results; the registry ends it."""
+    """Reading of the records that contribute to registered results, and of the next instants of results that follow the clock.
+
+    The registry ends it.
+    """
+    if isinstance(parts.registry, Registry):
+        parts.registry.read_instants(client)
     if parts.process.settings.grid.max_contributors and isinstance(parts.registry, Registry):
         most = parts.process.settings.grid.max_contributors + 1
         parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))

@@ -1,4 +1,4 @@
-"""Wire format of a stored response, version 7. Big-endian. Nothing in it is code, so a writer to the server cannot run code here.
+"""Wire format of a stored response, version 8. Big-endian. Nothing in it is code, so a writer to the server cannot run code here.
 
 The version stands for the format *and* for the rules of keys and admission. Any change of these raises it. No release
 therefore serves an entry that another release keyed by less. Each release reads only its own version.
@@ -7,11 +7,12 @@ therefore serves an entry that another release keyed by less. Each release reads
     4    before copies outside had a lifetime of their own
     5    before answers belonged to a partition of the Cache Sketch
     6    before an entry said whether its route was on probation
-    7    since then
+    7    before an entry said whether the clock may change it at its end
+    8    since then
 
     - "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
     - status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
-    - copies_until_ms: u64 | provisional: u8, 0 or 1
+    - copies_until_ms: u64 | ends: u8, the reasons for its end
     - key, resource, partition, etag: each a u32 length and the bytes (text is UTF-8)
     - registrations, tags: each a u16 count, then that many of (u32 length, bytes)
     - headers: a u16 count, then that many of (u32 length, name, u32 length, value)
@@ -27,9 +28,10 @@ from collections.abc import Iterable
 import xxhash
 
 from quaestor.cache_sketch.partitions import TOKEN
+from quaestor.clock import End
 from quaestor.model import CachedResponse
 
-_START = struct.Struct(">2sB8sHQQQIQ?")
+_START = struct.Struct(">2sB8sHQQQIQB")
 GUARD_RANGE = (3, 10)
 """First and last byte of the guard."""
 IDENTITY_RANGE = (3, _START.size - 1)
@@ -37,7 +39,7 @@ IDENTITY_RANGE = (3, _START.size - 1)
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
-_VERSION = 7
+_VERSION = 8
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _CONTROLS = re.compile(rb"[\r\n\0]")
 """Control characters. Some servers pass them on, and the text behind them would become another field, or another answer."""
@@ -66,7 +68,7 @@ def _start(response: CachedResponse) -> bytes:
         response.stale_until_ms,
         min(response.cost_ms, 0xFFFFFFFF),
         response.copies_until_ms,
-        response.provisional,
+        response.ends,
     )
 
 
@@ -99,9 +101,7 @@ def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None
 
 def _decode(data: bytes) -> CachedResponse:
     start = _START.unpack_from(data)
-    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms, copies_until_ms, provisional = (
-        start
-    )
+    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms, copies_until_ms, ends = start
     if (magic, version) != (_MAGIC, _VERSION):
         raise ValueError(f"not an entry of version {_VERSION}")
     cursor = _Cursor(data, _START.size)
@@ -128,7 +128,7 @@ def _decode(data: bytes) -> CachedResponse:
         tags=tags,
         resource=resource,
         partition=partition,
-        provisional=provisional,
+        ends=End(ends),
     )
 
 

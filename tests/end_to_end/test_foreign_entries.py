@@ -60,7 +60,7 @@ async def test_an_entry_of_an_older_release_is_not_served(world: World) -> None:
     assert await shared.get(KEY) is None
     for worker in world.workers:
         assert await worker.get() == "run 2"
-    assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x07"
+    assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x08"
 
 
 async def test_an_entry_that_was_read_only_to_outdate_it_is_not_served(world: World) -> None:

@@ -176,7 +176,7 @@ class Unencodable:
         (pipeline({"$sample": {"size": 3}}), RANDOM),
         (pipeline({"$facet": {"x": [{"$sample": {"size": 3}}]}}), RANDOM),
         (pipeline({"$lookup": {"from": "d", "as": "x", "pipeline": [{"$sample": {"size": 3}}]}}), RANDOM),
-        ({"find": "c", "filter": {"$expr": {"$gt": ["$at", "$$NOW"]}}}, CLOCK),
+        ({"find": "c", "filter": {"$expr": {"$gt": [{"$year": "$$NOW"}, "$year"]}}}, CLOCK),
         ({"find": "c", "projection": {"now": "$$NOW"}}, CLOCK),
         ({"find": "c", "let": {"now": "$$NOW"}}, CLOCK),
         (pipeline({"$set": {"t": "$$CLUSTER_TIME"}}), CLOCK),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quaestor.clock import End
 from quaestor.model import CachedResponse
 from quaestor.store import entry_codec
 
@@ -26,10 +27,10 @@ GOLDEN = CachedResponse(
     cost_ms=513,
     copies_until_ms=1_700_000_030_000,
     partition="0a1b2c3d",
-    provisional=True,
+    ends=End.PROBATION,
 )
 GOLDEN_BYTES = (
-    b"QE\x07" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
+    b"QE\x08" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
     b"\x00\x00\x01\x8b\xcf\xe6\xc7\x90\x00\x00\x02\x01\x00\x00\x01\x8b\xcf\xe5\xdd\x30\x01"
     b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x080a1b2c3d\x00\x00\x00\x05W/\"e\""
     b"\x00\x02\x00\x00\x00\x03o:1\x00\x00\x00\x03o:2\x00\x01\x00\x00\x00\x02q1"
@@ -44,7 +45,7 @@ def test_the_format_is_what_it_was() -> None:
 
 
 def test_another_version_or_half_an_entry_is_no_entry() -> None:
-    for version in {*range(256)} - {7}:
+    for version in {*range(256)} - {8}:
         assert entry_codec.decode(GOLDEN_BYTES[:2] + bytes([version]) + GOLDEN_BYTES[3:]) is None
     body_at = GOLDEN_BYTES.rindex(b"none\x00")
     for end in range(body_at):

@@ -150,6 +150,7 @@ class CellLoop:
     def _tell(self, *, ticked: bool) -> None:
         """Append the results; then a heartbeat may prove them, and the position may be saved."""
         periodic, now_s = self.parts.periodic, time.monotonic()
+        periodic.fire_due()  # before the heartbeat, which proves this moment
         guards = self.parts.succession.joined and not self.parts.query_intake.inherits
         beats = periodic.heartbeat_is_due(now_s, ticked=ticked) and guards
         if beats:

@@ -59,8 +59,16 @@ class PeriodicWork:
 
     @property
     def wait_ms(self) -> int:
-        """Time to wait for entries, in ms: until the next heartbeat."""
-        return max(1, int((self.heartbeat_due_s - time.monotonic()) * 1000))
+        """Time to wait for entries, in ms: until the next heartbeat, or the next instant of a result that follows the clock."""
+        beat_ms = max(1, int((self.heartbeat_due_s - time.monotonic()) * 1000))
+        due_ms = self._node.next_due_ms
+        return beat_ms if due_ms is None else max(1, min(beat_ms, due_ms - self._clock()))
+
+    def fire_due(self) -> None:
+        """Report the results that the clock has changed."""
+        due_ms = self._node.next_due_ms
+        if due_ms is not None and due_ms <= (now_ms := self._clock()):
+            self._outbox.add(self._node.due(now_ms))
 
     def heartbeat_is_due(self, now_s: float, *, ticked: bool) -> bool:
         """Whether a heartbeat is due now; the next one is then due a whole period later."""

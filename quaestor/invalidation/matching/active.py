@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quaestor.invalidation.matching.clock_watches import ClockWatches
 from quaestor.invalidation.matching.compact_set import added, elements, removed
 from quaestor.invalidation.matching.contributors import Supplied
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration
 from quaestor.invalidation.matching.memory_estimates import query_bytes, registration_bytes
-from quaestor.invalidation.matching.namespace import Namespace
+from quaestor.invalidation.matching.namespace import Namespace, judged
+from quaestor.invalidation.matching.predicates import Predicates
+from quaestor.invalidation.matching.retention import Retained
+from quaestor.invalidation.matching.tally import Tally
 from quaestor.invalidation.matching.tenants import Tenants
-from quaestor.model import AfterImage, Query
+from quaestor.model import AfterImage, MatchType, Query, WriteKind
 from quaestor.namespaces import covers
 from quaestor.planning.index_order import first_fields_that_differ, may_find_by
 from quaestor.planning.plan import QueryPlan
@@ -22,12 +26,15 @@ class ActiveQueries:
     """Active queries with their registrations, by namespace and by tenant. Not thread-safe.
 
     Incremental: a query without registrations leaves nothing behind.
+
+    watches: of the registrations whose query follows the clock.
     """
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
         self.tenants = Tenants()
         self._rules = SharedRules()
+        self.watches = ClockWatches()
 
     def __len__(self) -> int:
         return self.tenants.queries
@@ -73,6 +80,7 @@ class ActiveQueries:
     def forget(self, live: LiveRegistration) -> None:
         """Stop matching this registration. O(its members)."""
         query = live.query
+        self.watches.remove(live)
         query.registrations = removed(query.registrations, live)
         self.namespaces[query.rules.namespace].remove(live)
         self.tenants.charge(query, -registration_bytes(live), -1)
@@ -88,6 +96,18 @@ class ActiveQueries:
             for query in tenant.queries.values():
                 if concerns(query.rules, event):
                     yield from elements(query.registrations)
+
+    def replayed(
+        self, live: LiveRegistration, entry: Retained, predicates: Predicates, tally: Tally
+    ) -> MatchType | None:
+        """Return the change that one retained event makes to one registration, or None."""
+        image, rules = entry.image, live.query.rules
+        if image.kind is WriteKind.COLLECTION:
+            return MatchType.MATCH if concerns(rules, image) else None
+        namespace = self.namespaces.get(image.namespace)
+        if namespace is not None and namespace.foreign.changes(live.query, image):
+            return MatchType.MATCH
+        return judged(live, entry, predicates, tally) if image.namespace == rules.namespace else None
 
     def _open(self, query: ActiveQuery, plan: QueryPlan) -> None:
         own = self.namespaces.get(query.rules.namespace) or Namespace()

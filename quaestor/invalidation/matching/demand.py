@@ -9,14 +9,20 @@ raised several times within minutes is refused too, because each failure invalid
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import Final
 
+from quaestor.invalidation.matching.entities import LiveRegistration
+from quaestor.model import Usage
 from quaestor.ttl.decay import DecayedCounts
 
 HALF_LIFE_MS: Final = 300_000
 TURNED_AWAY_MS: Final = 60_000
 _FAILURES: Final = 2.5
 _MOST_FAILURES: Final = 100
+_MOST_USED: Final = 10_000
+"""Bound on the queries in a usage report; no report has more (registry/usage_reports.py)."""
+_LONGEST_ID: Final = 128
 _MOST_AT_ONCE: Final = 1_000_000.0
 """Bound on the reads that one report can truthfully contain for one query."""
 
@@ -38,6 +44,16 @@ class Demand:
         """Count reads that the cache saved, or would have saved."""
         if count > 0:
             self._wanted.add(query_id, now_ms=now_ms, count=min(count, _MOST_AT_ONCE))
+
+    def used(self, usage: Usage, live: Mapping[str, LiveRegistration], *, now_ms: int) -> None:
+        """Count reads answered from cache. live: registrations by id. O(queries and registrations named)."""
+        for query_id, reads in usage.queries[:_MOST_USED]:
+            if len(query_id) <= _LONGEST_ID:
+                self.add(query_id, reads, now_ms=now_ms)
+        for registration_id, reads in usage.registrations[:_MOST_USED]:
+            registration = live.get(registration_id)
+            if registration is not None:
+                self.add(registration.query.query_id, reads, now_ms=now_ms)
 
     def of(self, query_id: str, *, now_ms: int) -> float:
         """Return the demand for this query in reads, decayed: a read five minutes ago counts half."""

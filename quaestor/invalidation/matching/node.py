@@ -14,20 +14,21 @@ from typing import Final
 from quaestor.errors import QueryError
 from quaestor.event_layer.partitioning import record_key
 from quaestor.gc_freezing import GcFreezing
-from quaestor.invalidation.matching.active import ActiveQueries, concerns
+from quaestor.invalidation.matching.active import ActiveQueries
 from quaestor.invalidation.matching.boundary import boundary_of
+from quaestor.invalidation.matching.clock_watches import Watch
 from quaestor.invalidation.matching.compact_set import elements
 from quaestor.invalidation.matching.demand import Demand
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration, Tenant
 from quaestor.invalidation.matching.eviction import Eviction, NoRoomError
 from quaestor.invalidation.matching.live_registrations import LiveRegistrations
-from quaestor.invalidation.matching.namespace import Changes, judged
+from quaestor.invalidation.matching.namespace import Changes
 from quaestor.invalidation.matching.node_limits import NodeLimits
-from quaestor.invalidation.matching.notifications import eviction_notification, invalidations
+from quaestor.invalidation.matching.notifications import due_notifications, eviction_notification, invalidations
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retained_writes import RetainedWrites
-from quaestor.invalidation.matching.retention import Record, Retained, Retention
+from quaestor.invalidation.matching.retention import Record, Retention
 from quaestor.invalidation.matching.subscription_matching import SubscribedQueries
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.invalidation.matching.waiting_contributors import WaitingContributors
@@ -49,9 +50,6 @@ from quaestor.namespaces import covers
 from quaestor.planning.plan import Window
 from quaestor.ttl.write_rates import WriteRates
 
-_MOST_USED: Final = 10_000
-"""Bound on the queries in a usage report; no report has more (registry/usage_reports.py)."""
-_LONGEST_ID: Final = 128
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
 """Kinds of events that have a meaning only in order."""
 
@@ -136,8 +134,8 @@ class MatchingNode:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
 
         Returns Activated, or Refused (nothing is kept), or Invalidated if a retained write has changed the result.
-        Registrations evicted for its room come before: Invalidated with EVICTED. A repeated registration of a live id
-        confirms it, and supplies its contributors if it carries them. O(size of query and result + writes replayed).
+        Registrations evicted for its room come before. A repeated registration of a live id confirms it, and supplies its
+        contributors if it carries them. O(size of query and result + writes replayed).
         """
         known = self._live.get(registration.id)
         if known is not None:
@@ -145,8 +143,7 @@ class MatchingNode:
                 taken = "its id belongs to another registration"
                 return [Refused(registration_id=registration.id, cell=self.cell, reason=taken)]
             return self._supplied(known, registration, now_ms)
-        reason = self._refusal(registration, now_ms)
-        if reason is not None:
+        if (reason := self._refusal(registration, now_ms)) is not None:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
         try:
             live = self._admit(registration, now_ms)
@@ -163,11 +160,16 @@ class MatchingNode:
 
     def _caught_up(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
         """Return the outcome of the writes between the read and its registration."""
-        return [*self._replay(live, registration.since)] or self._supplied(live, registration, now_ms)
+        gone: list[Outcome] = [*self._replay(live, registration.since)]
+        if registration.watch is not None and not gone:
+            newer = self._writes.in_order.newer_than(registration.watch.since, live.query.rules.namespaces)
+            if self._active.watches.caught_up(live, newer, now_ms=now_ms):
+                gone += self._fire_due([live], now_ms)
+        return gone or self._supplied(live, registration, now_ms)
 
     def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
         for entry in self._writes.newer_than(since, live.query.rules.namespaces, watermark=self.watermark):
-            change = self._replayed(live, entry)
+            change = self._active.replayed(live, entry, self._predicates, self.tally)
             if change is not None:
                 return self._fire({live: change}, entry.image)
         return []
@@ -203,21 +205,14 @@ class MatchingNode:
         """
         given_up: dict[str, list[LiveRegistration]] = {}
         for registration_id in registration_ids:
-            live = self._live.get(registration_id)
-            if live is not None:
+            if (live := self._live.get(registration_id)) is not None:
                 self._forget(live)
                 given_up.setdefault(live.query.query_id, []).append(live)
         return [self._evicted(query_id, lives, now_ms) for query_id, lives in given_up.items()]
 
     def used(self, usage: Usage, *, now_ms: int) -> None:
-        """Count reads answered from cache. O(queries and registrations named)."""
-        for query_id, reads in usage.queries[:_MOST_USED]:
-            if len(query_id) <= _LONGEST_ID:
-                self._eviction.demand.add(query_id, reads, now_ms=now_ms)
-        for registration_id, reads in usage.registrations[:_MOST_USED]:
-            live = self._live.get(registration_id)
-            if live is not None:
-                self._eviction.demand.add(live.query.query_id, reads, now_ms=now_ms)
+        """See Demand."""
+        self._eviction.demand.used(usage, self._live, now_ms=now_ms)
 
     def take_failures(self) -> list[str]:
         """Return the ids of queries whose predicates raised since the last call, once per failure; at most the last hundred."""
@@ -318,14 +313,31 @@ class MatchingNode:
         changes = namespace.changed_by(entry, self._predicates, self.tally)
         if self.tally.failing:
             self._note_failures(now_ms)
-        return self._fire(changes, entry.image) if changes else []
+        gone = self._fire(changes, entry.image) if changes else []
+        due = self._active.watches.written(entry, now_ms=now_ms) if self._active.watches.by_live else ()
+        return gone + self._fire_due(due, now_ms) if due else gone
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """See ClockWatches."""
+        return self._active.watches.next_ms
+
+    def due(self, now_ms: int) -> list[Invalidated]:
+        """Forget and return the registrations whose results the clock has changed."""
+        return self._fire_due(self._active.watches.due(now_ms), now_ms)
+
+    def _fire_due(self, lives: Sequence[LiveRegistration], now_ms: int) -> list[Invalidated]:
+        for live in lives:
+            self._forget(live)
+        return due_notifications(lives, self.cell, now_ms=now_ms) if lives else []
 
     def _refusal(self, registration: Registration, now_ms: int) -> str | None:
         floor = self._writes.in_order.floor
         if floor is None:
             return "this cell has not seen any write or tick yet"
-        if registration.since < floor:
-            return f"read after version {registration.since}, but writes are only retained after {floor}"
+        since = registration.since if registration.watch is None else min(registration.since, registration.watch.since)
+        if since < floor:
+            return f"read after version {since}, but writes are only retained after {floor}"
         if registration.expires_at_ms <= now_ms:
             return "its lease is over"
         return self._eviction.demand.refusal(registration.query_id, now_ms=now_ms)
@@ -343,8 +355,11 @@ class MatchingNode:
             boundary=boundary_of(registration, rules),
             needs_before=members is None or rules.window is Window.OFFSET,
         )
+        watch = None if registration.watch is None else Watch(live, registration, registration.watch)
         self._active.add(live, plan)
         self._live.add(live)
+        if watch is not None:
+            self._active.watches.add(watch)
         self._gc_freezing.allocated()
         return live
 
@@ -368,15 +383,6 @@ class MatchingNode:
         for query_id in self.tally.failing:
             self._eviction.demand.failed(query_id, now_ms=now_ms)
         self.tally.failing.clear()
-
-    def _replayed(self, live: LiveRegistration, entry: Retained) -> MatchType | None:
-        image, rules = entry.image, live.query.rules
-        if image.kind is WriteKind.COLLECTION:
-            return MatchType.MATCH if concerns(rules, image) else None
-        namespace = self._active.namespaces.get(image.namespace)
-        if namespace is not None and namespace.foreign.changes(live.query, image):
-            return MatchType.MATCH
-        return judged(live, entry, self._predicates, self.tally) if image.namespace == rules.namespace else None
 
     def _activated(self, live: LiveRegistration, now_ms: int) -> Activated:
         rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)

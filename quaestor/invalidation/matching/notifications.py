@@ -40,6 +40,27 @@ def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Inval
     ]
 
 
+def due_notifications(lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> list[Invalidated]:
+    """Return the notifications of results that the clock has changed: one for each query."""
+    by_query: dict[str, list[str]] = {}
+    for live in lives:
+        by_query.setdefault(live.query.query_id, []).append(live.id)
+    return [
+        Invalidated(
+            registration_ids=tuple(ids),
+            query_id=query_id,
+            match_type=MatchType.DUE,
+            version=0,
+            key=None,
+            written_at_ms=now_ms,
+            source=cell,
+            exact=True,
+            certain=True,
+        )
+        for query_id, ids in by_query.items()
+    ]
+
+
 def eviction_notification(query_id: str, lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> Invalidated:
     """Return the notification that these registrations are no longer guarded, although no write changed them."""
     return Invalidated(

@@ -11,6 +11,7 @@ from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLag
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
+from quaestor.invalidation.registry.next_instants import NextInstants
 from quaestor.invalidation.registry.process_registrations import ProcessRegistrations
 from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
 from quaestor.invalidation.registry.registration_ids import id_for, round_of
@@ -26,6 +27,7 @@ class Registrar:
     """Maker of registrations. Use from one event loop.
 
     resolver: None: reads are taken as they are.
+    instants: next instants of queries that follow the clock.
     compare: receives the views whose results are worth a digest (CapturedRead.digest).
     """
 
@@ -37,10 +39,12 @@ class Registrar:
         process: ProcessContext,
         *,
         resolver: Resolver | None,
+        instants: NextInstants,
         compare: Callable[[Iterable[str]], None],
     ) -> None:
         self._origin = registrations.origin
         self._resolver = resolver
+        self._instants = instants
         self._validity = registrations.validity
         self._view = registrations.view
         self._shared = registrations.shared
@@ -58,7 +62,7 @@ class Registrar:
         """See ports.QueryRegistry."""
         if not self._validity.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
-        read_dependencies = await self._dependencies(reads)
+        read_dependencies = await self._dependencies(reads, expires_at_ms)
         self._compare_views(reads, read_dependencies)
         shape = self._view.shape
         if shape is None:
@@ -79,8 +83,13 @@ class Registrar:
         self._contributor_reads.want(guard.new)
         return self._registered(guard, read_dependencies, rate_hz)
 
-    async def _dependencies(self, reads: Sequence[CapturedRead]) -> list[Dependency]:
+    async def _dependencies(self, reads: Sequence[CapturedRead], expires_at_ms: int) -> list[Dependency]:
         resolved = await self._resolved(reads)
+        if any(read.query.clock is not None for read in reads):
+            resolved = [
+                read if read.query.clock is None else await self._instants.of(read, until_ms=expires_at_ms)
+                for read in resolved
+            ]
         try:
             read_dependencies = dependencies(resolved)
         except MalformedQueryError as error:
@@ -158,4 +167,5 @@ class Registrar:
             rechecked=sum(
                 round_of(registration_id) is not None for registration_id in guard.ids[-len(read_dependencies) :]
             ),
+            valid_until_ms=min((until_ms for d in read_dependencies if (until_ms := d.until_ms)), default=None),
         )

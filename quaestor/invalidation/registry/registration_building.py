@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quaestor.clock import ClockWatch
 from quaestor.invalidation.registry.registration_ids import renewable, round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import CapturedRead, Document, Query, Registration, Version
@@ -31,6 +32,11 @@ class Dependency:
     plan: QueryPlan
     read: CapturedRead
 
+    @property
+    def until_ms(self) -> int:
+        """Instant at which a record changes its truth without a write; 0: none is known."""
+        return 0 if self.read.clock is None else self.read.clock.until_ms
+
 
 def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     """Return the distinct queries behind these reads.
@@ -50,6 +56,9 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
 
 def _both(first: Dependency, other: Dependency) -> Dependency:
     older = other if other.read.read_at < first.read.read_at else first
+    if older.read.clock is not None:
+        until_ms = min((until_ms for each in (first, other) if (until_ms := each.until_ms)), default=0)
+        older = replace(older, read=replace(older.read, clock=older.read.clock._replace(until_ms=until_ms)))
     if first.read.digest != other.read.digest:
         older = replace(older, read=replace(older.read, digest=None))
     if first.read.ids == other.read.ids:
@@ -79,7 +88,7 @@ def recheckable(dependency: Dependency) -> bool:
     All of the query and of the result must be known. Only results whose comparison may be useful have digests.
     """
     read = dependency.read
-    known = read.digest is not None and read.query.widened is None and read.primary
+    known = read.digest is not None and read.query.widened is None and read.primary and read.query.clock is None
     return known and len(read.ids or ()) <= _MOST_KEPT
 
 
@@ -151,7 +160,14 @@ def registration(
         expires_at_ms=expires_at_ms,
         digest=read.digest if round_of(registration_id) is not None else None,
         asked=read.asked,
+        watch=_watch(read, since),
     )
+
+
+def _watch(read: CapturedRead, since: Version) -> ClockWatch | None:
+    if read.query.clock is None or read.clock is None:
+        return None
+    return ClockWatch(read.clock.from_ms, read.clock.until_ms, since_of(read, since))
 
 
 def _members(dependency: Dependency) -> tuple[Any, ...] | None:

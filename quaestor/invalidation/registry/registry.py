@@ -22,6 +22,7 @@ from quaestor.invalidation.registry.grid_events import Consequences
 from quaestor.invalidation.registry.held_registrations import Rechecker
 from quaestor.invalidation.registry.held_renewal import HeldRenewal
 from quaestor.invalidation.registry.housekeeping import Housekeeping
+from quaestor.invalidation.registry.next_instants import Client, NextInstants
 from quaestor.invalidation.registry.notification_handler import NotificationHandler
 from quaestor.invalidation.registry.process_registrations import process_registrations
 from quaestor.invalidation.registry.registrar import Registrar
@@ -76,9 +77,11 @@ class Registry:
         activations = Activations(registrations, self._cancellations, process)
         contributor_reads = ContributorReads(registrations, process)
         self._renewal = HeldRenewal(registrations, activations, contributor_reads, process)
+        self._instants = NextInstants(process.clock, process.telemetry)
         self._registrar = Registrar(
-            registrations, activations, contributor_reads, process, resolver=resolver, compare=compare
-        )
+            registrations, activations, contributor_reads, process, resolver=resolver, instants=self._instants,
+            compare=compare,
+        )  # fmt: skip
         handler = NotificationHandler(
             registrations, activations, self._cancellations, self.progress, process, consequences
         )
@@ -175,6 +178,10 @@ class Registry:
     def read_contributors(self, snapshots: Snapshots) -> None:
         """See RegistryThreads."""
         self._threads.read_contributors(snapshots)
+
+    def read_instants(self, client: Client) -> None:
+        """Read the next instants of queries that follow the clock by this client."""
+        self._instants.connect(client)
 
     def start(self) -> None:
         """See RegistryThreads."""
