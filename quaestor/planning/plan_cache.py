@@ -44,7 +44,7 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
                 "": [
                     query.namespace, query.operation.value, query.filter, list(query.sort), query.skip, query.limit,
                     query.projection, list(query.pipeline), query.distinct_key, query.collation, query.let, query.text_index,
-                    query.widened, list(query.index_keys),
+                    query.widened, list(query.index_keys), query.clock,
                 ]
             },
             codec_options=OPTIONS,

@@ -62,10 +62,12 @@ def shape_of(query: Query) -> Hashable | None:
             members.append((path, operator, operand.__class__))
     if not members or not all(direction.__class__ is int for _, direction in query.sort):
         return None
-    projection = None if query.projection is None else bson.encode(query.projection, codec_options=OPTIONS)
+    projection, clock = (
+        None if part is None else bson.encode(part, codec_options=OPTIONS) for part in (query.projection, query.clock)
+    )
     return (
         query.namespace, query.operation, tuple(members), query.sort, query.skip, query.limit, projection, query.distinct_key,
-        query.index_keys,
+        query.index_keys, clock,
     )  # fmt: skip
 
 

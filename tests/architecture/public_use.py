@@ -40,6 +40,7 @@ from quaestor import (
     LiveQueries,
     LiveResult,
     MalformedQueryError,
+    Now,
     Operation,
     Principal,
     Quaestor,
@@ -172,6 +173,8 @@ async def items() -> list[dict[str, Any]]:
 )
 async def me() -> dict[str, str]:
     uncacheable("reads a file")
+    soon = Now() + timedelta(hours=1)
+    assert soon > Now().floor(timedelta(minutes=5))
     return {}
 
 

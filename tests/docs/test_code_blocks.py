@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,6 +117,11 @@ async def shelves(names: Names, mongo: Any) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
         (await http.post("/items", json={"name": "tea", "shelf": 7, "price": 3})).raise_for_status()
     await cached_until_written(names, "/shelves/7", lambda: items.insert_one({"name": "mint", "shelf": 7, "price": 1}))
+
+
+async def offers(names: Names, mongo: Any) -> None:
+    offer = {"_id": os.urandom(6).hex(), "expires": datetime(2100, 1, 1)}
+    await cached_until_written(names, "/offers", lambda: mongo.shop.offers.insert_one(offer))
 
 
 async def migrated_shelves(names: Names, mongo: Any) -> None:
@@ -294,6 +300,7 @@ TUTORIAL = next(block.text for block in PYTHON if block.name == "docs/tutorial.m
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
     "docs/api.md-python-1": ("", None),
+    "docs/clock.md-python-1": ("", offers),
     "docs/index.md-python-1": ("", answers),
     "docs/installing.md-python-1": ("", answers),
     "docs/migrating.md-python-2": ("", migrated_shelves),

@@ -1,4 +1,4 @@
-"""World of cached queries that follow the clock: an app on a real mongod, a clock that stands still, and writes of another client."""
+"""World of cached queries that follow the clock: an app on a real mongod, a clock that stands still, writes of another client."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ _WITHIN_S = 30.0
 _SHIFTS_MS = (0, 0, -1_000, 700)
 _FIELDS = ("starts", "ends")
 _STEPS_MS = (1, 1, 2, 9, 40, 300, 1_500, 30_000)
+
+
+class StaleError(AssertionError):
+    """An answer that is not the query's result at this instant."""
 
 
 class StoppedClock:
@@ -171,7 +175,8 @@ class ClockWorld:
             assert time.monotonic() < end_s, answer.headers
             await asyncio.sleep(0.01)
         status, now_ms = answer.headers["cache-status"], self.clock.now_ms
-        assert answer.json() == self._result(path, now_ms), (path, self.filters, status)
+        if answer.json() != self._result(path, now_ms):
+            raise StaleError((path, self.filters, status))
         hit = "hit" in status
         self.hits += hit
         since_ms = self._unchanged_since.get(path)

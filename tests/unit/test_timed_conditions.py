@@ -13,8 +13,9 @@ import pytest
 from quaestor import Now
 from quaestor.capture.commands import understand
 from quaestor.errors import UnsupportedQueryError
-from quaestor.model import Uncacheable
+from quaestor.model import Operation, Query, Uncacheable
 from quaestor.planning.moments import DeclaredTime, Moment, date_of
+from quaestor.planning.plan_cache import plan_of
 from quaestor.planning.timed_conditions import TimedCondition
 
 T = 1_800_000_000_000
@@ -119,3 +120,15 @@ def test_a_command_has_a_clock_or_the_reason_clock(command: Any, planned: bool) 
     assert (understood.query.clock is not None) is planned
     assert (Uncacheable.CLOCK in {reason for reason, _ in understood.reasons}) is not planned
     assert not understood.clock_values
+
+
+def test_a_query_that_follows_the_clock_shares_no_registration_with_one_that_does_not() -> None:
+    """The registration of a constant has no watch, so a result that ends by the clock must not rely on it."""
+    ids = {
+        plan_of(
+            Query(namespace="a.b", operation=Operation.FIND, filter={"at": {"$gt": date_of(at)}}, clock=clock)
+        ).query_id
+        for at in range(3)
+        for clock in (None, {"at": {"$gt": NOW}}, {"at": {"$gt": Moment(5).marked()}})
+    }
+    assert len(ids) == 9

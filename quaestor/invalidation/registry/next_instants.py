@@ -54,6 +54,8 @@ class NextInstants:
         """
         query = read.query
         strange = query.collation is not None or query.text_index is not None or query.widened is not None
+        # The clock of a secondary is not known.
+        strange = strange or (read.clock is not None and read.clock.of_database and not read.primary)
         if self._client is None or strange or read.clock is None:
             raise NotCacheableError((Uncacheable.CLOCK,))
         try:
