@@ -137,8 +137,8 @@ class DeclaredTime(datetime):
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, _memo: dict[int, Any], /) -> Self:
         return self
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> tuple[Any, ...]:
         return datetime, (*self.timetuple()[:6], self.microsecond, UTC)
