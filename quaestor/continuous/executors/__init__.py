@@ -1,0 +1,1 @@
+"""Executors of continuous queries: one Protocol, one implementation for each engine."""

@@ -1,0 +1,1 @@
+"""Rewriting rules of continuous queries: monotone and incremental queries. Pure functions without I/O."""

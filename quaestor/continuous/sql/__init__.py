@@ -1,0 +1,1 @@
+"""SQL of continuous queries: parsing, standard form and refusals. Pure functions without I/O."""

@@ -1,0 +1,141 @@
+"""Text of a continuous query to a tree with resolved columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp, parse
+from sqlglot.errors import OptimizeError, ParseError, TokenError
+from sqlglot.optimizer.merge_subqueries import merge_subqueries
+from sqlglot.optimizer.qualify import qualify
+
+from quaestor.continuous.sql.current_time import T, with_placeholders
+from quaestor.continuous.sql.model import TS, UNTIL
+from quaestor.continuous.sql.refusals import QueryRefusedError, refuse
+from quaestor.tables.schema import Schema
+
+RANDOM: Final = frozenset({"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"})
+"""Functions that give another value each time: no instant decides their rows."""
+
+
+def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
+    """Return the tree of a query: each column names its table, current time is one placeholder.
+
+    Raises QueryRefusedError.
+    """
+    tree = _parsed(text, dialect)
+    _refuse_placeholders(tree)
+    _refuse_unknown_tables(tree, catalogue)
+    _refuse_randomness(tree)
+    _expand_stars(tree, catalogue)
+    try:
+        # Scopes and aliases only: the meaning of names is SQL's own.
+        tree = qualify(
+            tree,
+            schema=_types(catalogue),
+            dialect=dialect,
+            quote_identifiers=False,
+            identify=False,
+            validate_qualify_columns=True,
+        )
+    except OptimizeError as error:
+        raise _located(error) from error
+    tree = merge_subqueries(tree)
+    _refuse_derived_tables(tree)
+    return with_placeholders(tree)  # type: ignore[return-value]
+
+
+def _parsed(text: str, dialect: str) -> exp.Query:
+    try:
+        statements = [statement for statement in parse(text, read=dialect) if statement is not None]
+    except ParseError as error:
+        place = error.errors[0] if error.errors else {}
+        raise QueryRefusedError(
+            int(place.get("line") or 0),
+            int(place.get("col") or 0),
+            f"the text is not SQL: {place.get('description') or error}",
+            "correct the text",
+        ) from error
+    except TokenError as error:
+        raise QueryRefusedError(1, 1, f"the text is not SQL: {error}", "close every quote and comment") from error
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        raise QueryRefusedError(1, 1, "the text is not one SELECT", "write one SELECT, or SELECTs joined by UNION")
+    return statements[0]
+
+
+def _refuse_placeholders(tree: exp.Expr) -> None:
+    for node in tree.find_all(exp.Placeholder, exp.Parameter):
+        refuse(node, f"the parameter {node.sql()} has no value", "write the value as a literal")
+
+
+def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
+    common = {table.alias for table in tree.find_all(exp.CTE)}
+    for clause in tree.find_all(exp.With):
+        if clause.args.get("recursive"):
+            refuse(clause, "a recursive WITH has no bound on its instants", "write the steps as joins")
+    for table in tree.find_all(exp.Table):
+        if table.name not in catalogue and table.name not in common:
+            known = ", ".join(sorted(catalogue)) or "none"
+            refuse(table, f"the table {table.name!r} is unknown", f"name one of the tables: {known}")
+    for name, schema in catalogue.items():
+        if UNTIL in schema.names:
+            raise QueryRefusedError(0, 0, f"table {name!r} has a column {UNTIL!r}", "rename the column")
+
+
+def _refuse_randomness(tree: exp.Expr) -> None:
+    for node in tree.find_all(exp.Func):
+        name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+        if name.lower() in RANDOM or isinstance(node, exp.Rand | exp.Uuid):
+            refuse(node, f"{name.lower()}() gives another value each time", "leave it out")
+
+
+def _refuse_derived_tables(tree: exp.Expr) -> None:
+    for node in tree.find_all(exp.From, exp.Join):
+        if not isinstance(node.this, exp.Table):
+            refuse(node.this, "a subquery in FROM cannot be merged into the query", "write its tables in FROM itself")
+    for clause in tree.find_all(exp.CTE):
+        refuse(clause, "a WITH cannot be merged into the query", "write its tables in FROM itself")
+
+
+def _expand_stars(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
+    """Replace `*` by the declared columns: the instant of publication is a column that `*` does not name."""
+    for select in list(tree.find_all(exp.Select)):
+        tables = _tables_of(select)
+        if any(table.name not in catalogue for table in tables) or isinstance(select.parent, exp.Exists):
+            continue
+        expressions: list[exp.Expr] = []
+        for item in select.expressions:
+            if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+                wanted = item.table if isinstance(item, exp.Column) else ""
+                expressions += [
+                    exp.column(name, table=table.alias_or_name)
+                    for table in tables
+                    if wanted in ("", table.alias_or_name)
+                    for name in catalogue[table.name].names
+                ]
+            else:
+                expressions.append(item)
+        if expressions:
+            select.set("expressions", expressions)
+
+
+def _tables_of(select: exp.Select) -> list[exp.Table]:
+    clause = select.args.get("from_")
+    members = [clause, *(select.args.get("joins") or [])] if clause else []
+    return [member.this for member in members if isinstance(member.this, exp.Table)]
+
+
+def _types(catalogue: Mapping[str, Schema]) -> dict[str, dict[str, str]]:
+    return {
+        name: {column.name: column.type.value for column in schema.columns} | {TS: "timestamp"}
+        for name, schema in catalogue.items()
+    }
+
+
+def _located(error: OptimizeError) -> QueryRefusedError:
+    message = str(error).split("\n")[0]
+    return QueryRefusedError(0, 0, f"the query does not fit the tables: {message}", "name columns that the tables have")
+
+
+__all__ = ["RANDOM", "T", "read"]

@@ -1,0 +1,43 @@
+"""Refusals of continuous queries: each names line, column, reason and remedy."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from sqlglot import exp
+
+from quaestor.errors import QueryError
+
+
+class QueryRefusedError(QueryError):
+    """Error of a continuous query that has no exact meaning at every instant, or is not SQL.
+
+    line: in the text, from 1; 0: unknown.
+    column: in the line, from 1; 0: unknown.
+    reason: the fault, with the part of the text.
+    remedy: the change that makes the query acceptable.
+    """
+
+    def __init__(self, line: int, column: int, reason: str, remedy: str) -> None:
+        place = f"line {line}, column {column}: " if line else ""
+        super().__init__(f"{place}{reason}; {remedy}")
+        self.line = line
+        self.column = column
+        self.reason = reason
+        self.remedy = remedy
+
+
+def refuse(node: exp.Expr, reason: str, remedy: str) -> NoReturn:
+    """Raise QueryRefusedError at the place of a part of the query."""
+    line, column = place_of(node)
+    raise QueryRefusedError(line, column, reason, remedy)
+
+
+def place_of(node: exp.Expr) -> tuple[int, int]:
+    """Return line and column of the first word of a part that the parser placed, each from 1; (0, 0): unknown."""
+    places = [
+        (part.meta["line"], part.meta["col"] - (part.meta["end"] - part.meta["start"]))
+        for part in node.walk()
+        if "line" in part.meta
+    ]
+    return min(places, default=(0, 0))
