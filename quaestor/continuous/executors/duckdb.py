@@ -47,10 +47,10 @@ class DuckDbExecutor:
             try:
                 for name in names:
                     self._connection.register(name, without_zones(snapshots[name]))
-                cursor = self._connection.execute(
-                    expression.sql("duckdb"), {name: instants[name] for name in instants if name in used}
+                relation = self._connection.sql(
+                    expression.sql("duckdb"), params={name: instants[name] for name in instants if name in used}
                 )
-                return with_zones(cursor.to_arrow_table())
+                return with_zones(relation.to_arrow_table())
             except duckdb.Error as error:
                 raise ExecutionError(f"DuckDB refused the query: {error}", retryable=False) from error
             finally:

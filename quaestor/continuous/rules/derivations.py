@@ -75,7 +75,7 @@ def _at_lower_bounds(selection: Selection, orders: Sequence[KnownOrder]) -> Deri
     """R13, R15: every lower bound is at most every upper bound; absent parts are tested at the latest lower bound."""
     part = selection.conjunction
     moments = _undominated(part, orders)
-    pairs = at_most_each((lower, upper) for lower in part.lowers for upper in part.uppers)
+    pairs = at_most_each(_pairs(part))
     absent = absent_at(part.absent, latest(moments))
     return Derivation(
         selection.columns,
@@ -85,6 +85,10 @@ def _at_lower_bounds(selection: Selection, orders: Sequence[KnownOrder]) -> Deri
         selection.arm,
         not part.absent,
     )
+
+
+def _pairs(part: Conjunction) -> Iterator[tuple[Instant, Instant]]:
+    return ((lower, upper) for lower in part.lowers for upper in part.uppers)
 
 
 def _undominated(part: Conjunction, orders: Sequence[KnownOrder]) -> tuple[Instant, ...]:
