@@ -96,7 +96,7 @@ class Queries:
     def condition(self, names: Names, depth: int, *, subqueries: bool = True) -> oracle.Condition:
         """Return a condition on the columns of some tables."""
         deeper = depth - 1
-        if depth <= 0:
+        if depth <= 0 or self.random.random() < 0.15:
             return self._leaf(names)
 
         def part() -> oracle.Condition:

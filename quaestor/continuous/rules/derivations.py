@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
+from typing import Final
 
 from sqlglot import exp
 
 from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
 from quaestor.continuous.sql.model import Conjunction, Instant, Selection, TableUse, distinct
+from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.continuous.sql.writing import NeverError, absent_at, at_most_each, expression_of
+
+MOST_DERIVATIONS: Final = 64
+"""Most derivations of a query: each is a part of the text that the engine plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,21 @@ def latest(instants: Sequence[Instant]) -> Instant:
 
 
 def derivations(selections: Iterable[Selection], orders: Sequence[KnownOrder] = ()) -> tuple[Derivation, ...]:
-    """Return the derivations of a query in standard form."""
-    return tuple(derivation for selection in selections for derivation in _of_selection(selection, orders))
+    """Return the derivations of a query in standard form.
+
+    Raises QueryRefusedError where there are more than MOST_DERIVATIONS.
+    """
+    members = tuple(
+        islice((item for selection in selections for item in _of_selection(selection, orders)), MOST_DERIVATIONS + 1)
+    )
+    if len(members) > MOST_DERIVATIONS:
+        raise QueryRefusedError(
+            0,
+            0,
+            f"rows can enter the result in more than {MOST_DERIVATIONS} alternatives",
+            "write fewer ORs and bounds on current time, or several queries",
+        )
+    return members
 
 
 def _of_selection(selection: Selection, orders: Sequence[KnownOrder]) -> Iterator[Derivation]:

@@ -95,7 +95,7 @@ def select(
             query = query.join(_table(use), join_type="cross")
     wanted = [condition.copy() for condition in conditions]
     if wanted:
-        query = query.where(*wanted)
+        query = query.where(exp.and_(*wanted, copy=False), copy=False)
     return query.distinct() if unique else query
 
 
