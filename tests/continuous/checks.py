@@ -23,8 +23,13 @@ CATALOGUE = {
     "r": Schema(_COLUMNS),
     "v": Schema((*_COLUMNS, Column("deleted", Type.BOOL)), key=("id",)),
 }
-_ARROW = {Type.TEXT: pa.string(), Type.BIGINT: pa.int64(), Type.TIMESTAMP: pa.timestamp("us", "UTC"), Type.BOOL: pa.bool_()}
-MOST_TEXT = 3500
+_ARROW = {
+    Type.TEXT: pa.string(),
+    Type.BIGINT: pa.int64(),
+    Type.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Type.BOOL: pa.bool_(),
+}
+MOST_TEXT = 2500
 """Longest text that is executed: engines plan a longer one for seconds."""
 Rows = Sequence[Mapping[str, Any]]
 
@@ -80,10 +85,9 @@ def differences(executor: Executor, seed: int, *, plain: bool = False) -> list[s
     try:
         compiled = compile_query(query.sql(), CATALOGUE)
     except QueryRefusedError as error:
-        assert "alternatives" in error.reason or "never true" in error.reason, f"{error}: {query.sql()}"
         if "never true" in error.reason:
-            assert oracle.first_instants(query, tables, INSTANTS) == {}, query.sql()
-        return None
+            return [query.sql()] if oracle.first_instants(query, tables, INSTANTS) else None
+        return None if "alternatives" in error.reason else [f"{error}: {query.sql()}"]
     if len(compiled.first_only.sql()) > MOST_TEXT:
         return None
     first = oracle.first_instants(query, tables, INSTANTS)
@@ -110,12 +114,16 @@ def differences(executor: Executor, seed: int, *, plain: bool = False) -> list[s
         check(f"exact up to {t}", sorted(map(repr, exact)), sorted(map(repr, expected)))
         check(f"monotone at {t}", set(runs.rows(compiled.monotone, None, t, whole=whole)), expected)
         world = oracle.World(tables, frozenset({"v"}), t)
-        check(f"standard at {t}", set(runs.rows(compiled.standard, None, t, whole=whole)), set(query.results(world, {})))
+        check(
+            f"standard at {t}", set(runs.rows(compiled.standard, None, t, whole=whole)), set(query.results(world, {}))
+        )
         tau = t
     entered = {row[:-1]: row[-1] for row in runs.rows(compiled.entries, None, instants[-1])}
     check("instants of entering", entered, first)
     if plain or not compiled.may_repeat:
         check("rows delivered twice", len(combinations), len(set(combinations)))
     if faults:
-        faults.append(f"seed {seed}: {query.sql()}\nincremental: {compiled.incremental.sql('duckdb')}\n{instants} {tables}")
+        faults.append(
+            f"seed {seed}: {query.sql()}\nincremental: {compiled.incremental.sql('duckdb')}\n{instants} {tables}"
+        )
     return faults

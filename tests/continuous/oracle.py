@@ -107,9 +107,7 @@ class NowBetween:
 
     def value(self, world: World, rows: Environment) -> Truth:
         low, high = self.low.of(rows), self.high.of(rows)
-        return conjunction(
-            [None if low is None else low <= world.now, None if high is None else world.now <= high]
-        )
+        return conjunction([None if low is None else low <= world.now, None if high is None else world.now <= high])
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,8 @@ class Is:
     negated: bool
 
     def sql(self) -> str:
-        return f"({self.part.sql()}) IS {'NOT ' if self.negated else ''}{'NULL' if self.wanted is None else str(self.wanted).upper()}"
+        wanted = "NULL" if self.wanted is None else str(self.wanted).upper()
+        return f"({self.part.sql()}) IS {'NOT ' if self.negated else ''}{wanted}"
 
     def value(self, world: World, rows: Environment) -> Truth:
         return (self.part.value(world, rows) is self.wanted) is not self.negated

@@ -50,7 +50,7 @@ def histories(random: Random, *, most: int = 4) -> dict[str, list[dict[str, Any]
 
 def schedule(random: Random) -> list[int]:
     """Return the instants of runs; the last is the last of all."""
-    return [*sorted(random.sample(INSTANTS[:-1], random.randrange(4))), INSTANTS[-1]]
+    return [*sorted(random.sample(INSTANTS[:-1], random.randrange(5))), INSTANTS[-1]]
 
 
 @dataclass
@@ -88,6 +88,8 @@ class Queries:
             # An outer reference in ON is allowed for inner joins only in some engines, so ON names the own tables.
             joins.append(oracle.Join(kind, self._table(), alias, self.condition(tuple(own), 1, subqueries=False)))
         where = self.condition(names, depth) if self.random.random() < 0.95 else None
+        if self.plain and self.random.random() < 0.6:
+            where = oracle.Or((self.condition(names, 1), self.condition(names, 1)))
         if outer and where is not None and self.random.random() < 0.7:
             equal = oracle.Compare(oracle.Column(own[0], "k"), "=", oracle.Column(self.random.choice(outer), "k"))
             where = oracle.And((equal, where))
@@ -132,7 +134,9 @@ class Queries:
 
     def _leaf(self, names: Names) -> oracle.Condition:
         random = self.random
-        column = oracle.Column(random.choice(names), random.choice(["a", "b", "ts", "a"]), random.choice([0, 0, 1, 3, -2]))
+        column = oracle.Column(
+            random.choice(names), random.choice(["a", "b", "ts", "a"]), random.choice([0, 0, 1, 3, -2])
+        )
         match random.randrange(8):
             case 0:
                 return oracle.Compare(
@@ -146,7 +150,9 @@ class Queries:
             case 3:
                 return oracle.NowBetween(column, oracle.Column(random.choice(names), random.choice(["a", "b"]), 3))
             case _:
-                return oracle.Now(column, random.choice(OPERATORS), random.choice([0, 0, 1, -1, 4]), random.randrange(9))
+                return oracle.Now(
+                    column, random.choice(OPERATORS), random.choice([0, 0, 1, -1, 4]), random.randrange(9)
+                )
 
     def _columns(self, own: list[str], width: int | None) -> tuple[oracle.Column, ...]:
         if self.plain:

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from quaestor.continuous.executors.executor import ExecutionError
 
-EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps of the engine have no zone, all are UTC
-BEGINNING: Final = datetime(1, 1, 1)  # noqa: DTZ001
+EPOCH: Final = datetime(1970, 1, 1)
+BEGINNING: Final = datetime(1, 1, 1)
 """Instant before every row, for the first run."""
 
 

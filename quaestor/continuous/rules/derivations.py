@@ -117,9 +117,7 @@ def _undominated(part: Conjunction, orders: Sequence[KnownOrder]) -> tuple[Insta
         others = [other for other in kept if other is not lower]
         below = any(
             upper.name == other.name and upper.ticks <= other.ticks for upper in part.uppers for other in others
-        ) or any(
-            (lower.name, other.name) in known and lower.ticks <= other.ticks for other in others
-        )
+        ) or any((lower.name, other.name) in known and lower.ticks <= other.ticks for other in others)
         if below:
             kept = others
     return tuple(kept)
@@ -172,20 +170,14 @@ def _deaths(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[_
                 continue
             yield _Candidate(copy.tables, distinct((*copy.static, *alive)), upper.later(1))
         for birth in _births(copy.absent, suffixes):
-            yield _Candidate(
-                (*copy.tables, *birth.tables), distinct((*copy.static, *birth.conditions)), birth.instant
-            )
+            yield _Candidate((*copy.tables, *birth.tables), distinct((*copy.static, *birth.conditions)), birth.instant)
 
 
 def _births(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[_Candidate]:
     """Yield the instants at which a combination of rows of a part may begin to be alive."""
     for part in parts:
         copy = part.renamed(next(suffixes))
-        present = tuple(
-            exp.not_(lower.base.copy().is_(exp.null())) for lower in copy.lowers if len(copy.lowers) > 1
-        )
+        present = tuple(exp.not_(lower.base.copy().is_(exp.null())) for lower in copy.lowers if len(copy.lowers) > 1)
         yield _Candidate(copy.tables, distinct((*copy.static, *present)), latest(copy.lowers))
         for death in _deaths(copy.absent, suffixes):
-            yield _Candidate(
-                (*copy.tables, *death.tables), distinct((*copy.static, *death.conditions)), death.instant
-            )
+            yield _Candidate((*copy.tables, *death.tables), distinct((*copy.static, *death.conditions)), death.instant)

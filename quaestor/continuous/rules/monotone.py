@@ -25,9 +25,7 @@ def placeholder(name: str) -> exp.Placeholder:
 
 def monotone(derivations: Sequence[Derivation]) -> exp.Query:
     """Return the smallest monotone query: the union over derivations (R11)."""
-    return union(
-        [select(named(item.columns), item.tables, item.by(placeholder(T))) for item in derivations]
-    )
+    return union([select(named(item.columns), item.tables, item.by(placeholder(T))) for item in derivations])
 
 
 def entries(derivations: Sequence[Derivation]) -> exp.Select:

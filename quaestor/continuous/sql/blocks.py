@@ -13,7 +13,7 @@ from quaestor.continuous.sql.conditions import Aspect, Conditions
 from quaestor.continuous.sql.current_time import involves_time
 from quaestor.continuous.sql.formulas import Absent, Block, Every, Formula, Present, Static, conjunctions, every
 from quaestor.continuous.sql.model import Selection, TableUse
-from quaestor.continuous.sql.refusals import refuse
+from quaestor.continuous.sql.refusals import refusal
 from quaestor.tables.schema import Schema, Type
 
 _SQL_TYPES: Final = {Type.DECIMAL: "DECIMAL(38, 12)", Type.JSON: "TEXT", Type.BYTES: "BLOB"}
@@ -78,7 +78,7 @@ class Blocks:
                 return tuple(self._set_operation(query, outer))
             case exp.Select():
                 return tuple(self._select(query, outer))
-        refuse(query, f"{query.key.upper()} is not accepted", "write a SELECT")
+        raise refusal(query, f"{query.key.upper()} is not accepted", "write a SELECT")
 
     def _set_operation(self, query: exp.SetOperation, outer: Sources) -> Iterator[Arm]:
         """R8: results are sets, with and without ALL."""
@@ -134,13 +134,13 @@ class Blocks:
                 yield arm.block
                 continue
             if len(arm.columns) != 1:
-                refuse(query, "the subquery has several columns", "select one column")
+                raise refusal(query, "the subquery has several columns", "select one column")
             yield Block(arm.block.tables, every((arm.block.formula, compared(arm.columns[0][1]))))
 
     def _from(self, select: exp.Select, outer: Sources) -> list[_Joined]:
         clause = select.args.get("from_")
         if clause is None:
-            refuse(select, "the SELECT has no FROM", "name a table")
+            raise refusal(select, "the SELECT has no FROM", "name a table")
         joined = [_Joined(self._source(clause.this), Every(()))]
         for join in select.args.get("joins") or []:
             joined = self._join(joined, join, outer)
@@ -149,9 +149,9 @@ class Blocks:
     def _join(self, joined: list[_Joined], join: exp.Join, outer: Sources) -> list[_Joined]:
         """R19: an outer join is the inner join, or the row alone where no row matches."""
         if join.args.get("using") or join.method:
-            refuse(join, "the join names no condition", "write JOIN ... ON")
+            raise refusal(join, "the join names no condition", "write JOIN ... ON")
         if join.kind in ("SEMI", "ANTI"):
-            refuse(join, f"{join.kind} JOIN is not accepted", "write EXISTS or NOT EXISTS")
+            raise refusal(join, f"{join.kind} JOIN is not accepted", "write EXISTS or NOT EXISTS")
         on = join.args.get("on")
         right = self._source(join.this)
 
@@ -176,7 +176,7 @@ class Blocks:
 
     def _source(self, table: exp.Expr) -> dict[str, Source]:
         if not isinstance(table, exp.Table) or any(table.args.get(part) for part in ("pivots", "sample", "version")):
-            refuse(table, "FROM holds something else than tables", "name tables")
+            raise refusal(table, "FROM holds something else than tables", "name tables")
         schema = self.catalogue[table.name]
         alias = table.alias_or_name
         unique = next(name for name in _names(alias) if name not in self._used)
@@ -220,7 +220,7 @@ def _refuse_order(query: exp.Query) -> None:
     for clause in ("limit", "offset", "fetch"):
         node = query.args.get(clause)
         if node is not None:
-            refuse(node, "LIMIT without an order by an aggregate has no meaning over time", "leave LIMIT out")
+            raise refusal(node, "LIMIT without an order by an aggregate has no meaning over time", "leave LIMIT out")
 
 
 def _refuse_clauses(select: exp.Select) -> None:
@@ -234,15 +234,19 @@ def _refuse_clauses(select: exp.Select) -> None:
     ):
         node = select.args.get(clause)
         if node:
-            refuse(node if isinstance(node, exp.Expr) else select, f"{clause.upper()} is not accepted here", remedy)
+            raise refusal(
+                node if isinstance(node, exp.Expr) else select, f"{clause.upper()} is not accepted here", remedy
+            )
     if isinstance(select.args.get("distinct"), exp.Distinct) and select.args["distinct"].args.get("on"):
-        refuse(select, "DISTINCT ON keeps rows that depend on an order", "write DISTINCT")
+        raise refusal(select, "DISTINCT ON keeps rows that depend on an order", "write DISTINCT")
     for item in select.expressions:
         if involves_time(item):
-            refuse(item, "current time is a result, so each instant gives another row", "select a column of a table")
+            raise refusal(
+                item, "current time is a result, so each instant gives another row", "select a column of a table"
+            )
         if item.find(exp.Query) is not None:
-            refuse(item, "a subquery is in the select list", "write a join")
+            raise refusal(item, "a subquery is in the select list", "write a join")
     for node in (*select.expressions, *(clause for clause in [select.args.get("where")] if clause)):
         aggregate = node.find(exp.AggFunc, exp.Window)
         if aggregate is not None and aggregate.parent_select is select:
-            refuse(aggregate, f"{aggregate.key.upper()} needs GROUP BY", "write GROUP BY and HAVING")
+            raise refusal(aggregate, f"{aggregate.key.upper()} needs GROUP BY", "write GROUP BY and HAVING")

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from quaestor.continuous.sql.current_time import OPERATORS, bound, involves_time, unknown
 from quaestor.continuous.sql.formulas import Absent, Block, Every, Formula, Present, Some, Static, every, some
-from quaestor.continuous.sql.refusals import refuse
+from quaestor.continuous.sql.refusals import refusal
 
 
 class Aspect(Enum):
@@ -83,10 +83,10 @@ class Conditions:
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
                 return self._null_safe(node, aspect)
             case exp.Subquery() | exp.Select():
-                refuse(node, "a subquery stands where a value is needed", "write EXISTS, IN, ANY, ALL or a join")
+                raise refusal(node, "a subquery stands where a value is needed", "write EXISTS, IN, ANY, ALL or a join")
         operator = OPERATORS.get(type(node))
         if operator is None:
-            refuse(node, f"current time or a subquery is inside {node.key.upper()}", _ADVICE)
+            raise refusal(node, f"current time or a subquery is inside {node.key.upper()}", _ADVICE)
         return self._comparison(operator, node.this, node.expression, aspect)
 
     def _comparison(self, operator: str, left: exp.Expr, right: exp.Expr, aspect: Aspect) -> Formula:
@@ -96,7 +96,9 @@ class Conditions:
         if not involves_time(left) and not involves_time(right):
             comparison = _COMPARISONS[operator](this=left, expression=right)
             if comparison.find(exp.Query) is not None:
-                refuse(comparison, "a subquery stands where a value is needed", "write EXISTS, IN, ANY, ALL or a join")
+                raise refusal(
+                    comparison, "a subquery stands where a value is needed", "write EXISTS, IN, ANY, ALL or a join"
+                )
             return _static(self._resolve(comparison), aspect)
         left, right = self._resolve(left), self._resolve(right)
         if aspect in (Aspect.FALSE, Aspect.NOT_TRUE):
@@ -110,7 +112,7 @@ class Conditions:
         """R7: ANY is an EXISTS, ALL a NOT EXISTS of what is not true."""
         query = quantifier.this
         if not isinstance(query, exp.Query):
-            refuse(quantifier, "ANY or ALL has no subquery", "write a SELECT inside")
+            raise refusal(quantifier, "ANY or ALL has no subquery", "write a SELECT inside")
         for_all = isinstance(quantifier, exp.All)
         inner = {
             (False, Aspect.TRUE): (Aspect.TRUE, True),
@@ -139,7 +141,7 @@ class Conditions:
             parts = [self.formula(node.this, part) for part in aspects]
             return every(parts) if holds else some(parts)
         if not isinstance(value, exp.Boolean):
-            refuse(node, "IS compares with something else than TRUE, FALSE or NULL", _ADVICE)
+            raise refusal(node, "IS compares with something else than TRUE, FALSE or NULL", _ADVICE)
         asked = Aspect.TRUE if value.this else Aspect.FALSE
         return self.formula(node.this, asked if holds else _OPPOSITE[asked])
 
@@ -163,9 +165,7 @@ class Conditions:
             branches.append((condition, branch.args["true"]))
         return self._branches(branches, node.args.get("default"), aspect)
 
-    def _branches(
-        self, branches: list[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None, aspect: Aspect
-    ) -> Formula:
+    def _branches(self, branches: list[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None, aspect: Aspect) -> Formula:
         """R6: the first true condition decides."""
         alternatives: list[Formula] = []
         passed: list[Formula] = []
@@ -189,9 +189,7 @@ class Conditions:
 
     def _null_safe(self, node: exp.Expr, aspect: Aspect) -> Formula:
         wanted_equal = isinstance(node, exp.NullSafeEQ) is (aspect in (Aspect.TRUE, Aspect.NOT_FALSE))
-        return self._comparison(
-            "=", node.this, node.expression, Aspect.TRUE if wanted_equal else Aspect.NOT_TRUE
-        )
+        return self._comparison("=", node.this, node.expression, Aspect.TRUE if wanted_equal else Aspect.NOT_TRUE)
 
 
 _COMPARISONS: Final = {operator: kind for kind, operator in OPERATORS.items()}

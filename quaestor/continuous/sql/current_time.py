@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from quaestor.continuous.sql.formulas import Every, Formula, Lower, Some, Static, Upper, every, some
+from quaestor.continuous.sql.formulas import Every, Formula, Lower, Some, Static, Upper, every
 from quaestor.continuous.sql.intervals import (
     CALENDAR,
     UNITS,
@@ -18,7 +18,7 @@ from quaestor.continuous.sql.intervals import (
     unit_of,
 )
 from quaestor.continuous.sql.model import Instant
-from quaestor.continuous.sql.refusals import refuse
+from quaestor.continuous.sql.refusals import refusal
 
 T: Final = "t"
 """Name of the placeholder of the instant of a run."""
@@ -54,7 +54,7 @@ def bound(operator: str, left: exp.Expr, right: exp.Expr) -> Formula:
     Raises QueryRefusedError.
     """
     if involves_time(left) and involves_time(right):
-        refuse(left, "current time is on both sides of a comparison", _ADVICE)
+        raise refusal(left, "current time is on both sides of a comparison", _ADVICE)
     side, other = (left, right) if involves_time(left) else (right, left)
     return _bound(operator if side is left else _FLIPPED[operator], side, other)
 
@@ -101,7 +101,7 @@ def _placeholder(node: exp.Expr) -> exp.Expr:
         case exp.Cast() if node.to.this in _TIMESTAMPS and isinstance(node.this, exp.Placeholder):
             return node.this
         case exp.CurrentTime() | exp.Localtime():
-            refuse(node, "the time of day is no instant", "compare timestamps with now()")
+            raise refusal(node, "the time of day is no instant", "compare timestamps with now()")
         case _:
             return node
     now.meta.update(node.meta)
@@ -141,7 +141,7 @@ def _bound(operator: str, side: exp.Expr, other: exp.Expr) -> Formula:
             return _of_truncation(operator, side.this, unit_of(side.args.get("unit")), other, side)
         case exp.DateDiff():
             return _of_difference(operator, side, other)
-    refuse(side, f"current time is inside {side.key.upper()}, so the instants of change are unknown", _ADVICE)
+    raise refusal(side, f"current time is inside {side.key.upper()}, so the instants of change are unknown", _ADVICE)
 
 
 def _of_instant(operator: str, instant: Instant) -> Formula:
@@ -164,7 +164,7 @@ def _of_instant(operator: str, instant: Instant) -> Formula:
 def _of_truncation(operator: str, side: exp.Expr, unit: str, other: exp.Expr, place: exp.Expr) -> Formula:
     """Return the truth of `date_trunc(unit, side) operator other`: truncation is monotone, so bounds stay bounds."""
     if unit not in UNITS.keys() | CALENDAR:
-        refuse(place, f"the unit {unit!r} is unknown", "write 'day', 'hour', 'week' or 'month'")
+        raise refusal(place, f"the unit {unit!r} is unknown", "write 'day', 'hour', 'week' or 'month'")
     start = _truncated(_timestamp(other), unit)
     end = _next(start, unit)
     on_boundary = exp.EQ(this=_timestamp(other), expression=start)
@@ -176,7 +176,11 @@ def _of_truncation(operator: str, side: exp.Expr, unit: str, other: exp.Expr, pl
         ">=": lambda: _bound(">=", side, ceiling),
         "=": lambda: every((_bound(">=", side, start), _bound("<", side, end), Static(on_boundary))),
         "<>": lambda: Some(
-            (_bound("<", side, start), _bound(">=", side, end), Static(exp.NEQ(this=_timestamp(other), expression=start)))
+            (
+                _bound("<", side, start),
+                _bound(">=", side, end),
+                Static(exp.NEQ(this=_timestamp(other), expression=start)),
+            )
         ),
     }
     return rewritten[operator]()
@@ -187,7 +191,9 @@ def _of_difference(operator: str, side: exp.DateDiff, other: exp.Expr) -> Formul
     unit = unit_of(side.args.get("unit")) or "DAY"
     number = number_of(other)
     if number is None or number.denominator != 1 or unit not in UNITS:
-        refuse(side, "a difference of dates is compared with something else than a whole number of days", _ADVICE)
+        raise refusal(
+            side, "a difference of dates is compared with something else than a whole number of days", _ADVICE
+        )
     time, start = side.this, side.expression
     if not involves_time(time):
         time, start, number, operator = start, time, -number, _FLIPPED[operator]
@@ -225,11 +231,11 @@ def _operand(node: exp.Expr) -> exp.Expr:
 def _fixed(node: exp.Expr) -> exp.Expr:
     """Return an interval that may change sides: months may not, because they shorten to the month's length."""
     if has_calendar_units(node):
-        refuse(
+        raise refusal(
             node,
             "months or years are added to current time, which skips and repeats dates",
             "write the interval at the column: now() > created + INTERVAL 1 MONTH",
         )
     if not is_interval(node):
-        refuse(node, f"{node.sql()} beside current time is no interval", _ADVICE)
+        raise refusal(node, f"{node.sql()} beside current time is no interval", _ADVICE)
     return exp.paren(node) if isinstance(node, exp.Binary) else node

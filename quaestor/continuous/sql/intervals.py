@@ -39,16 +39,16 @@ def unit_of(node: exp.Expr | None) -> str:
 def is_interval(node: exp.Expr) -> bool:
     """Whether an expression is an interval by its form, constant or not."""
     match node:
-        case exp.Paren() | exp.Neg():
+        case exp.Paren() | exp.Neg() | exp.Div():
             return is_interval(node.this)
         case exp.Interval():
             return True
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return is_interval(node.this) and (not isinstance(node, exp.Sub | exp.Add) or is_interval(node.expression)) or (
-                isinstance(node, exp.Mul) and is_interval(node.expression)
-            )
+        case exp.Mul():
+            return is_interval(node.this) or is_interval(node.expression)
+        case exp.Add() | exp.Sub():
+            return is_interval(node.this) and is_interval(node.expression)
         case exp.Cast():
-            return node.to.this == exp.DType.INTERVAL
+            return bool(node.to.this == exp.DType.INTERVAL)
         case exp.Func():
             return _function(node) is not None
     return False

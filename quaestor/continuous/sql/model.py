@@ -121,9 +121,11 @@ def distinct(conditions: Iterable[exp.Expr]) -> tuple[exp.Expr, ...]:
 def _renamed(conjunction: Conjunction, names: dict[str, str]) -> Conjunction:
     def condition(expression: exp.Expr) -> exp.Expr:
         return expression.transform(
-            lambda node: exp.column(node.this.copy(), table=names[node.table])
-            if isinstance(node, exp.Column) and node.table in names
-            else node
+            lambda node: (
+                exp.column(node.this.copy(), table=names[node.table])
+                if isinstance(node, exp.Column) and node.table in names
+                else node
+            )
         )
 
     def bounds(instants: tuple[Instant, ...]) -> tuple[Instant, ...]:

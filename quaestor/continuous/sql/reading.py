@@ -10,12 +10,14 @@ from sqlglot.errors import OptimizeError, ParseError, TokenError
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
-from quaestor.continuous.sql.current_time import T, with_placeholders
+from quaestor.continuous.sql.current_time import with_placeholders
 from quaestor.continuous.sql.model import TS, UNTIL
-from quaestor.continuous.sql.refusals import QueryRefusedError, refuse
+from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
 from quaestor.tables.schema import Schema
 
-RANDOM: Final = frozenset({"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"})
+RANDOM: Final = frozenset(
+    {"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"}
+)
 """Functions that give another value each time: no instant decides their rows."""
 
 
@@ -66,18 +68,18 @@ def _parsed(text: str, dialect: str) -> exp.Query:
 
 def _refuse_placeholders(tree: exp.Expr) -> None:
     for node in tree.find_all(exp.Placeholder, exp.Parameter):
-        refuse(node, f"the parameter {node.sql()} has no value", "write the value as a literal")
+        raise refusal(node, f"the parameter {node.sql()} has no value", "write the value as a literal")
 
 
 def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
     common = {table.alias for table in tree.find_all(exp.CTE)}
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
-            refuse(clause, "a recursive WITH has no bound on its instants", "write the steps as joins")
+            raise refusal(clause, "a recursive WITH has no bound on its instants", "write the steps as joins")
     for table in tree.find_all(exp.Table):
         if table.name not in catalogue and table.name not in common:
             known = ", ".join(sorted(catalogue)) or "none"
-            refuse(table, f"the table {table.name!r} is unknown", f"name one of the tables: {known}")
+            raise refusal(table, f"the table {table.name!r} is unknown", f"name one of the tables: {known}")
     for name, schema in catalogue.items():
         if UNTIL in schema.names:
             raise QueryRefusedError(0, 0, f"table {name!r} has a column {UNTIL!r}", "rename the column")
@@ -87,15 +89,17 @@ def _refuse_randomness(tree: exp.Expr) -> None:
     for node in tree.find_all(exp.Func):
         name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
         if name.lower() in RANDOM or isinstance(node, exp.Rand | exp.Uuid):
-            refuse(node, f"{name.lower()}() gives another value each time", "leave it out")
+            raise refusal(node, f"{name.lower()}() gives another value each time", "leave it out")
 
 
 def _refuse_derived_tables(tree: exp.Expr) -> None:
     for node in tree.find_all(exp.From, exp.Join):
         if not isinstance(node.this, exp.Table):
-            refuse(node.this, "a subquery in FROM cannot be merged into the query", "write its tables in FROM itself")
+            raise refusal(
+                node.this, "a subquery in FROM cannot be merged into the query", "write its tables in FROM itself"
+            )
     for clause in tree.find_all(exp.CTE):
-        refuse(clause, "a WITH cannot be merged into the query", "write its tables in FROM itself")
+        raise refusal(clause, "a WITH cannot be merged into the query", "write its tables in FROM itself")
 
 
 def _expand_stars(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
@@ -126,7 +130,7 @@ def _tables_of(select: exp.Select) -> list[exp.Table]:
     return [member.this for member in members if isinstance(member.this, exp.Table)]
 
 
-def _types(catalogue: Mapping[str, Schema]) -> dict[str, dict[str, str]]:
+def _types(catalogue: Mapping[str, Schema]) -> dict[str, object]:
     return {
         name: {column.name: column.type.value for column in schema.columns} | {TS: "timestamp"}
         for name, schema in catalogue.items()
@@ -136,6 +140,3 @@ def _types(catalogue: Mapping[str, Schema]) -> dict[str, dict[str, str]]:
 def _located(error: OptimizeError) -> QueryRefusedError:
     message = str(error).split("\n")[0]
     return QueryRefusedError(0, 0, f"the query does not fit the tables: {message}", "name columns that the tables have")
-
-
-__all__ = ["RANDOM", "T", "read"]

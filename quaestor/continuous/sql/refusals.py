@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from sqlglot import exp
 
 from quaestor.errors import QueryError
@@ -27,10 +25,10 @@ class QueryRefusedError(QueryError):
         self.remedy = remedy
 
 
-def refuse(node: exp.Expr, reason: str, remedy: str) -> NoReturn:
-    """Raise QueryRefusedError at the place of a part of the query."""
+def refusal(node: exp.Expr, reason: str, remedy: str) -> QueryRefusedError:
+    """Return the error of a refusal at the place of a part of the query."""
     line, column = place_of(node)
-    raise QueryRefusedError(line, column, reason, remedy)
+    return QueryRefusedError(line, column, reason, remedy)
 
 
 def place_of(node: exp.Expr) -> tuple[int, int]:

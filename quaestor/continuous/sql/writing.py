@@ -8,7 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from quaestor.continuous.sql.intervals import interval
-from quaestor.continuous.sql.model import TS, UNTIL, Conjunction, Instant, TableUse, column, distinct
+from quaestor.continuous.sql.model import TS, UNTIL, Conjunction, Instant, TableUse, distinct
 
 _SECOND: Final = 1_000_000
 _END_OF_TIME: Final = "9999-12-31 00:00:00"
@@ -126,17 +126,3 @@ def _table(use: TableUse) -> exp.Expr:
     until = exp.Coalesce(this=following, expressions=[exp.cast(exp.Literal.string(_END_OF_TIME), "TIMESTAMP")])
     versions = exp.Select().select(exp.Star(), exp.alias_(until, UNTIL)).from_(exp.table_(use.name))
     return versions.subquery(use.alias)
-
-
-__all__ = [
-    "NeverError",
-    "absent_at",
-    "at_most",
-    "at_most_each",
-    "column",
-    "expression_of",
-    "holds_at",
-    "named",
-    "select",
-    "union",
-]

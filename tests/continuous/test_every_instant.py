@@ -1,0 +1,93 @@
+"""Runs of random queries against the oracle: the union of all runs is what the query returned at any instant, each row once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlglot import exp
+
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.rules import derivations, incremental
+from quaestor.continuous.sql.model import Instant
+from quaestor.continuous.sql.writing import at_most
+from tests.continuous.checks import differences
+
+SEEDS = st.integers(0, 2**48)
+UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[DuckDbExecutor]:
+    with DuckDbExecutor(threads=1) as engine:
+        yield engine
+
+
+@settings(max_examples=40, derandomize=True, **UNHURRIED)  # type: ignore[arg-type]
+@given(seed=SEEDS)
+def test_runs_deliver_each_result_of_every_instant_once(executor: DuckDbExecutor, seed: int) -> None:
+    """Standard, monotone, incremental and exact queries agree with the oracle at every run; so do instants of entering."""
+    assert not differences(executor, seed)
+
+
+@settings(max_examples=60, derandomize=True, **UNHURRIED)  # type: ignore[arg-type]
+@given(seed=SEEDS)
+def test_row_combinations_are_delivered_once(executor: DuckDbExecutor, seed: int) -> None:
+    """Without subqueries the incremental query itself never repeats a combination of rows (I2)."""
+    assert not differences(executor, seed, plain=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@settings(max_examples=3000, **UNHURRIED)  # type: ignore[arg-type]
+@given(seed=SEEDS, plain=st.booleans())
+def test_many_runs_deliver_each_result_of_every_instant_once(executor: DuckDbExecutor, seed: int, plain: bool) -> None:
+    """The same promises on many more queries."""
+    assert not differences(executor, seed, plain=plain)
+
+
+def _drop_a_pair(patch: pytest.MonkeyPatch) -> None:
+    pairs = derivations._pairs
+    patch.setattr(derivations, "_pairs", lambda part: list(pairs(part))[:-1])
+
+
+def _test_absence_before_the_instant(patch: pytest.MonkeyPatch) -> None:
+    absent = derivations.absent_at
+    patch.setattr(derivations, "absent_at", lambda parts, instant: absent(parts, instant.later(-1)))
+
+
+def _forget_deaths(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(derivations, "_deaths", lambda parts, suffixes: iter(()))
+
+
+def _greatest_for_and(patch: pytest.MonkeyPatch) -> None:
+    def up_to(moments: Any, end: exp.Expr) -> tuple[exp.Expr, ...]:
+        greatest = at_most(derivations.latest(tuple(moments)), Instant(end))
+        return () if greatest is None else (greatest,)
+
+    patch.setattr(derivations.Derivation, "by", lambda self, end: (*self.conditions, *up_to(self.moments, end)))
+
+
+def _forget_other_alternatives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(incremental, "_known_before", lambda item, others: iter(()))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "plain"),
+    [
+        (_drop_a_pair, True),
+        (_test_absence_before_the_instant, False),
+        (_forget_deaths, False),
+        (_greatest_for_and, True),
+        (_forget_other_alternatives, True),
+    ],
+)
+def test_each_rule_is_needed(
+    executor: DuckDbExecutor, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None], plain: bool
+) -> None:
+    """A mutant of each rule differs from the oracle within 300 random queries."""
+    mutant(monkeypatch)
+    assert any(differences(executor, seed, plain=plain) for seed in range(300))
