@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from quaestor.continuous.rules.derivations import derivations
+from quaestor.continuous.explanation import explanation
+from quaestor.continuous.instants import timestamp
+from quaestor.continuous.rules.derivations import Derivation, derivations
 from quaestor.continuous.rules.incremental import first_only, incremental
 from quaestor.continuous.rules.monotone import at_each_instant, entries, monotone
 from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.sql.blocks import selections_of
+from quaestor.continuous.sql.model import Selection
 from quaestor.continuous.sql.reading import read
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.tables.schema import Schema
@@ -31,6 +34,7 @@ class CompiledQuery:
     first_only: rows of the monotone query of t that the monotone query of tau lacks.
     entries: rows of the monotone query, with the first instant of each in the column `_instant`.
     may_repeat: whether the incremental query may return a row of an earlier run.
+    explanation: meaning over time, memory needed and order knowledge used, a sentence a line.
     """
 
     text: str
@@ -43,6 +47,7 @@ class CompiledQuery:
     first_only: exp.Query
     entries: exp.Query
     may_repeat: bool
+    explanation: str
 
 
 def compile_query(
@@ -58,19 +63,43 @@ def compile_query(
     """
     tree = read(text, catalogue, dialect)
     selections = selections_of(tree, catalogue)
-    found_derivations = derivations(selections, orders)
-    if not found_derivations:
+    candidates = derivations(selections, orders)
+    if not candidates:
         raise QueryRefusedError(1, 1, "the conditions are never true", "correct the conditions on current time")
     names = tuple(name for name, _ in selections[0].columns)
+    may_repeat = _may_repeat(selections, candidates)
     return CompiledQuery(
         text=text,
         dialect=dialect,
         columns=names,
         tables=tuple(sorted({table.name for part in selections for table in part.conjunction.all_tables()})),
         standard=at_each_instant(selections),
-        monotone=monotone(found_derivations),
-        incremental=incremental(found_derivations),
-        first_only=first_only(found_derivations),
-        entries=entries(found_derivations),
-        may_repeat=True,
+        monotone=monotone(candidates),
+        incremental=incremental(candidates),
+        first_only=first_only(candidates),
+        entries=entries(candidates),
+        may_repeat=may_repeat,
+        explanation=explanation(selections, candidates, orders, may_repeat=may_repeat),
     )
+
+
+def at_instant(compiled: CompiledQuery, t: int) -> exp.Query:
+    """Return the query as of an instant, in microseconds, as SQL without placeholders: the ad hoc run."""
+    instant = exp.cast(exp.Literal.string(str(timestamp(t))), "TIMESTAMP")
+    expression = compiled.standard.copy()
+    return expression.transform(  # type: ignore[return-value]
+        lambda node: instant.copy() if isinstance(node, exp.Placeholder) else node
+    )
+
+
+def _may_repeat(selections: Sequence[Selection], candidates: Sequence[Derivation]) -> bool:
+    """Whether two runs may return equal rows. A result that holds `ts` of its only table cannot recur in another run.
+
+    A row enters at an instant that its own columns decide where no other table, version or alternative takes part.
+    """
+    if len(candidates) != 1 or not candidates[0].plain or len(candidates[0].tables) != 1:
+        return True
+    table = candidates[0].tables[0]
+    selected = {value.sql() for _, value in selections[0].columns}
+    decisive = {part.sql() for moment in candidates[0].moments for part in moment.base.find_all(exp.Column)}
+    return bool(table.key) or not decisive <= selected

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
-from quaestor.continuous.executors.duckdb import EPOCH
 from quaestor.continuous.executors.executor import Executor
+from quaestor.continuous.instants import EPOCH
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.tables.schema import Column, Schema, Type
 from tests.continuous import oracle

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
 from quaestor.continuous.executors.executor import ExecutionError
-
-EPOCH: Final = datetime(1970, 1, 1)
-BEGINNING: Final = datetime(1, 1, 1)
-"""Instant before every row, for the first run."""
+from quaestor.continuous.instants import BEGINNING, timestamp
 
 
 class DuckDbExecutor:
@@ -66,11 +62,6 @@ class DuckDbExecutor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def timestamp(instant: int) -> datetime:
-    """Return an instant as a timestamp without zone."""
-    return EPOCH + timedelta(microseconds=instant)
 
 
 def without_zones(table: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """Derivations: for each combination of rows, the instants at which a conjunction may become true (R13 to R17).
 
-For fixed rows a conjunction becomes true at the latest of its lower bounds, or when the last row of an absent part dies. Each of these
-instants is a candidate. A combination is a result from the first candidate at which every condition holds.
+For fixed rows a conjunction becomes true at the latest of its lower bounds, or when the last row of an absent part
+dies. Each of these instants is a candidate. A combination is a result from the first candidate at which every condition holds.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""Explanation of a continuous query: its meaning over time, the memory it needs, and the order knowledge it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from quaestor.continuous.rules.derivations import Derivation
+from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
+from quaestor.continuous.sql.model import TS, UNTIL, Conjunction, Selection
+
+
+def explanation(
+    selections: Sequence[Selection],
+    derivations: Sequence[Derivation],
+    orders: Sequence[KnownOrder],
+    *,
+    may_repeat: bool,
+) -> str:
+    """Return sentences about a query, a line each."""
+    lines = ["The result is every row that the query returned at any instant, each row once."]
+    lines += _warnings(selections)
+    lines.append(_memory(derivations) if may_repeat else "No row repeats, so no delivered row is remembered.")
+    used = {order for part in selections for order in ordered_pairs(part.conjunction, orders).values()}
+    lines += [f"The query uses a known order: {order}." for order in sorted(used, key=str)]
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _warnings(selections: Sequence[Selection]) -> Iterator[str]:
+    for selection in selections:
+        part = selection.conjunction
+        if part.absent and _only_publication(part):
+            yield (
+                "A row is returned at its publication, before any row could match its NOT EXISTS."
+                " Add a bound such as `ts + INTERVAL 14 DAY < now()` if the absence must last."
+            )
+        if part.absent and any(_ends(absent) for absent in part.absent):
+            yield "A NOT EXISTS can become true again, because its rows stop counting after some time."
+        if any(bound.name not in _life(part) for bound in part.uppers):
+            yield "A row that is published after its upper bound on current time is never returned."
+        if any(table.key for table in part.tables):
+            yield "A version counts from its publication until the next version of its record."
+
+
+def _memory(derivations: Sequence[Derivation]) -> str:
+    if len(derivations) == 1 and derivations[0].plain and len(derivations[0].tables) == 1:
+        return "An equal row of a later run repeats a result, so delivered rows are remembered without end."
+    return (
+        "Several combinations of rows can give the same result at different instants,"
+        " so delivered rows are remembered without end."
+    )
+
+
+def _life(part: Conjunction) -> set[str]:
+    return {f"{table.alias}.{UNTIL}" for table in part.tables}
+
+
+def _only_publication(part: Conjunction) -> bool:
+    instants = {f"{table.alias}.{TS}" for table in part.tables}
+    return all(bound.name in instants and bound.ticks == 0 for bound in part.lowers)
+
+
+def _ends(part: Conjunction) -> bool:
+    return bool(part.uppers or part.absent)

@@ -1,0 +1,33 @@
+-- standard
+SELECT DISTINCT
+  m.id AS id
+FROM msgs AS m
+CROSS JOIN msgs AS m1
+WHERE
+  m1.inreplyto = m.id AND m.ts <= $t AND m1.ts <= $t
+
+-- monotone
+SELECT DISTINCT
+  m.id AS id
+FROM msgs AS m
+CROSS JOIN msgs AS m1
+WHERE
+  m1.inreplyto = m.id AND m.ts <= $t AND m1.ts <= $t
+
+-- incremental
+SELECT
+  m.id AS id
+FROM msgs AS m
+CROSS JOIN msgs AS m1
+WHERE
+  m1.inreplyto = m.id AND $tau < m1.ts AND m1.ts <= $t AND m.ts <= $t
+UNION
+SELECT
+  m.id AS id
+FROM msgs AS m
+CROSS JOIN msgs AS m1
+WHERE
+  m1.inreplyto = m.id AND $tau < m.ts AND m.ts <= $t AND m1.ts <= $tau
+
+-- The result is every row that the query returned at any instant, each row once.
+-- Several combinations of rows can give the same result at different instants, so delivered rows are remembered without end.
