@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor continuous`: try a sink, list dead letters, send dead letters again."""
+"""Commands of the group `quaestor continuous`: explain a query, try a sink, list dead letters, send them again."""
 
 from __future__ import annotations
 
@@ -70,6 +70,24 @@ def replay(folder: Folder = None, query: Query = None) -> None:
         raise typer.Exit(1)
 
 
+@commands.command("explain")
+def explain(
+    text: Annotated[str, typer.Argument(metavar="SQL", help="Text of a continuous query.")],
+    folder: Folder = None,
+    dialect: Annotated[str, typer.Option(help="SQL dialect of the text, as sqlglot names it.")] = "duckdb",
+) -> None:
+    """Print a query's standard form, monotone query and incremental query, and its meaning over time."""
+    extras.require("continuous", "queries")
+    from quaestor.continuous.compilation import compile_query
+    from quaestor.tables.catalogue import Catalogue
+
+    compiled = compile_query(text, Catalogue(_folder(_settings(folder))).schemas(), dialect=dialect)
+    print(compiled.explanation)
+    texts = {"standard form": compiled.standard, "monotone": compiled.monotone, "incremental": compiled.incremental}
+    for name, query in texts.items():
+        print(f"\n-- {name}\n{query.sql('duckdb', pretty=True)}")
+
+
 def _settings(folder: Path | None) -> Settings:
     return command_settings(continuous_folder=None if folder is None else str(folder))
 
@@ -78,7 +96,11 @@ def _letters(settings: Settings) -> DeadLetters:
     from quaestor.continuous.delivery.dead_letters import DeadLetters
     from quaestor.tables.storage import FolderStorage
 
+    return DeadLetters(FolderStorage(_folder(settings)))
+
+
+def _folder(settings: Settings) -> Path:
     folder = settings.continuous.continuous_folder
     if not folder:
         raise ConfigurationError("no folder of continuous queries: pass --folder, or set QUAESTOR_CONTINUOUS_FOLDER")
-    return DeadLetters(FolderStorage(Path(folder)))
+    return Path(folder)

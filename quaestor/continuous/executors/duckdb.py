@@ -10,11 +10,11 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from quaestor.continuous.executors.executor import ExecutionError
+from quaestor.continuous.executors.executor import ExecutionError, Executor
 from quaestor.continuous.instants import BEGINNING, timestamp
 
 
-class DuckDbExecutor:
+class DuckDbExecutor(Executor):
     """Executor on an in-memory database of its own. Calls from several threads take turns.
 
     memory_limit: as DuckDB writes it, such as `1GB`; None: the engine's default.

@@ -38,9 +38,9 @@ OPERATORS: Final[dict[type[exp.Expr], str]] = {
 _ADVICE: Final = "write a comparison with now() alone on one side, such as now() > created + INTERVAL 1 HOUR"
 
 
-def with_placeholders(query: exp.Expr) -> exp.Expr:
+def with_placeholders(query: exp.Query) -> exp.Query:
     """Return a query whose spellings of current time are the placeholder of one instant (R1)."""
-    return query.transform(_placeholder)
+    return query.transform(_placeholder)  # type: ignore[return-value]
 
 
 def involves_time(node: exp.Expr) -> bool:

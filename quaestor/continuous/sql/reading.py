@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Final
 
 from sqlglot import exp, parse
@@ -10,10 +11,10 @@ from sqlglot.errors import OptimizeError, ParseError, TokenError
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
-from quaestor.continuous.sql.current_time import with_placeholders
+from quaestor.continuous.sql.current_time import OPERATORS, with_placeholders
 from quaestor.continuous.sql.model import TS, UNTIL
 from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
-from quaestor.tables.schema import Schema
+from quaestor.tables.schema import Schema, Type
 
 RANDOM: Final = frozenset(
     {"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"}
@@ -45,7 +46,9 @@ def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
         raise _located(error) from error
     tree = merge_subqueries(tree)
     _refuse_derived_tables(tree)
-    return with_placeholders(tree)  # type: ignore[return-value]
+    query = with_placeholders(tree)
+    _refuse_other_types(query, catalogue)
+    return query
 
 
 def _parsed(text: str, dialect: str) -> exp.Query:
@@ -90,6 +93,20 @@ def _refuse_randomness(tree: exp.Expr) -> None:
         name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
         if name.lower() in RANDOM or isinstance(node, exp.Rand | exp.Uuid):
             raise refusal(node, f"{name.lower()}() gives another value each time", "leave it out")
+
+
+def _refuse_other_types(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
+    """Refuse the comparison of current time with a column that is no timestamp."""
+    types: dict[str, Schema] = {}
+    for table in tree.find_all(exp.Table):
+        if types.setdefault(table.alias_or_name, catalogue[table.name]) != catalogue[table.name]:
+            return  # the engine reports a comparison of other types, when a run executes the query
+    for comparison in tree.find_all(*OPERATORS):
+        for now, other in permutations((comparison.this, comparison.expression)):
+            if isinstance(now, exp.Placeholder) and isinstance(other, exp.Column):
+                kind = types[other.table].type_of(other.name)
+                if kind not in (None, Type.TIMESTAMP):
+                    raise refusal(other, f"{other.sql()} is no timestamp", f"write CAST({other.sql()} AS TIMESTAMP)")
 
 
 def _refuse_derived_tables(tree: exp.Expr) -> None:

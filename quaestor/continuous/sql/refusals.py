@@ -32,10 +32,15 @@ def refusal(node: exp.Expr, reason: str, remedy: str) -> QueryRefusedError:
 
 
 def place_of(node: exp.Expr) -> tuple[int, int]:
-    """Return line and column of the first word of a part that the parser placed, each from 1; (0, 0): unknown."""
-    places = [
-        (part.meta["line"], part.meta["col"] - (part.meta["end"] - part.meta["start"]))
-        for part in node.walk()
-        if "line" in part.meta
-    ]
-    return min(places, default=(0, 0))
+    """Return line and column of the first word of a part, or of the part around it, each from 1; (0, 0): unknown."""
+    around: exp.Expr | None = node
+    while around is not None:
+        places = [
+            (part.meta["line"], part.meta["col"] - (part.meta["end"] - part.meta["start"]))
+            for part in around.walk()
+            if "line" in part.meta
+        ]
+        if places:
+            return min(places)
+        around = around.parent
+    return 0, 0

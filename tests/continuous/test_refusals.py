@@ -1,0 +1,55 @@
+"""Refusals of continuous queries: place, reason and remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from quaestor.continuous.compilation import compile_query
+from quaestor.continuous.sql.refusals import QueryRefusedError
+from tests.continuous.checks import CATALOGUE
+
+REFUSED = [
+    ("SELECT id, now() AS n FROM m", 1, 12, "current time is a result"),
+    ("SELECT id FROM m WHERE hour(now()) = 9", 1, 24, "current time is inside"),
+    ("SELECT id FROM m WHERE a < now()\nAND random() < 0.5", 2, 5, "another value each time"),
+    ("SELECT id FROM m WHERE now() < now()", 1, 24, "both sides"),
+    ("SELECT id FROM m WHERE now() - INTERVAL 1 MONTH > a", 1, 24, "months or years"),
+    ("SELECT id FROM m WHERE now() * 2 > a", 1, 24, "current time is inside MUL"),
+    ("SELECT id FROM m LIMIT 3", 1, 24, "LIMIT"),
+    ("SELECT id FROM nothing", 1, 16, "the table 'nothing' is unknown"),
+    ("SELECT k, count(*) FROM m GROUP BY k", 1, 36, "GROUP is not accepted"),
+    ("SELECT count(*) FROM m", 1, 8, "COUNT needs GROUP BY"),
+    ("SELECT id FROM m WHERE a = (SELECT max(a) FROM r)", 1, 24, "where a value is needed"),
+    ("SELECT missing FROM m", 0, 0, "does not fit the tables"),
+    ("SELECT id FROM m WHERE", 1, 22, "not SQL"),
+    ("DELETE FROM m", 1, 1, "not one SELECT"),
+    ("SELECT id FROM m; SELECT id FROM r", 1, 1, "not one SELECT"),
+    ("SELECT id FROM m WHERE k = :limit", 0, 0, "has no value"),
+    ("SELECT id FROM m WHERE now() > k", 1, 32, "is no timestamp"),
+    ("WITH RECURSIVE w AS (SELECT id FROM m UNION SELECT id FROM w) SELECT id FROM w", 1, 16, "recursive"),
+    (
+        "SELECT id FROM m WHERE a < now() AND b > now() AND a > b + INTERVAL 1 DAY AND now() < now()",
+        1,
+        79,
+        "both sides",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "reason"), REFUSED)
+def test_a_refusal_names_place_reason_and_remedy(text: str, line: int, column: int, reason: str) -> None:
+    """A query without exact meaning raises, and the message leads to the part of the text."""
+    with pytest.raises(QueryRefusedError) as refusal:
+        compile_query(text, CATALOGUE)
+    assert reason in refusal.value.reason
+    assert (refusal.value.line, refusal.value.column) == (line, column)
+    assert refusal.value.remedy
+
+
+def test_too_many_alternatives_are_refused_with_their_number() -> None:
+    """Seven ORs over current time make 128 conjunctions."""
+    clauses = " AND ".join(
+        f"(a < now() - INTERVAL {number} DAY OR now() < b + INTERVAL {number} DAY)" for number in range(7)
+    )
+    with pytest.raises(QueryRefusedError, match="make 128 alternatives, more than 64"):
+        compile_query(f"SELECT id FROM m WHERE {clauses}", CATALOGUE)
