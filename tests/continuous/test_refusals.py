@@ -24,7 +24,7 @@ REFUSED = [
     ("SELECT id FROM m WHERE", 1, 22, "not SQL"),
     ("DELETE FROM m", 1, 1, "not one SELECT"),
     ("SELECT id FROM m; SELECT id FROM r", 1, 1, "not one SELECT"),
-    ("SELECT id FROM m WHERE k = :limit", 0, 0, "has no value"),
+    ("SELECT id FROM m WHERE k = :limit", 1, 24, "has no value"),
     ("SELECT id FROM m WHERE now() > k", 1, 32, "is no timestamp"),
     ("WITH RECURSIVE w AS (SELECT id FROM m UNION SELECT id FROM w) SELECT id FROM w", 1, 16, "recursive"),
     (

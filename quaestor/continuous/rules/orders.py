@@ -34,7 +34,7 @@ class KnownOrder:
 
 def ordered_pairs(part: Conjunction, orders: Iterable[KnownOrder]) -> dict[tuple[str, str], KnownOrder]:
     """Return the pairs (earlier, later) of instants of publication whose order is known, by their names."""
-    equal = {condition.sql() for condition in _conjuncts(part.static) if isinstance(condition, exp.EQ)}
+    equal = {condition.sql() for condition in part.static if isinstance(condition, exp.EQ)}
     pairs = {}
     for order in orders:
         for first in part.tables:
@@ -45,8 +45,3 @@ def ordered_pairs(part: Conjunction, orders: Iterable[KnownOrder]) -> dict[tuple
                 if {f"{left.sql()} = {right.sql()}", f"{right.sql()} = {left.sql()}"} & equal:
                     pairs[column(first.alias, TS).sql(), column(second.alias, TS).sql()] = order
     return pairs
-
-
-def _conjuncts(conditions: Iterable[exp.Expr]) -> Iterable[exp.Expr]:
-    for condition in conditions:
-        yield from condition.flatten() if isinstance(condition, exp.And) else (condition,)

@@ -175,7 +175,11 @@ def _joined(parts: Iterable[Conjunction]) -> Conjunction:
 def _tidy(conjunction: Conjunction) -> Conjunction:
     return Conjunction(
         conjunction.tables,
-        distinct(conjunction.static),
+        distinct(
+            part
+            for condition in conjunction.static
+            for part in (condition.flatten() if isinstance(condition, exp.And) else (condition,))
+        ),
         latest_of_each(conjunction.lowers),
         earliest_of_each(conjunction.uppers),
         conjunction.absent,

@@ -5,9 +5,9 @@ FROM msgs AS m
 CROSS JOIN msgs AS m1
 CROSS JOIN msgs AS m2
 WHERE
-  (
-    m.inreplyto IS NULL AND m1.inreplyto = m.id AND m2.inreplyto = m1.id
-  )
+  m.inreplyto IS NULL
+  AND m1.inreplyto = m.id
+  AND m2.inreplyto = m1.id
   AND m.ts <= $t
   AND m1.ts <= $t
   AND m2.ts <= $t
@@ -19,9 +19,9 @@ FROM msgs AS m
 CROSS JOIN msgs AS m1
 CROSS JOIN msgs AS m2
 WHERE
-  (
-    m.inreplyto IS NULL AND m1.inreplyto = m.id AND m2.inreplyto = m1.id
-  )
+  m.inreplyto IS NULL
+  AND m1.inreplyto = m.id
+  AND m2.inreplyto = m1.id
   AND m.ts <= $t
   AND m1.ts <= $t
   AND m2.ts <= $t
@@ -33,9 +33,9 @@ FROM msgs AS m
 CROSS JOIN msgs AS m1
 CROSS JOIN msgs AS m2
 WHERE
-  (
-    m.inreplyto IS NULL AND m1.inreplyto = m.id AND m2.inreplyto = m1.id
-  )
+  m.inreplyto IS NULL
+  AND m1.inreplyto = m.id
+  AND m2.inreplyto = m1.id
   AND $tau < m2.ts
   AND m2.ts <= $t
   AND m1.ts <= $t
@@ -47,9 +47,9 @@ FROM msgs AS m
 CROSS JOIN msgs AS m1
 CROSS JOIN msgs AS m2
 WHERE
-  (
-    m.inreplyto IS NULL AND m1.inreplyto = m.id AND m2.inreplyto = m1.id
-  )
+  m.inreplyto IS NULL
+  AND m1.inreplyto = m.id
+  AND m2.inreplyto = m1.id
   AND $tau < m1.ts
   AND m1.ts <= $t
   AND m2.ts <= $tau
@@ -61,9 +61,9 @@ FROM msgs AS m
 CROSS JOIN msgs AS m1
 CROSS JOIN msgs AS m2
 WHERE
-  (
-    m.inreplyto IS NULL AND m1.inreplyto = m.id AND m2.inreplyto = m1.id
-  )
+  m.inreplyto IS NULL
+  AND m1.inreplyto = m.id
+  AND m2.inreplyto = m1.id
   AND $tau < m.ts
   AND m.ts <= $t
   AND m2.ts <= $tau

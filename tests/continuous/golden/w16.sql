@@ -20,9 +20,9 @@ CROSS JOIN (
   FROM stocks
 ) AS s
 WHERE
-  (
-    i.price > 100 AND s.id = i.id AND s.count > 0
-  )
+  i.price > 100
+  AND s.id = i.id
+  AND s.count > 0
   AND i.ts <= $t
   AND s.ts <= $t
   AND $t < i._until
@@ -50,9 +50,9 @@ CROSS JOIN (
   FROM stocks
 ) AS s
 WHERE
-  (
-    i.price > 100 AND s.id = i.id AND s.count > 0
-  )
+  i.price > 100
+  AND s.id = i.id
+  AND s.count > 0
   AND i.ts < i._until
   AND i.ts < s._until
   AND s.ts < i._until
@@ -82,9 +82,9 @@ CROSS JOIN (
   FROM stocks
 ) AS s
 WHERE
-  (
-    i.price > 100 AND s.id = i.id AND s.count > 0
-  )
+  i.price > 100
+  AND s.id = i.id
+  AND s.count > 0
   AND i.ts < i._until
   AND i.ts < s._until
   AND s.ts < i._until
@@ -114,9 +114,9 @@ CROSS JOIN (
   FROM stocks
 ) AS s
 WHERE
-  (
-    i.price > 100 AND s.id = i.id AND s.count > 0
-  )
+  i.price > 100
+  AND s.id = i.id
+  AND s.count > 0
   AND i.ts < i._until
   AND i.ts < s._until
   AND s.ts < i._until
