@@ -270,6 +270,11 @@ class LiveResult:
         """Whether the subscription has ended without `cancel`."""
         return self._error is not None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the subscription has ended, in whatever way."""
+        return self._cancelled or self.failed
+
     async def ready(self) -> None:
         """Wait until the result is known. Raises SubscriptionError if it will not be."""
         while not self.known:

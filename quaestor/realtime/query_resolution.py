@@ -11,7 +11,7 @@ from quaestor.errors import UnsupportedQueryError
 from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.query_fields import query_fields
 from quaestor.incremental import plan_following
-from quaestor.model import CapturedRead, Query
+from quaestor.model import CapturedRead, Operation, Query
 
 _MOST_BYTES: Final = 256 * 1024
 """Of a query: it is repeated whenever its lease is extended."""
@@ -26,6 +26,8 @@ class Resolver(Protocol):
 
 async def resolved(query: Query, resolver: Resolver | None) -> tuple[Query, str | None]:
     """The query with what its collection adds to it, and why its result is read again after writes; None: it is maintained.
+
+    A query on a view becomes a query on the collection below.
 
     Raises QueryError if the query is malformed, too large, or its result does not follow from writes.
     """
@@ -44,6 +46,19 @@ async def _completed(query: Query, resolver: Resolver) -> Query:
         reads, reasons = await resolver.resolve([read])
     if reasons:
         raise UnsupportedQueryError(f"{query.namespace} cannot be followed: {', '.join(reasons)}")
-    if [each.query.namespace for each in reads] != [query.namespace]:
-        raise UnsupportedQueryError(f"{query.namespace} is a view; follow the collection below it by a pipeline")
-    return reads[0].query
+    own, *others = (each.query for each in reads)
+    _require_equal_rows(query, own)
+    widened = sorted(other.namespace for other in others if other.widened is not None)
+    if widened:
+        raise UnsupportedQueryError(
+            f"{query.namespace}: a stage reads a view on {widened[0]}; put the stages of that view into the pipeline"
+        )
+    return own
+
+
+def _require_equal_rows(query: Query, own: Query) -> None:
+    """Raise if the query on the collection gives rows of another form than the query on the view."""
+    if own.operation is not query.operation and query.operation not in (Operation.FIND, Operation.AGGREGATE):
+        raise UnsupportedQueryError(
+            f"{query.namespace} is a view with computed records; follow {query.operation.value} as a pipeline"
+        )

@@ -21,6 +21,7 @@ from quaestor.model import GridShape, Query
 from quaestor.planning.plan import plan_query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_result, encode_query_event
+from quaestor.realtime.followed_views import watch_view
 from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
 from quaestor.realtime.local_subscription import ASK_AGAIN_MS, LocalSubscription, StageAddress, SubscriptionNames
 from quaestor.realtime.messages import (
@@ -100,7 +101,7 @@ class Subscriptions:
         Raises QueryError if the query is malformed, or its result does not follow from writes. Raises SubscriptionError if the
         grid refuses it, has not answered by the deadline, or cannot deliver in this mode.
         """
-        query, recomputation = await resolved(query, self.resolver)
+        named, (query, recomputation) = query, await resolved(query, self.resolver)
         every_ms = self._process.settings.realtime.poll_interval_ms if poll_interval_ms is None else poll_interval_ms
         options = SubscriberOptions(
             exact=delivery is DeliveryMode.EXACT, steps=steps, poll_interval_ms=max(1, every_ms)
@@ -125,6 +126,8 @@ class Subscriptions:
                     raise
         except TimeoutError:
             raise SubscriptionError(f"the grid has not shown the result within {deadline_s} s") from None
+        if self.resolver is not None and query.namespace != named.namespace:
+            watch_view(live, named, self.resolver, self._process)
         return live
 
     def stop(self) -> None:
@@ -178,10 +181,8 @@ class Subscriptions:
 
     async def _followed(self, live: LiveResult) -> None:
         """Wait until every cell matches the query: before that it may have to be read again."""
-        fresh_as_of_ms = live.fresh_as_of_ms
-        while not fresh_as_of_ms:
+        while not live.fresh_as_of_ms:  # noqa: ASYNC110
             await anyio.sleep(_LOOK_AGAIN_S)
-            fresh_as_of_ms = live.fresh_as_of_ms
 
     def _require_delivery(self, live: LiveResult) -> None:
         with self._lock:  # it is taken over together with what it lacks
@@ -371,11 +372,11 @@ class Subscriptions:
             self._ask(local)
 
     def _measure(self, wanted: Set[str], now_ms: int) -> None:
-        fresh_ms = [reported.fresh_as_of_ms for stream, reported in self._reported.items() if stream in wanted]
+        reported_ms = [reported.fresh_as_of_ms for stream, reported in self._reported.items() if stream in wanted]
         metrics = self._process.telemetry.subscriptions
         metrics.queries.set(len(self._subscriptions))
         metrics.subscribers.set(sum(len(local.live) for local in self._subscriptions.values()))
-        known_ms = [at_ms for at_ms in fresh_ms if at_ms]
+        known_ms = [at_ms for at_ms in reported_ms if at_ms]
         metrics.lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
 
     def _follow_shape(self, now_ms: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from quaestor import Quaestor
-from quaestor.errors import ConfigurationError, SubscriptionError, UnsupportedQueryError
+from quaestor.errors import ConfigurationError, SubscriptionError
 from quaestor.incremental import ResultEvent, replay
 from quaestor.model import MatchType, Operation, Query
 from quaestor.realtime.live import LiveResult, Whole
@@ -114,13 +114,8 @@ async def test_a_text_search_is_followed_by_its_index(mongo_url: str, items: Col
         assert (await event(live)).key == 2
 
 
-async def test_views_are_refused_and_so_is_following_without_a_grid(mongo_url: str, items: Collection) -> None:
-    items.insert_one({})
-    items.database.create_collection("shown", viewOn="items", pipeline=[])
-    query = Query(namespace=f"{items.database.name}.shown", operation=Operation.FIND, filter={})
-    async with running(mongo_url) as quaestor:
-        with pytest.raises(UnsupportedQueryError, match="view"):
-            await quaestor.subscribe(query)
+async def test_following_without_a_grid_is_refused(items: Collection) -> None:
+    query = Query(namespace=items.full_name, operation=Operation.FIND, filter={})
     with pytest.raises(ConfigurationError, match="without a grid"):
         await Quaestor(grid=False, explicit=True).subscribe(query)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -13,6 +14,8 @@ from bson import json_util
 
 from quaestor import HttpLiveQuery
 from quaestor.client.live.live_client import LiveClient
+from quaestor.client.live.streams import ResultStream
+from quaestor.errors import SubscriptionError
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.rest.access import ALL, Access, CollectionAccess, Principal, Rule
 from tests.live.socket_site import Client, Json, Site, client_of, live_site
@@ -253,3 +256,34 @@ async def test_rights_hold_for_pipelines(mongo_url: str, prefix: str) -> None:
             for stage in ({"$unionWith": "others"}, {"$facet": {"x": [{"$unionWith": "others"}]}}):
                 refused = (await answer(ann, "other", json.dumps([stage])))["error"]
                 assert (refused["status"], "may not read" in refused["message"]) == (403, True), refused
+
+
+async def followed(live: LiveClient) -> ResultStream:
+    """The newest two records of a view, which the server knows within its interval of looks at definitions."""
+    streams: list[ResultStream] = []
+
+    async def accepted() -> bool:
+        with suppress(SubscriptionError):
+            streams.append(await live.result_stream("shown", sort=[("n", -1)], limit=2))
+        return bool(streams)
+
+    await eventually(accepted)
+    return streams[0]
+
+
+async def test_a_view_is_a_bucket_like_any_other(site: Site, items: Any) -> None:
+    """Rows are those of the view; another definition ends the subscription with an error."""
+    site.database.drop_collection("shown")
+    shown = site.database.create_collection("shown", viewOn="items", pipeline=[{"$match": {"n": {"$lt": 5}}}])
+    async with LiveClient(site.url) as live:
+        stream = await followed(live)
+        items.insert_one({"_id": 3, "n": 4})
+        items.insert_one({"_id": 4, "n": 6})
+        await eventually(lambda: stream.latest() == list(shown.find().sort([("n", -1), ("_id", 1)]).limit(2)))
+        site.database.command("collMod", "shown", viewOn="items", pipeline=[])
+        with pytest.raises(SubscriptionError):
+            async for _ in stream:
+                pass
+        again = await followed(live)
+        await eventually(lambda: [row["n"] for row in again.latest() or []] == [6, 4])
+    site.database.drop_collection("shown")
