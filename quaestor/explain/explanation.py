@@ -14,6 +14,7 @@ from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, ends_ms
 from quaestor.capture.result_digests import may_be_compared
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.text_indexes import searches
+from quaestor.explain.clock import followed
 from quaestor.model import Operation, Query, Reason, Uncacheable
 from quaestor.planning.contributing import describe_contributors
 from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
@@ -175,8 +176,9 @@ def explain(
     reasons: further reasons not to cache it, from a caller that knows the collection. Raises MalformedQueryError if mongod would
         refuse it.
     """
-    plan = plan_query(query)
     findings = _findings(query)
+    query, ends_by_clock = followed(query, findings, now_ms=now_ms or 0)
+    plan = plan_query(query)
     refusals = _refusals(query, findings)
     until_ms: int | None = None
     if now_ms is not None:
@@ -200,7 +202,13 @@ def explain(
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
         kept=describe_contributors(plan),
-        remark="; ".join(_remarks(query, plan, images, indexes_known, may_follow=bool(findings.clock_values))) or None,
+        remark="; ".join(
+            filter(
+                None,
+                (ends_by_clock, *_remarks(query, plan, images, indexes_known, may_follow=bool(findings.clock_values))),
+            )
+        )
+        or None,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from quaestor.clock import End
 from quaestor.errors import QueryError
 from quaestor.model import CachedResponse, CapturedRead, Query, Uncacheable
 from quaestor.observability.vocabularies import widening
@@ -60,7 +61,8 @@ def entry(
     return ". ".join(
         (
             f"from {layer}, stored {max(0, now_ms - response.stored_at_ms) // 1000} s ago",
-            f"lives {store_ms} ms in the store, {cdn_s} s in CDNs, {browser_s} s in browsers",
+            f"lives {store_ms} ms in the store, {cdn_s} s in CDNs, {browser_s} s in browsers"
+            + (", then goes stale by the clock" if End.CLOCK in response.ends else ""),
             about(policy),
             known or "stored by another process, or by its own header fields",
         )

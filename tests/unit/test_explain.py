@@ -178,3 +178,16 @@ def test_both_forms_carry_the_same_facts() -> None:
     assert json.loads(explanation.to_json())["index"] == "always try"
     assert "always try" in explanation.text()
     assert "find on shop.items" in explanation.text()
+
+
+def test_a_query_that_follows_the_clock_says_when_it_goes_stale() -> None:
+    """Or why that cannot be known: then the answer is not cached."""
+    late = {"$expr": {"$gt": [{"$subtract": ["$$NOW", "$at"]}, 172_800_000]}}
+    explained = explain(find(late), now_ms=NOW_MS)
+    assert explained.cacheable
+    assert explained.match == "exact"
+    assert "goes stale by the clock at the first instant" in explained.text()
+    assert "at passes now - 2 d" in explained.text()
+    refused = explain(find({"$expr": {"$gt": [{"$year": "$$NOW"}, "$year"]}}), now_ms=NOW_MS)
+    assert not refused.cacheable
+    assert "the clock in $year of $expr" in refused.text()
