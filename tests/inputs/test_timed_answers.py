@@ -40,7 +40,7 @@ class Shop:
         self.bare: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url)
         self.offers = self.bare[database].offers
         app = FastAPI()
-        app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
+        app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor, live=True)
 
         @app.get("/offers")
         async def offers() -> list[Any]:
@@ -120,6 +120,23 @@ async def test_an_offer_that_is_scheduled_later_enters_in_time(
             assert early or datetime.now(UTC) >= starts
             assert time.monotonic() < end_s, "the offer never enters"
         assert await made.hit() or found == ["always", "soon"]
+
+
+async def test_a_follower_receives_the_list_at_the_instant(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """A long poll is answered when the offer ends, without any write."""
+    async with shop(mongo_url, prefix, "now", **settings) as made:
+        await eventually(made.hit)
+        ends = datetime.now(UTC) + ENDS_IN
+        made.offers.insert_one({"_id": "soon", "ends": ends})
+        await made.quaestor.settled(within_s=30)
+        found, _, headers = await made.get()
+        assert found == ["soon"]
+        conditions = {"if-none-match": headers["etag"], "prefer": "wait=20"}
+        answer = await made.http.get("/offers", headers=conditions, timeout=60)
+        assert (answer.status_code, answer.json()) == (200, [])
+        assert datetime.now(UTC) >= ends
 
 
 async def test_no_lifetime_outside_goes_beyond_the_instant(mongo_url: str, prefix: str) -> None:

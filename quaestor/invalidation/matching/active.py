@@ -80,7 +80,8 @@ class ActiveQueries:
     def forget(self, live: LiveRegistration) -> None:
         """Stop matching this registration. O(its members)."""
         query = live.query
-        self.watches.remove(live)
+        if self.watches.by_live:
+            self.watches.remove(live)
         query.registrations = removed(query.registrations, live)
         self.namespaces[query.rules.namespace].remove(live)
         self.tenants.charge(query, -registration_bytes(live), -1)
