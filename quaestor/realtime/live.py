@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
@@ -18,6 +18,7 @@ from quaestor.realtime.messages import FullResult, ResultChange, StageProgress
 from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, Step, delivery_of
 from quaestor.realtime.replica import Replica
 
+_LOOK_AGAIN_S: Final = 0.01
 _CATCH_UP_MS: Final = 30_000
 """Time that a stage has to catch up with the result that a moved subscription holds."""
 
@@ -190,6 +191,13 @@ class SubscriberOptions:
 DEFAULT_OPTIONS: Final = SubscriberOptions()
 
 
+class EarlierChanges(Protocol):
+    """Reader of changes that this process has not received. Blocks; raises no error."""
+
+    def __call__(self, position: Step, *, wanted: int) -> list[ResultChange]:
+        """See LiveResult.earlier."""
+
+
 class LiveResult:
     """Live result of a query: an asynchronous iterator over a `Whole` and the `ResultEvent`s after it, in order, each once.
 
@@ -206,8 +214,10 @@ class LiveResult:
         queue: int,
         cancel: Callable[[LiveResult, SharedResult], Awaitable[None]],
         options: SubscriberOptions,
+        earlier: EarlierChanges,
     ) -> None:
         self.options = options
+        self._earlier = earlier
         self._shared = shared
         self._most = queue
         self._cancel = cancel
@@ -283,6 +293,18 @@ class LiveResult:
             self._arrived.clear()
             if not self.known and self._error is None:
                 await self._arrived.wait()
+
+    async def matched(self) -> None:
+        """Wait until every cell matches the query: before that it may have to be read again."""
+        while not self.fresh_as_of_ms:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def earlier(self, position: Step, *, wanted: int) -> list[ResultChange]:
+        """Return the changes that lead to a position, read back from the results pipeline, the oldest first.
+
+        wanted: number of the oldest change that is needed. More may come, or fewer if they are not retained.
+        """
+        return await asyncio.to_thread(self._earlier, position, wanted=wanted)
 
     def rows(self) -> tuple[tuple[Any, Any], ...]:
         """The result as it is now, whatever events have been taken. O(its length)."""

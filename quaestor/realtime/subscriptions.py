@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Final
 
 import anyio
@@ -24,6 +25,7 @@ from quaestor.realtime.codec import decode_result, encode_query_event
 from quaestor.realtime.followed_views import watch_view
 from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
 from quaestor.realtime.local_subscription import ASK_AGAIN_MS, LocalSubscription, StageAddress, SubscriptionNames
+from quaestor.realtime.look_back import earlier_changes
 from quaestor.realtime.messages import (
     FullResult,
     ResultChange,
@@ -119,7 +121,7 @@ class Subscriptions:
                     await live.ready()
                     self._require_delivery(live)
                     if live.options.exact:
-                        await self._followed(live)
+                        await live.matched()
                 except BaseException:
                     with anyio.CancelScope(shield=True):
                         await live.cancel()
@@ -175,14 +177,10 @@ class Subscriptions:
             elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self._names.next())  # post-images may have been switched on since: its stage has to look
             queue = self._process.settings.realtime.subscription_queue
-            live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options)
+            earlier = partial(earlier_changes, self._layer, lambda: self._results_of(local.stage), query_id)
+            live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options, earlier=earlier)
             local.add(live)
             return live
-
-    async def _followed(self, live: LiveResult) -> None:
-        """Wait until every cell matches the query: before that it may have to be read again."""
-        while not live.fresh_as_of_ms:  # noqa: ASYNC110
-            await anyio.sleep(_LOOK_AGAIN_S)
 
     def _require_delivery(self, live: LiveResult) -> None:
         with self._lock:  # it is taken over together with what it lacks

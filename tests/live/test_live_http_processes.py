@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from quaestor import HttpLiveQuery
-from tests.live.socket_site import Site, live_site
+from quaestor.client.live.rows import LiveRows
+from tests.live.socket_site import Json, Site, client_of, live_site
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ class Alternating(httpx.AsyncBaseTransport):
 
 
 async def test_a_client_may_change_the_server_with_each_request(sites: list[Site]) -> None:
-    """Each change arrives once both servers follow the query, without a new snapshot; before that a 409 leads to one."""
+    """Each change arrives without a new snapshot, also while the second server begins to follow."""
     items = sites[0].database.items
     items.insert_one({"_id": 0, "n": 1})
     balanced = Alternating(sites)
@@ -55,11 +56,61 @@ async def test_a_client_may_change_the_server_with_each_request(sites: list[Site
         wanted: list[Any] = [{"_id": 0, "n": 1}]
         assert await anext(results) == wanted
         for number in range(1, 12):
-            if number == 4:
-                balanced.statuses.clear()
             items.insert_one({"_id": number, "n": 1})
             wanted.append({"_id": number, "n": 1})
             async for rows in results:
                 if rows == wanted:
                     break
         assert set(balanced.statuses) == {200}
+
+
+WINDOW = {"query": '{"n": {"$gte": 0}}', "sort": '{"n": -1}', "limit": "3"}
+
+
+async def test_a_server_that_begins_to_follow_knows_what_came_before(sites: list[Site]) -> None:
+    """The second server follows the query only from the client's poll on, and answers with exactly the missed changes."""
+    items = sites[0].database.items
+    items.insert_many([{"_id": number, "n": number} for number in range(4)])
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as web:
+        snapshot = (await web.get(f"{sites[0].http}/live/items", params=WINDOW)).json()
+        async with HttpLiveQuery(
+            f"{sites[0].http}/live", "items", {"n": {"$gte": 0}}, sort=[("n", -1)], limit=3, http=web
+        ) as first:
+            items.update_one({"_id": 0}, {"$set": {"n": 9}})
+            items.delete_one({"_id": 2})
+            items.insert_one({"_id": 7, "n": 8})
+            async for rows in first:
+                if [row["_id"] for row in rows] == [0, 7, 3]:
+                    break
+        answer = await web.get(f"{sites[1].http}/live/items{snapshot['next']}")
+        assert answer.status_code == 200
+        rows = LiveRows()
+        rows.replace(snapshot["data"])
+        for change in answer.json()["changes"]:
+            rows.apply(change)
+        assert [row["_id"] for row in rows.records()] == [0, 7, 3]
+        unknown = await web.get(f"{sites[1].http}/live/items{snapshot['next'].replace('epoch=', 'epoch=0')}")
+        assert unknown.status_code == 409
+
+
+@pytest.mark.parametrize("options", [{}, {"delta": True}], ids=["records", "deltas"])
+async def test_a_socket_resumes_at_a_server_that_did_not_follow(sites: list[Site], options: Json) -> None:
+    """The token of the first server means the same to the second one: exactly the missed events, and no new result."""
+    items = sites[0].database.items
+    items.insert_many([{"_id": number, "n": number} for number in range(4)])
+    window = {"query": {"n": {"$gte": 0}}, "sort": {"n": -1}, "limit": 3} | options
+    async with client_of(sites[0]) as first:
+        result = await first.subscribe(**window)
+        rows = LiveRows()
+        rows.replace(result["data"])
+        items.update_one({"_id": 0}, {"$set": {"n": 9}})
+        items.update_one({"_id": 0}, {"$set": {"n": 10}})
+        newest: Json = {}
+        while newest.get("changes", {}).get("updated") != {"n": 10} and newest.get("data") != {"_id": 0, "n": 10}:
+            newest = await first.hear()
+        async with client_of(sites[1]) as second:
+            resumed = await second.subscribe(**window, offset_token=result["offset_token"])
+            assert resumed["type"] == "resumed"
+            for _ in range(resumed["missed"]):
+                rows.apply(await second.hear())
+    assert rows.records() == [{"_id": 0, "n": 10}, {"_id": 3, "n": 3}, {"_id": 2, "n": 2}]

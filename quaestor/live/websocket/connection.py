@@ -218,6 +218,10 @@ class SocketConnection:
         if request.token is not None and request.token != self._token:
             await self._renew(request.token)
         group = await self._group(request)
+        if request.offset_token is not None and not request.beforeImages:
+            await group.look_back(request.offset_token)
+            if group.failed is not None:
+                raise group.failed
         subscription = SocketSubscription(
             self,
             request,

@@ -6,6 +6,7 @@ All methods run in one event loop. The rows change between two awaits only, with
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from quaestor.clock import Clock
@@ -20,7 +21,9 @@ from quaestor.live.websocket.positions import Position
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.queries import WantedResult
 from quaestor.model import Version
+from quaestor.query.bson_order import order_key
 from quaestor.realtime.live import LiveResult, Whole
+from quaestor.realtime.messages import ResultChange
 from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Resumed, Resynchronized, Stalled, Step
 from quaestor.realtime.rows import ResultRows
 
@@ -146,6 +149,44 @@ class QueryGroup:
     def missed(self, token: str) -> list[SharedMatch] | None:
         """Events behind the position that a token names; None if they are not known."""
         return None if self._history is None else self._history.missed(token)
+
+    async def look_back(self, token: str) -> None:
+        """Learn the events behind a position that another process has shown, if this process began to follow later. Once only."""
+        history, position = self._history, Position.parse(token)
+        if history is None or position is None or history.looked_back:
+            return
+        begun = history.begun
+        if position.epoch != begun.epoch or position.sequence >= begun.sequence:
+            return
+        history.looked_back = True
+        step = Step(epoch=begun.epoch, sequence=begun.sequence, version=0)
+        changes = await self.live.earlier(step, wanted=position.sequence + 1)
+        if changes:
+            history.prepend(Position(begun.epoch, changes[0].sequence - 1), self._earlier(changes))
+
+    def _earlier(self, changes: Sequence[ResultChange]) -> list[SharedMatch]:
+        """Events of changes from before the first result here. A record before its first event among them is not known."""
+        before: dict[Any, Any] = {}
+        matches = []
+        for change in changes:
+            for number, event in enumerate(change.events, 1):
+                inside = number < len(change.events)
+                position = Position(
+                    change.epoch, change.sequence, number if inside else 0, self._name if inside else ""
+                )
+                key = order_key(event.key)
+                matches.append(
+                    SharedMatch(
+                        event,
+                        before=before.get(key),
+                        position=position,
+                        version=change.version,
+                        bucket=self.bucket,
+                        now_ms=self._clock(),
+                    )
+                )
+                before[key] = event.document
+        return matches
 
     def fail(self, problem: ProtocolError) -> None:
         """End all subscriptions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from quaestor.live.websocket.events import SharedMatch
 from quaestor.live.websocket.positions import Position
@@ -12,6 +13,8 @@ class History:
     """Newest events of a query, bounded by number and by size.
 
     position: of the result now.
+    begun: before the oldest known event.
+    looked_back: whether older events have been asked for.
     """
 
     def __init__(self, position: Position, *, most_events: int, most_characters: int) -> None:
@@ -22,7 +25,8 @@ class History:
         """Events, and the characters that each was counted with."""
         self._characters = 0
         self._dropped: Position | None = None
-        self._begun = position
+        self.begun = position
+        self.looked_back = False
         self._ends: dict[str, tuple[int, int]] = {}
         """Last position here of each epoch before the present one, while events of it are kept."""
 
@@ -47,6 +51,19 @@ class History:
             self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
         self.position = position
 
+    def prepend(self, begun: Position, matches: Sequence[SharedMatch]) -> None:
+        """Add events that lead from an older position to `begun`, if there is room for all of them."""
+        counted = [(match, match.characters) for match in matches]
+        characters = sum(each for _, each in counted)
+        if (
+            self._dropped is None
+            and len(self._events) + len(counted) <= self._most_events
+            and self._characters + characters <= self._most_characters
+        ):
+            self._events.extendleft(reversed(counted))
+            self._characters += characters
+            self.begun = begun
+
     def missed(self, token: str) -> list[SharedMatch] | None:
         """Events behind the position that a token names; None if they are not all kept.
 
@@ -62,7 +79,7 @@ class History:
         return [match for match, _ in self._events if self._behind(match, position)]
 
     def _covers(self, position: Position) -> bool:
-        oldest = self._dropped or self._begun
+        oldest = self._dropped or self.begun
         if position.epoch == self.position.epoch:
             end = _order(self.position)
         elif position.epoch in self._ends:

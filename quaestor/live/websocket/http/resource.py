@@ -137,6 +137,7 @@ class LiveResource:
                 return self._gone(live_request, group, context)
             context.metrics.http.labels("snapshot").inc()
             return answers.answered(request, *answers.snapshot(live_request, group, public=public))
+        await group.look_back(position.token)
         cursor = None
         if live_request.live and position == group.position:
             poll = Poll()
