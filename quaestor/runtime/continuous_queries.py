@@ -1,0 +1,38 @@
+"""Service of continuous queries in an application."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from quaestor.errors import ConfigurationError
+from quaestor.runtime.parts import Parts
+from quaestor.runtime.services import Stop
+
+
+async def continuous_queries(parts: Parts) -> Stop:
+    """Runs of the queries below `continuous_folder`, in one of the processes that share the folder.
+
+    Raises ConfigurationError for declared queries without a folder, or a malformed declaration.
+    """
+    settings = parts.process.settings.continuous
+    if not settings.continuous_folder:
+        if parts.declarations:
+            raise ConfigurationError(
+                f"the continuous query {parts.declarations[0].name!r} needs a folder: set continuous_folder"
+            )
+        return _nothing
+    from quaestor.continuous.functions import DeclaredQueries
+    from quaestor.continuous.hosting import administration_of, hosted
+
+    declared = DeclaredQueries()
+    for query in parts.declarations:
+        declared.add(query.text, every=query.every, name=query.name, at_most=query.at_most, function=query.function)
+    clock = parts.process.clock
+    administration = await asyncio.to_thread(administration_of, settings, clock=clock)
+    run = partial(hosted, administration, parts.process.telemetry, declared=declared, clock=clock)
+    return parts.process.supervisor.keep("continuous", run).aclose
+
+
+async def _nothing() -> None:
+    """End a service that was not begun."""
