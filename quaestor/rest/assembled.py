@@ -207,7 +207,9 @@ class AssembledLists:
             names=names,
             places=tuple(map(wanted.place, documents)),
             registrations=guard.ids,
-            fresh_until_ms=_earliest(self._records.fresh_until_ms(), outcome.valid_until_ms),
+            fresh_until_ms=_earliest(
+                _earliest(self._records.fresh_until_ms(), outcome.valid_until_ms), guard.valid_until_ms
+            ),
             parts=members,
         )
         self._keep(wanted, known, members)
