@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from typing import Final
 
 from sqlglot import exp
@@ -18,8 +18,8 @@ from quaestor.continuous.sql.model import Conjunction, Instant, Selection, Table
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.continuous.sql.writing import NeverError, absent_at, at_most_each, expression_of
 
-MOST_DERIVATIONS: Final = 64
-"""Most derivations of a query: each is a part of the text that the engine plans."""
+MOST_DERIVATIONS: Final = 128
+"""Most derivations of a query, each with its tests of absent rows: the engine plans the text of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,20 @@ def derivations(selections: Iterable[Selection], orders: Sequence[KnownOrder] = 
 
     Raises QueryRefusedError where there are more than MOST_DERIVATIONS.
     """
-    members = tuple(
-        islice((item for selection in selections for item in _of_selection(selection, orders)), MOST_DERIVATIONS + 1)
-    )
-    if len(members) > MOST_DERIVATIONS:
-        raise QueryRefusedError(
-            0,
-            0,
-            f"rows can enter the result in more than {MOST_DERIVATIONS} alternatives",
-            "write fewer ORs and bounds on current time, or several queries",
-        )
-    return members
+    members: list[Derivation] = []
+    size = 0
+    for selection in selections:
+        for member in _of_selection(selection, orders):
+            members.append(member)
+            size += selection.conjunction.size
+            if size > MOST_DERIVATIONS:
+                raise QueryRefusedError(
+                    0,
+                    0,
+                    f"rows can enter the result in more than {MOST_DERIVATIONS} alternatives",
+                    "write fewer ORs and bounds on current time, or several queries",
+                )
+    return tuple(members)
 
 
 def _of_selection(selection: Selection, orders: Sequence[KnownOrder]) -> Iterator[Derivation]:

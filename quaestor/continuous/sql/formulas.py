@@ -23,7 +23,7 @@ from quaestor.continuous.sql.model import (
 from quaestor.continuous.sql.refusals import QueryRefusedError
 
 MOST_DISJUNCTS: Final = 64
-"""Most conjunctions of one SELECT: their number can grow exponentially with the text."""
+"""Most conjunctions of one SELECT, absent parts included: their number can grow exponentially with the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def conjunctions(block: Block) -> tuple[Conjunction, ...]:
     Raises QueryRefusedError where there are more than MOST_DISJUNCTS.
     """
     own = _of_tables(block.tables)
-    return tuple(_tidy(_joined((own, part))) for part in _disjuncts(block.formula))
+    return tuple(_tidy(_joined((own, part))) for part in _bounded(_disjuncts(block.formula)))
 
 
 def _of_tables(tables: tuple[TableUse, ...]) -> Conjunction:
@@ -140,7 +140,7 @@ def _disjuncts(formula: Formula) -> list[Conjunction]:
         case Present(blocks):
             return _bounded([part for block in blocks for part in conjunctions(block)])
         case Absent(blocks):
-            absent = tuple(part for block in blocks for part in conjunctions(block))
+            absent = tuple(_bounded([part for block in blocks for part in conjunctions(block)]))
             return [Conjunction((), (), (), (), absent)]
         case Every(parts):
             disjuncts = [_NOTHING]
@@ -151,11 +151,12 @@ def _disjuncts(formula: Formula) -> list[Conjunction]:
 
 
 def _bounded(disjuncts: list[Conjunction]) -> list[Conjunction]:
-    if len(disjuncts) > MOST_DISJUNCTS:
+    size = sum(disjunct.size for disjunct in disjuncts)
+    if size > MOST_DISJUNCTS:
         raise QueryRefusedError(
             0,
             0,
-            f"the conditions on current time make {len(disjuncts)} alternatives, more than {MOST_DISJUNCTS}",
+            f"the conditions on current time make {size} alternatives, more than {MOST_DISJUNCTS}",
             "write fewer ORs over current time, or several queries",
         )
     return disjuncts

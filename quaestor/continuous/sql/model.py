@@ -70,6 +70,11 @@ class Conjunction:
         """Return a copy whose own tables, and tables of its parts, have other aliases."""
         return _renamed(self, {table.alias: f"{table.alias}{suffix}" for table in self.all_tables()})
 
+    @property
+    def size(self) -> int:
+        """Number of conjunctions, absent parts included."""
+        return 1 + sum(part.size for part in self.absent)
+
     def all_tables(self) -> Iterator[TableUse]:
         """Yield the tables, those of absent parts included."""
         yield from self.tables
