@@ -57,6 +57,10 @@ def selections_of(query: exp.Query, catalogue: Mapping[str, Schema]) -> tuple[Se
     Raises QueryRefusedError.
     """
     arms = Blocks(catalogue).arms(query, {})
+    names = [name.lower() for name, _ in arms[0].columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise refusal(query, f"two columns of the result are named {name!r}", "give one column another name by AS")
     return tuple(
         Selection(arm.columns, part, number) for number, arm in enumerate(arms) for part in conjunctions(arm.block)
     )
@@ -84,6 +88,12 @@ class Blocks:
         """R8: results are sets, with and without ALL."""
         _refuse_order(query)
         left, right = self.arms(query.left, outer), self.arms(query.right, outer)
+        if len(left[0].columns) != len(right[0].columns):
+            raise refusal(
+                query.right,
+                f"the second SELECT has {len(right[0].columns)} columns, the first {len(left[0].columns)}",
+                "select equally many columns",
+            )
         if isinstance(query, exp.Union):
             names = [name for name, _ in left[0].columns]
             yield from left
@@ -226,8 +236,8 @@ def _refuse_order(query: exp.Query) -> None:
 def _refuse_clauses(select: exp.Select) -> None:
     _refuse_order(select)
     for clause, remedy in (
-        ("group", "write HAVING in the outermost SELECT"),
-        ("having", "write GROUP BY in the outermost SELECT"),
+        ("group", "select the rows themselves, and group the results"),
+        ("having", "select the rows themselves, and group the results"),
         ("qualify", "leave QUALIFY out"),
         ("laterals", "write a join"),
         ("windows", "leave windows out"),
@@ -244,9 +254,15 @@ def _refuse_clauses(select: exp.Select) -> None:
             raise refusal(
                 item, "current time is a result, so each instant gives another row", "select a column of a table"
             )
+        if item.find(exp.Columns) is not None:
+            raise refusal(item, "the select list holds a pattern of columns", "name the columns")
         if item.find(exp.Query) is not None:
             raise refusal(item, "a subquery is in the select list", "write a join")
     for node in (*select.expressions, *(clause for clause in [select.args.get("where")] if clause)):
         aggregate = node.find(exp.AggFunc, exp.Window)
         if aggregate is not None and aggregate.parent_select is select:
-            raise refusal(aggregate, f"{aggregate.key.upper()} needs GROUP BY", "write GROUP BY and HAVING")
+            raise refusal(
+                aggregate,
+                f"{aggregate.key.upper()} is not accepted here",
+                "select the rows themselves, and group the results",
+            )

@@ -96,10 +96,10 @@ def _placeholder(node: exp.Expr) -> exp.Expr:
         case exp.CurrentDate():
             now.meta.update(node.meta)
             return _truncated(now, "DAY")
-        case exp.Cast() if node.to.this == exp.DType.DATE and isinstance(node.this, exp.Placeholder):
-            return _truncated(node.this, "DAY")
-        case exp.Cast() if node.to.this in _TIMESTAMPS and isinstance(node.this, exp.Placeholder):
-            return node.this
+        case exp.Cast() if node.to.this == exp.DType.DATE and isinstance(_placeholder(node.this), exp.Placeholder):
+            return _truncated(_placeholder(node.this), "DAY")
+        case exp.Cast() if node.to.this in _TIMESTAMPS and isinstance(_placeholder(node.this), exp.Placeholder):
+            return _placeholder(node.this)
         case exp.CurrentTime() | exp.Localtime():
             raise refusal(node, "the time of day is no instant", "compare timestamps with now()")
         case _:

@@ -127,6 +127,9 @@ def _expand_stars(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
             continue
         expressions: list[exp.Expr] = []
         for item in select.expressions:
+            star = item.find(exp.Star)
+            if star is not None and any(star.args.get(part) for part in ("except_", "except", "replace", "rename")):
+                raise refusal(item, "the star leaves out or replaces columns", "name the columns")
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 wanted = item.table if isinstance(item, exp.Column) else ""
                 expressions += [
