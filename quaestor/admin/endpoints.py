@@ -13,6 +13,7 @@ import anyio.to_thread
 import pymongo
 from pymongo.errors import PyMongoError
 
+from quaestor.admin.continuous import ContinuousEndpoints
 from quaestor.admin.purging import Purge, Purger
 from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
 from quaestor.admin.request import Call, Refused
@@ -20,7 +21,13 @@ from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
 from quaestor.cdn_ports import ReportingCdn
-from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, EventLayerError, MalformedQueryError
+from quaestor.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DependencyError,
+    EventLayerError,
+    QueryError,
+)
 from quaestor.explain.text_query import TextQuery, explain_text
 from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.invalidation.grid.election import matching
@@ -52,6 +59,7 @@ class Endpoints:
         self._registered_urls = urls
         self._database = database
         self._purger = Purger(quaestor)
+        self._continuous = ContinuousEndpoints(quaestor)
 
     def table(self) -> Mapping[tuple[str, str], Endpoint]:
         """Table of the endpoints: the method that answers each (method, path below the API's path)."""
@@ -64,6 +72,9 @@ class Endpoints:
             ("POST", "/registrations"): self.register,
             ("GET", "/registrations"): self.registered,
             ("DELETE", "/registrations"): self.unregister,
+            ("GET", "/continuous"): self._continuous.queries,
+            ("POST", "/continuous"): self._continuous.change,
+            ("GET", "/continuous/results"): self._continuous.results,
         }
 
     @property
@@ -282,7 +293,7 @@ def problem_of(error: Exception) -> tuple[int, str] | None:
     match error:
         case Refused():
             return error.status, error.detail
-        case MalformedQueryError() | ConfigurationError():
+        case QueryError() | ConfigurationError():
             return 400, str(error)[:500]
         case DependencyError():
             return 503, f"a part did not answer: {error}"[:500]

@@ -1,0 +1,159 @@
+"""Endpoints of the admin API on continuous queries: the operations of `quaestor continuous`, with the same names and answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+from quaestor.admin.request import Call, Refused
+from quaestor.app import Quaestor
+
+if TYPE_CHECKING:
+    from quaestor.continuous.administration import Administration
+
+_MOST_ROWS = 10_000
+
+
+class ContinuousEndpoints:
+    """Endpoints on the queries below `continuous_folder`. Without that setting each answers 400."""
+
+    def __init__(self, quaestor: Quaestor) -> None:
+        self._quaestor = quaestor
+
+    async def queries(self, call: Call) -> Mapping[str, Any]:
+        """All installed queries, or the query `name` with its progress."""
+        call.only("name")
+        name = call.parameter("name")
+        if name is not None:
+            return await self._answer(lambda administration: administration.show(name))
+        return await self._answer(lambda administration: {"queries": administration.all()})
+
+    async def results(self, call: Call) -> Mapping[str, Any]:
+        """Results of the query `name`, in pages of whole runs: `after` is `next` of the page before, `limit` a number of rows."""
+        call.only("name", "after", "limit")
+        name, after, limit = call.required("name"), _number(call, "after", 0), _number(call, "limit", 1_000)
+        if not 0 < limit <= _MOST_ROWS:
+            raise Refused(400, f"limit is from 1 to {_MOST_ROWS}")
+        return await self._answer(lambda administration: administration.results(name, after=after, limit=limit))
+
+    async def change(self, call: Call) -> Mapping[str, Any]:
+        """Install or change a query.
+
+        {"do": "install", "name", "text", "every", "from", "sinks", "at_most"}; {"do": "set-text", "name", "text", "from"};
+        {"do": "change", "name", "every", "sinks", "at_most"}; {"do": "pause" or "resume" or "drop", "name"};
+        {"do": "dry-run", "text", "after", "upto"}.
+        """
+        call.only()
+        body = _texts(call.body)
+        operations: Mapping[str, Callable[..., Mapping[str, Any]]] = {
+            "install": _install, "set-text": _set_text, "change": _change, "dry-run": _dry_run, "pause": _pause,
+            "resume": _resume, "drop": _drop,
+        }  # fmt: skip
+        operation = operations.get(body.pop("do", ""))
+        if operation is None:
+            raise Refused(400, f"do is one of {', '.join(operations)}")
+        return await self._answer(partial(_called, operation, body))
+
+    @cached_property
+    def _administration(self) -> Administration:
+        from quaestor.continuous.hosting import administration_of
+
+        return administration_of(self._quaestor.settings.continuous, clock=self._quaestor.parts.process.clock)
+
+    async def _answer(self, work: Callable[[Administration], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the answer as plain JSON values."""
+        return await anyio.to_thread.run_sync(self._answered, work)
+
+    def _answered(self, work: Callable[[Administration], Mapping[str, Any]]) -> Mapping[str, Any]:
+        administration = self._administration
+        from quaestor.continuous.delivery.batch import to_json
+
+        answer: dict[str, Any] = json.loads(to_json(work(administration)))
+        return answer
+
+
+def _called(
+    operation: Callable[..., Mapping[str, Any]], body: dict[str, Any], administration: Administration
+) -> Mapping[str, Any]:
+    try:
+        return operation(administration, **{"start" if name == "from" else name: value for name, value in body.items()})
+    except TypeError as error:
+        raise Refused(400, f"a field is missing or unknown: {error}") from error
+
+
+def _install(
+    administration: Administration,
+    *,
+    name: str,
+    text: str,
+    every: str,
+    start: str = "now",
+    sinks: Any = (),
+    at_most: str = "",
+) -> Mapping[str, Any]:
+    from quaestor.continuous.installed import InstalledQuery
+
+    query = InstalledQuery(name=name, text=text, every=every, sinks=tuple(sinks), at_most=at_most)
+    return administration.install(query, start)
+
+
+def _set_text(administration: Administration, *, name: str, text: str, start: str = "now") -> Mapping[str, Any]:
+    return administration.change_text(name, text, start)
+
+
+def _change(
+    administration: Administration,
+    *,
+    name: str,
+    every: str | None = None,
+    sinks: Any = None,
+    at_most: str | None = None,
+) -> Mapping[str, Any]:
+    return administration.change(name, every=every, sinks=sinks, at_most=at_most)
+
+
+def _dry_run(
+    administration: Administration, *, text: str, after: str = "beginning", upto: str = "now"
+) -> Mapping[str, Any]:
+    return {"rows": administration.dry_run(text, after, upto)}
+
+
+def _pause(administration: Administration, *, name: str) -> Mapping[str, Any]:
+    return administration.pause(name)
+
+
+def _resume(administration: Administration, *, name: str) -> Mapping[str, Any]:
+    return administration.resume(name)
+
+
+def _drop(administration: Administration, *, name: str) -> Mapping[str, Any]:
+    administration.drop(name)
+    return {"dropped": name}
+
+
+def _number(call: Call, name: str, default: int) -> int:
+    text = call.parameter(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Refused(400, f"{name} is a whole number")
+    return int(text)
+
+
+def _texts(body: Any) -> dict[str, Any]:
+    """Return a body whose fields are texts; `sinks` is a list of texts."""
+    if not isinstance(body, dict):
+        raise Refused(400, "the body is an object")
+    for name, value in body.items():
+        fits = (
+            isinstance(value, list) and all(isinstance(part, str) for part in value)
+            if name == "sinks"
+            else isinstance(value, str)
+        )
+        if not fits:
+            raise Refused(400, f"{name} is {'a list of texts' if name == 'sinks' else 'a text'}")
+    return dict(body)

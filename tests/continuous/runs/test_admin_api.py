@@ -1,0 +1,66 @@
+"""Continuous queries over the admin API."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from quaestor import AdminApi, AdminToken, Quaestor
+from tests.continuous.runs.world import NOON, World
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-twenty-four-characters"
+SQL = "SELECT id, note FROM reminders WHERE due_at = now()"
+
+
+async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
+    """Tried, installed, shown, changed, paused, resumed and dropped; a fault is an answer with the reason."""
+    world = World(tmp_path)
+    world.reminders()
+    world.add("reminders", {"id": 1, "note": "x", "due_at": NOON + timedelta(seconds=1)})
+    world.advance(minutes=1)
+    api = AdminApi(
+        quaestor=Quaestor(grid=False, continuous_folder=str(tmp_path), clock=world.clock), token=AdminToken(TOKEN)
+    )
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(api),
+        base_url="http://a/quaestor/admin",
+        headers={"authorization": f"Bearer {TOKEN}"},
+    ) as client:
+
+        async def do(status: int = 200, **body: object) -> dict[str, object]:
+            answer = await client.post("/continuous", json=body)
+            assert answer.status_code == status, answer.text
+            return dict(answer.json())
+
+        row = {"id": 1, "note": "x"}
+        assert await do(do="dry-run", text=SQL) == {"rows": [{"instant": "2026-11-28T12:00:01.000000Z", "row": row}]}
+        assert (await do(do="install", name="due", text=SQL, every="1m", **{"from": "beginning"}))["state"] == "active"
+        assert "orders" in str(
+            (await do(400, do="install", name="bad", text="SELECT id FROM orders", every="1m"))["detail"]
+        )
+        assert "missing or unknown" in str((await do(400, do="pause", nam="due"))["detail"])
+        assert "do is one of" in str((await do(400, do="explode", name="due"))["detail"])
+        assert "sinks is a list" in str((await do(400, do="change", name="due", sinks="file:a"))["detail"])
+        assert (await do(do="pause", name="due"))["state"] == "paused"
+        assert (await do(do="resume", name="due"))["state"] == "active"
+        assert (await do(do="change", name="due", every="1d"))["every"] == "1d"
+        assert (await do(do="set-text", name="due", text=f"{SQL} AND id > 0"))["tables"] == [
+            "results.due",
+            "results_2.due",
+        ]
+        queries = (await client.get("/continuous")).json()["queries"]
+        assert [(query["name"], query["every"]) for query in queries] == [("due", "1d")]
+        assert (await client.get("/continuous", params={"name": "due"})).json()["progress"] is None
+        assert (await client.get("/continuous/results", params={"name": "due"})).json() == {
+            "rows": [],
+            "next": 0,
+            "complete": True,
+        }
+        assert (await client.get("/continuous/results", params={"name": "due", "limit": "0"})).status_code == 400
+        assert await do(do="drop", name="due") == {"dropped": "due"}
+        assert (await client.get("/continuous", params={"name": "due"})).status_code == 400
