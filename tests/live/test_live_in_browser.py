@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from fastapi.responses import HTMLResponse
 
-from benchmarks.setups.browsers.browser import Browser, Tab
+from benchmarks.setups.browsers.browser import Browser, BrowserError, Tab
 from tests.live.socket_site import Site, live_site
 from tests.support import becomes
 
@@ -22,6 +23,8 @@ globalThis.WebSocket = class extends Real { constructor(...a) { super(...a); glo
 globalThis.db = connect(undefined, { ping: 500 });
 db.items.find({ n: { $gte: 0 } }).descending("n").limit(3).resultStream(
   (rows) => { globalThis.rows = rows.map((row) => row._id); }, (error) => errors.push(error.message));
+globalThis.restored = false;
+addEventListener("pageshow", ({ persisted }) => { globalThis.restored = persisted; });
 globalThis.ready = true;
 </script>"""
 
@@ -33,6 +36,8 @@ globalThis.errors = [];
 const db = connect();
 db.items.find({ n: { $gte: 0 } }).descending("n").limit(3).resultStream(
   (rows) => { globalThis.rows = rows.map((row) => row._id); }, (error) => errors.push(error.message));
+globalThis.restored = false;
+addEventListener("pageshow", ({ persisted }) => { globalThis.restored = persisted; });
 globalThis.ready = true;
 </script>"""
 
@@ -48,6 +53,10 @@ def site(mongo_url: str, prefix: str) -> Iterator[Site]:
         @running.app.get("/http-page", response_class=HTMLResponse)
         def http_page() -> str:
             return HTTP_PAGE
+
+        @running.app.get("/elsewhere", response_class=HTMLResponse)
+        def elsewhere() -> str:
+            return "<title>elsewhere</title><script>globalThis.ready = true</script>"
 
         yield running
 
@@ -110,4 +119,30 @@ def test_a_page_follows_over_http(browser: Browser, site: Site) -> None:
     becomes(lambda: shown(tab) == [0, 4, 3])
     items.delete_one({"_id": 4})
     becomes(lambda: shown(tab) == [0, 3, 2])
+    assert tab.run("return errors") == []
+
+
+@pytest.mark.parametrize("page", ["page", "http-page"])
+def test_a_page_that_the_user_comes_back_to_shows_the_present_result(browser: Browser, site: Site, page: str) -> None:
+    """The browser keeps the page for the way back, without a connection: it continues behind its newest change."""
+    items = site.database.items
+    items.insert_many([{"_id": number, "n": number} for number in range(3)])
+    tab = browser.tab(f"{site.http}/{page}")
+    becomes(lambda: shown(tab) == [2, 1, 0])
+    tab.open(f"{site.http}/elsewhere")
+    items.insert_one({"_id": 7, "n": 7})
+    items.delete_one({"_id": 1})
+    with suppress(BrowserError):  # the page may be gone before it has answered
+        tab.run("history.back()")
+
+    def is_present() -> bool:
+        with suppress(BrowserError):
+            return bool(tab.run("return globalThis.rows") == [7, 2, 0])
+        return False
+
+    becomes(is_present)
+    if "Chrome" in browser.version:
+        assert tab.run("return restored"), "the browser has loaded the page anew"
+    items.insert_one({"_id": 8, "n": 8})
+    becomes(lambda: shown(tab) == [8, 7, 2])
     assert tab.run("return errors") == []

@@ -258,6 +258,25 @@ async def test_rights_hold_for_pipelines(mongo_url: str, prefix: str) -> None:
                 assert (refused["status"], "may not read" in refused["message"]) == (403, True), refused
 
 
+async def test_each_subscription_may_have_a_poll_limit_of_its_own(mongo_url: str) -> None:
+    """A recomputed result is read again as often as the most eager subscription allows, within the server's limit."""
+    limits = SocketLimits(pipeline_stages=2, poll_interval_ms=10)
+    settings = {"poll_interval_ms": 3_600_000}
+    with live_site(mongo_url, "live_polls", limits=limits, settings=settings) as site:
+        numbers: list[Json] = [{"$facet": {"number": [{"$count": "n"}]}}]
+        async with LiveClient(site.url) as live:
+            streams = [await live.result_stream("items", pipeline=numbers, poll_ms=poll_ms) for poll_ms in (0, 15)]
+            for number in range(1, 4):
+                site.database.items.insert_one({"_id": number})
+                for stream in streams:
+                    await eventually(
+                        lambda stream=stream, number=number: stream.latest() == [{"number": [{"n": number}]}]
+                    )
+        async with httpx.AsyncClient(base_url=f"{site.http}/live", trust_env=False) as web:
+            parameters = {"pipeline": json.dumps(numbers), "poll": "15"}
+            assert "&poll=15&" in (await web.get("/items", params=parameters)).json()["next"]
+
+
 async def followed(live: LiveClient) -> ResultStream:
     """The newest two records of a view, which the server knows within its interval of looks at definitions."""
     streams: list[ResultStream] = []

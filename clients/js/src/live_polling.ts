@@ -68,8 +68,8 @@ export class Polling {
 		this.#stream = stream;
 		this.#options = options;
 		const request = (this.#request = stream.request as Record<string, unknown>);
-		const { bucket, query, sort, offset: skip, limit, pipeline, collation } = request;
-		const given = { query: pipeline ? undefined : query, sort, skip, limit, pipeline, collation: collation && JSON.stringify(collation) };
+		const { bucket, query, sort, offset: skip, limit, pipeline, collation, poll } = request;
+		const given = { query: pipeline ? undefined : query, sort, skip, limit, pipeline, collation: collation && JSON.stringify(collation), poll: poll || undefined };
 		this.#url = `${url}/${encodeURIComponent(bucket as string)}`;
 		this.#first = this.#next = written(Object.entries(given).filter(([, value]) => value !== undefined));
 	}

@@ -70,6 +70,8 @@ export interface StreamOptions {
 	readonly reconnect?: number;
 	/** ms between two updates of one record, at least; negative: off. */
 	readonly collapse?: number;
+	/** ms between two readings of a result that the server reads again, at least; 0: as the server does. */
+	readonly poll?: number;
 	/** Ends the stream. */
 	readonly signal?: AbortSignal;
 }
@@ -94,9 +96,9 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 	#open = false;
 	#token: string | undefined;
 
-	constructor(carrier: Carrier, fields: object, { reconnect = -1, collapse = -1, signal }: StreamOptions) {
+	constructor(carrier: Carrier, fields: object, { reconnect = -1, collapse = -1, poll = 0, signal }: StreamOptions) {
 		this.#carrier = carrier;
-		this.#fields = { ...fields, collapse };
+		this.#fields = { ...fields, collapse, poll };
 		this.#reconnects = reconnect;
 		signal?.addEventListener("abort", () => this.#end(undefined, true));
 	}

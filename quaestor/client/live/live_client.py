@@ -25,7 +25,7 @@ _SPREAD_S: Final = 1.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_WAITING: Final = 1_000
 _CLOSE_S: Final = 2.0
-_OPTIONS: Final = frozenset({"pipeline", "collation", "collapse_ms", "reconnects"})
+_OPTIONS: Final = frozenset({"pipeline", "collation", "collapse_ms", "poll_ms", "reconnects"})
 
 
 class LiveClient:
@@ -89,6 +89,7 @@ class LiveClient:
             pipeline: stages of an aggregation, in place of the filter, `sort`, `skip` and `limit`.
             collation: rules by which strings compare, such as {"locale": "de"}.
             collapse_ms: between two updates of one record, at least; negative (the default): off.
+            poll_ms: between two readings of a result that is read again, at least; 0 (the default): as the server does.
             reconnects: connections after the first; negative (the default): any number.
 
         Raises SubscriptionError if the server refuses the query.
@@ -96,7 +97,7 @@ class LiveClient:
         _require_known("result_stream", options, _OPTIONS)
         named = {name: options[name] for name in ("pipeline", "collation") if name in options}
         fields = query_fields(collection, filter, sort, skip, limit, **named)
-        fields |= {"collapse": options.get("collapse_ms", -1), "delta": True}
+        fields |= {"collapse": options.get("collapse_ms", -1), "poll": options.get("poll_ms", 0), "delta": True}
         stream = ResultStream(fields, reconnects=options.get("reconnects", -1), ended=self._leave)
         await self._add(stream)
         return stream
@@ -129,6 +130,7 @@ class LiveClient:
             "initial": options.get("initial", True),
             "beforeImages": options.get("before_images", False),
             "collapse": options.get("collapse_ms", -1),
+            "poll": options.get("poll_ms", 0),
         }
         reconnects = options.get("reconnects", -1)
         stream = EventStream(fields, waiting=_MOST_WAITING, reconnects=reconnects, ended=self._leave)

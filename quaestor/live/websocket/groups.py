@@ -35,7 +35,9 @@ class Engine(Protocol):
     def read_path(self) -> ReadPath:
         """Its read path."""
 
-    async def subscribe(self, query: Query, *, delivery: DeliveryMode | str = ..., steps: bool = ...) -> LiveResult:
+    async def subscribe(
+        self, query: Query, *, delivery: DeliveryMode | str = ..., steps: bool = ..., poll_interval_ms: int | None = ...
+    ) -> LiveResult:
         """Follow the result of a query."""
 
 
@@ -47,7 +49,7 @@ class QueryGroups:
         self._catching_up = CatchingUp(connection, engine.read_path.own_writes)
         self._limits = limits
         self._clock = clock
-        self._groups: dict[tuple[bytes, DeliveryMode], asyncio.Future[QueryGroup]] = {}
+        self._groups: dict[tuple[bytes, DeliveryMode, int | None], asyncio.Future[QueryGroup]] = {}
         self._errands = engine.read_path.process.supervisor.errands("live-queries")
 
     def __len__(self) -> int:
@@ -58,7 +60,11 @@ class QueryGroups:
 
         Raises QueryError, SubscriptionError, ProtocolError.
         """
-        key = (bson.encode(query_fields(wanted.query), codec_options=BSON_OPTIONS), wanted.delivery)
+        key = (
+            bson.encode(query_fields(wanted.query), codec_options=BSON_OPTIONS),
+            wanted.delivery,
+            wanted.poll_interval_ms,
+        )
         while True:
             begun = self._groups.get(key)
             is_new = begun is None
@@ -109,7 +115,9 @@ class QueryGroups:
         """Follow a query from its first subscription until a while after its last one."""
         group: QueryGroup | None = None
         try:
-            live = await self._engine.subscribe(wanted.query, delivery=wanted.delivery, steps=True)
+            live = await self._engine.subscribe(
+                wanted.query, delivery=wanted.delivery, steps=True, poll_interval_ms=wanted.poll_interval_ms
+            )
             async with live:
                 group = QueryGroup(wanted, live, limits=self._limits, clock=self._clock)
                 await group.begin()

@@ -28,6 +28,7 @@ class SocketLimits:
     lingering: queries without subscribers that are still followed, at most.
     pipeline_stages: stages of a pipeline, with those of nested pipelines, at most; 0: clients follow filters only. A pipeline
         is executed again after writes, so permit it where clients are known.
+    poll_interval_ms: the shortest `poll` of a client, and the unit of longer ones.
     query: limits of filters and sorts.
     """
 
@@ -46,6 +47,7 @@ class SocketLimits:
     resume_bytes: int = 1024 * 1024
     lingering: int = 1_000
     pipeline_stages: int = 0
+    poll_interval_ms: int = 1_000
     query: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

@@ -21,11 +21,13 @@ class WantedResult:
     """Result that a subscription asks for. Equal ones are followed once in a process.
 
     bounded: whether a limit of the query bounds its rows.
+    poll_interval_ms: the result is read again at most once in this time, if the client wants a limit of its own.
     """
 
     query: Query
     delivery: DeliveryMode
     bounded: bool
+    poll_interval_ms: int | None = None
 
 
 def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: SocketLimits) -> WantedResult:
@@ -37,14 +39,14 @@ def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: 
     if not addressable(message.bucket) or not rights.may(message.bucket, Action.READ):
         raise not_found()
     namespace = f"{database}.{message.bucket}"
-    delivery = DeliveryMode(message.delivery)
+    delivery, poll_ms = DeliveryMode(message.delivery), _poll_interval_ms(message.poll, limits.poll_interval_ms)
     collation = None if message.collation is None else message.collation.model_dump(exclude_none=True)
     if message.pipeline is not None:
         stages = permitted_pipeline(message.pipeline, database=database, rights=rights, limits=limits)
         query = Query(
             namespace=namespace, operation=Operation.AGGREGATE, filter={}, pipeline=stages, collation=collation
         )
-        return WantedResult(query=query, delivery=delivery, bounded=False)
+        return WantedResult(query=query, delivery=delivery, bounded=False, poll_interval_ms=poll_ms)
     given = parse_filter(message.query, limits.query)
     if given.ordered:
         raise ProtocolError(400, "query: an order by distance cannot be followed; use $geoWithin")
@@ -65,4 +67,12 @@ def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: 
         limit=min(message.limit or room, room) if ordered else 0,
         collation=collation,
     )
-    return WantedResult(query=query, delivery=delivery, bounded=ordered)
+    return WantedResult(query=query, delivery=delivery, bounded=ordered, poll_interval_ms=poll_ms)
+
+
+def _poll_interval_ms(wanted_ms: int, unit_ms: int) -> int | None:
+    """The wanted interval, raised to a doubling of the unit: subscriptions with few different intervals share their events."""
+    interval_ms = unit_ms
+    while interval_ms < wanted_ms:
+        interval_ms *= 2
+    return interval_ms if wanted_ms else None

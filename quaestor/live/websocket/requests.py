@@ -51,6 +51,7 @@ class Subscribe(_Message):
     collation: rules by which strings compare.
     matchTypes, operations: of the events that are sent.
     initial: whether the result is sent first.
+    poll: ms between two readings of a result that is read again, at least; 0: as the server does.
     collapse: ms between two updates of one record, at least; negative: off.
     beforeImages: `match` carries `before`, the record as it was shown last.
     delta: `match` of a change carries `changes` in place of `data`.
@@ -72,6 +73,7 @@ class Subscribe(_Message):
     operations: list[Operation] = Field(default=["any"], min_length=1, max_length=5)
     matchTypes: list[MatchTypes] = Field(default=["all"], min_length=1, max_length=6)  # noqa: N815 - the wire's name
     collapse: int = Field(default=-1, ge=-1, le=3_600_000)
+    poll: int = Field(default=0, ge=0, le=3_600_000)
     beforeImages: bool = False  # noqa: N815 - the wire's name
     delta: bool = False
     delivery: Literal["state", "exact"] = "state"

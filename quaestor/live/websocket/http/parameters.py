@@ -21,12 +21,13 @@ from quaestor.rest.list_parameters import given_parameters
 from quaestor.rest.problems import Problem
 
 PARAMETERS: Final = (
-    "query", "sort", "skip", "limit", "pipeline", "collation", "delivery", "epoch", "offset", "live", "cursor", "retry",
+    "query", "sort", "skip", "limit", "pipeline", "collation", "poll", "delivery", "epoch", "offset", "live", "cursor", "retry",
 )  # fmt: skip
 """Known parameters, in canonical order. Only `retry` is in no link of the server."""
 _BRANCHES: Final = ("$and", "$or", "$nor")
 _EPOCH: Final = re.compile(r"[A-Za-z0-9:.-]{1,80}")
 _MOST_RETRY: Final = 64
+_MOST_POLL_MS: Final = 3_600_000
 _MOST: Final = 10**15
 _MOST_ROWS: Final = 2**31 - 1
 
@@ -76,6 +77,7 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
     """
     given = given_parameters(request, PARAMETERS)
     query, sort = _canonical(given, limits)
+    poll = _number(given, "poll", most=_MOST_POLL_MS) or 0
     pipeline, collation = _pipeline(given, limits), _collation(given)
     skip = _number(given, "skip", most=limits.rows - 1)
     limit = _number(given, "limit", most=_MOST_ROWS)
@@ -97,7 +99,7 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
         raise _refused("retry", retry, f"at most {_MOST_RETRY} characters")
     pairs = (
         ("query", "" if query == "{}" else query), ("sort", sort), ("skip", skip), ("limit", limit), ("pipeline", pipeline),
-        ("collation", collation and collation.model_dump_json(exclude_none=True)),
+        ("collation", collation and collation.model_dump_json(exclude_none=True)), ("poll", poll),
     )  # fmt: skip
     canonical = [(name, str(value)) for name, value in pairs if value]
     if delivery != "state":
@@ -106,7 +108,15 @@ def parse_live(request: Request, bucket: str, limits: SocketLimits) -> LiveReque
         given=given,
         query=tuple(canonical),
         message=_message(
-            bucket, query, sort, offset=skip, limit=limit, pipeline=pipeline, collation=collation, delivery=delivery
+            bucket,
+            query,
+            sort,
+            offset=skip,
+            limit=limit,
+            pipeline=pipeline,
+            collation=collation,
+            delivery=delivery,
+            poll=poll,
         ),
         epoch=epoch,
         offset=offset,
