@@ -1,4 +1,4 @@
-"""Plain words: sentences of code and documents that a reader would have to read twice are counted, and their number only shrinks.
+"""Plain words: sentences that a reader would have to read twice are counted, and their number only shrinks.
 
 The rules are in plain_words.toml. Rooms that are not rewritten yet are in plain_words_left.json, with their number of faults.
 `python -m tests.architecture.test_readability ROOM` prints them; `--write` lowers the numbers.
@@ -23,6 +23,7 @@ import pytest
 from tests.architecture.sources import ROOT, SOURCES, name_of
 
 HERE = Path(__file__).parent
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 RULES = tomllib.loads((HERE / "plain_words.toml").read_text())
 LEFT_FILE = HERE / "plain_words_left.json"
 FIRST_WORDS = frozenset(RULES["first_words"])
@@ -44,10 +45,15 @@ class Text:
 
 
 def texts_of_code(source: Path) -> Iterator[Text]:
-    """Docstrings, comments, and string literals of a few words: messages, help, metric descriptions."""
-    name, room = source.relative_to(ROOT), room_of(name_of(source))
+    """Docstrings, comments, and string literals of a few words: messages, help, metric descriptions.
+
+    Other strings of a test are its data.
+    """
+    name, room = source.relative_to(ROOT), room_of(module_of(source))
     code = source.read_text()
-    for node in ast.walk(ast.parse(code)):
+    tree = ast.parse(code)
+    nodes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)] if is_test(source) else ast.walk(tree)
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Text(f"{name}:{node.lineno}", room, node.value)
     comments: list[tuple[int, str]] = []
@@ -62,8 +68,18 @@ def texts_of_code(source: Path) -> Iterator[Text]:
         yield Text(f"{name}:{line}", room, text)
 
 
+def is_test(source: Path) -> bool:
+    """Return whether a file belongs to the tests."""
+    return source.relative_to(ROOT).parts[0] == "tests"
+
+
+def module_of(source: Path) -> str:
+    """Dotted name of the module in a file of the packages or the tests."""
+    return ".".join(source.relative_to(ROOT).with_suffix("").parts) if is_test(source) else name_of(source)
+
+
 def room_of(module: str) -> str:
-    """The room of a module: the first name below the package."""
+    """The room of a module: the first name below the package, or below `tests`."""
     return ".".join(module.split(".")[:2])
 
 
@@ -95,7 +111,7 @@ def faults_of(text: Text) -> Iterator[str]:
 def faults() -> dict[str, list[str]]:
     """Faults by room, and by document."""
     faults_by_room: dict[str, list[str]] = {}
-    for text in (*(text for source in SOURCES for text in texts_of_code(source)), *texts_of_documents()):
+    for text in (*(text for source in (*SOURCES, *TESTS) for text in texts_of_code(source)), *texts_of_documents()):
         faults_by_room.setdefault(text.room, []).extend(faults_of(text))
     return faults_by_room
 
@@ -106,7 +122,7 @@ def left() -> dict[str, int]:
     return numbers
 
 
-@pytest.mark.parametrize("room", sorted({room_of(name_of(source)) for source in SOURCES} | set(left())))
+@pytest.mark.parametrize("room", sorted({room_of(module_of(source)) for source in (*SOURCES, *TESTS)} | set(left())))
 def test_sentences_are_read_once(room: str) -> None:
     """A room that is rewritten has no fault; another has no more than it had."""
     room_faults = faults().get(room, [])

@@ -109,8 +109,8 @@ async def test_a_body_that_comes_too_slowly_is_answered_with_408_and_counted(
 ) -> None:
     """A slow body gets 408 before or after the origin was asked.
 
-    In the second case the connection to the origin is given up. A client that goes on sending receives the 408 too:
-    the connection is closed for writing first, and further bytes are dropped for a moment (RFC 9112, section 9.6).
+    In the second case the connection to the origin is given up. A client that goes on sending receives the 408 too.
+    The connection is closed for writing first, and further bytes are dropped for a moment (RFC 9112, section 9.6).
     """
     left = asyncio.Event()
 

@@ -1,7 +1,7 @@
 """One app bare and cached, on a real mongod, and a clock that can be moved.
 
-Each cached answer is one that the bare app gives to the same request, at the moment of the request, on an allowed state
-of the database. The newest state is allowed, and so is an older one until a cell has proved that it knows the write that
+Each cached answer is one that the bare app gives to the same request, at the same moment, on an allowed state of the
+database. The newest state is allowed, and so is an older one until a cell has proved that it knows the write that
 ended it. That is less than the staleness bound allows.
 Older states are read again in sessions that were fixed to them.
 """

@@ -127,7 +127,7 @@ def unseen(mongo_url: str, prefix: str, directory: Path, examples: int, probatio
         pytest.MonkeyPatch.context() as patched,
         stage(UnseenWorld, mongo_url, prefix, directory, **probation) as played,
     ):
-        # What is dead is remembered for longer than anything is under way, but here time is moved by days.
+        # Dead registrations are remembered for longer than any request lasts, but here time is moved by days.
         patched.setattr(validity, "TOMBSTONE_MS", 400 * DAY_MS)
         world = played.world
         assert isinstance(world, UnseenWorld)

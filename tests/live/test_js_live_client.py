@@ -154,7 +154,7 @@ async def test_streams_over_http_follow_the_database_through_a_proxy_that_fails(
 async def test_a_proxy_that_drops_parameters_is_an_error_and_no_loop(
     mongo_url: str, prefix: str, stripped: str, status: int, text: str
 ) -> None:
-    """The stream asks once more, and ends with an error; at once if the server refuses what is left."""
+    """The stream asks once more, and ends with an error; at once if the server refuses the shortened request."""
     with live_site(mongo_url, prefix, settings={"live_wait_ms": 300}) as site, hostile_proxy(site.http) as (proxy, url):
         proxy.strips = frozenset({stripped})
         async with program(site, "refused_live.test.ts", url=f"{url}/live") as running:

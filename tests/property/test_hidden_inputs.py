@@ -164,9 +164,7 @@ def test_nor_where_requests_are_dense(value: Value, steps: list[tuple[int, int]]
 
 
 def test_a_bucket_of_the_clock_is_cached_and_hardly_ever_late_once_its_length_is_known() -> None:
-    """A bucket of 40 s, as a digest that no search can read, with three requests a second: in time for 99 %,
-    hits for 80 %.
-    """
+    """A bucket of 40 s, hidden in a digest, with three requests a second: 99 % of answers in time, 80 % hits."""
 
     async def asked() -> None:
         page = Page(lambda now, _: digest(ms(now) // 40_000), ttl_ms=60_000)

@@ -20,13 +20,20 @@ database's answer, and every part knows that.
 A story may begin when its first subscription is settled, where the orders before that are another story's. The number
 of orders stands beside each story: it changes with the protocol, and an author who changes the protocol should see
 that. There are 2,494 orders, of up to 31 steps; the longer stories have some tens of thousands. The longer stories
-leave out some cases, because they would take hours: deaths and ends before the first subscription is settled (except
-one cell, and one ending of a query without a window); deaths of both of two cells; deaths of a cell before its stage; a
-second write where the stage of a window dies. tests/oracle/test_standing_oracle.py shows that the small database
-answers as mongod does. The test was seen to fail with each of these parts of the protocol broken: replay; the
-comparison of versions (of results, of records, of snapshots); recognition of repetitions; the cells' notice that they
-began anew; tokens of announcements; keeping messages that come during a read; the condition that all cells match before
-a result is current.
+leave out some cases that would take hours:
+
+- deaths and ends before the first subscription is settled, except one cell, and one ending of a query without a window
+- deaths of both of two cells, and of a cell before its stage
+- a second write where the stage of a window dies
+
+tests/oracle/test_standing_oracle.py shows that the small database answers as mongod does. The test was seen to fail
+with each of these parts of the protocol broken:
+
+- replay, and recognition of repetitions
+- the comparison of versions: of results, of records, of snapshots
+- the cells' notice that they began anew, and tokens of announcements
+- keeping messages that come during a read
+- the condition that all cells match before a result counts as current
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_a_diverted_flight_departed_and_never_arrived() -> None:
 @pytest.mark.parametrize(
     ("dep_time", "arr_time", "air_time", "expected"),
     [
-        ("517", "830", 227, 253),  # New York to Houston: 3 h 13 min on the clocks, one hour more on the watch
+        ("517", "830", 227, 253),  # New York to Houston: 3 h 13 min on the clocks; one hour more on the watch
         ("1200", "1330", 75, 90),  # no time zone between
         ("2350", "55", 50, 65),  # over midnight
         ("800", "1100", 330, 360),  # to the west coast

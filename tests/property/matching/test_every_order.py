@@ -1,6 +1,6 @@
 """The races between a read, writes and the registration of the read: every order of a small world, not a sample.
 
-Three writes; the read sees the first r of them. The read is dated by `since`, a version known before it began. It is
+Three writes; the read sees the first r of them. The read is dated by `since`, a version known before it began. The read is
 also dated by the server's operationTime, which may lie behind the state that it saw. Its registration reaches the node
 after p images, more or fewer than the read has seen. Each image may come twice, and the node may be replaced by one
 that replays the retained images. In every order, a registration that lives after an image holds the database's answer

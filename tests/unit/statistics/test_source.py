@@ -194,7 +194,7 @@ def test_an_event_layer_that_lost_its_data_leaves_a_row_that_says_so_and_is_read
     with feed(fed.redis_url, fed.deployment) as after:
         try:
             after.write(image(2, "a"))
-        except EventLayerResetError:  # on a cluster whoever comes first is told
+        except EventLayerResetError:  # on a cluster the first caller learns of the loss
             after.write(image(2, "a"))
         reached, rows = after.batch(end)
         assert sorted(row["kind"] for row in rows) == ["lost", "update"]
