@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Served(World):
-    """World with a service; its sinks are those that a test names."""
+    """World with a service whose sinks a test names."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "tables")
