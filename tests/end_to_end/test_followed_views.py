@@ -94,7 +94,7 @@ def placed(query: Query, database: Database) -> Query:
 
 
 def answered(query: Query, database: Database) -> list[Any]:
-    """What the view answers. `_id` decides ties of an order."""
+    """Return the answer of the view. `_id` decides ties of an order."""
     view = database[query.namespace]
     match query.operation:
         case Operation.COUNT:
