@@ -9,6 +9,9 @@ from typing import Final
 UNPUBLISHED: Final = -1
 """Instant of a file that is not in the table yet."""
 
+KEPT_WRITERS: Final = 200
+"""Number of the newest entries whose writers are known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
@@ -58,6 +61,7 @@ class Snapshot:
     instant: newest instant of the table, in microseconds since 1970.
     progress: by query, the instant up to which its results are in the table.
     notes: texts of the table's writers, by name.
+    writers: identities of the calls that wrote the newest entries, by number.
     """
 
     number: int = -1
@@ -67,18 +71,19 @@ class Snapshot:
     instant: int = 0
     progress: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    writers: Mapping[int, str] = field(default_factory=dict)
 
     def has(self, batch: tuple[str, int]) -> bool:
         """Whether the result of this batch is in the table."""
         return self.batches.get(batch[0], -1) >= batch[1]
 
 
-def applied(before: Snapshot, change: Change, number: int, instant: int) -> Snapshot:
+def applied(before: Snapshot, change: Change, instant: int, writer: str) -> Snapshot:
     """Return the table after a change.
 
     instant: first instant of the change's entry. An entry of the old format may repeat an earlier one, and is moved behind it.
     """
-    first = max(instant, before.instant + 1)
+    number, first = before.number + 1, max(instant, before.instant + 1)
     last = first + change.instants - 1
     gone = set(change.remove)
     files = {path: file for path, file in before.files.items() if path not in gone}
@@ -96,4 +101,5 @@ def applied(before: Snapshot, change: Change, number: int, instant: int) -> Snap
         instant=last,
         progress={**before.progress, **change.progress},
         notes=notes,
+        writers={**{old: name for old, name in before.writers.items() if old > number - KEPT_WRITERS}, number: writer},
     )

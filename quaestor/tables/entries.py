@@ -70,6 +70,7 @@ def encode_full(snapshot: Snapshot) -> bytes:
             "v": FORMAT, "number": snapshot.number, "files": [_encode_file(file) for file in snapshot.files.values()],
             "batches": dict(snapshot.batches), "removed": dict(snapshot.removed), "instant": snapshot.instant,
             "progress": dict(snapshot.progress), "notes": dict(snapshot.notes),
+            "writers": [[number, writer] for number, writer in snapshot.writers.items()],
         }
     )  # fmt: skip
 
@@ -88,6 +89,7 @@ def decode_full(content: bytes, place: str) -> Snapshot:
             instant=0 if old else fields["instant"],
             progress={} if old else fields["progress"],
             notes={} if old else fields["notes"],
+            writers={} if old else dict(fields["writers"]),
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise _damaged(place, error) from error

@@ -17,13 +17,13 @@ without files closes its instant: rows that come later always have a later insta
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from quaestor.errors import DependencyError
 from quaestor.tables import entries
-from quaestor.tables.changes import Change, Snapshot, applied
+from quaestor.tables.changes import KEPT_WRITERS, Change, Snapshot, applied
 from quaestor.tables.storage import FolderStorage, LogStorage
 
 LOG: Final = "_log"
@@ -68,12 +68,12 @@ class Table:
         """Return the present table. O(changes since the last call). Raises DependencyError if the log is damaged."""
         missing: FileNotFoundError | None = None
         for _ in range(_ATTEMPTS):
-            numbers = self._names()
+            numbers, sums = self._names()
             known = self._known
-            if known.number > max(numbers, default=-1):
+            if known.number > max(numbers | sums, default=-1):
                 known = Snapshot()  # the table was begun anew
             try:
-                self._known = known = self._newest(known, numbers)
+                self._known = known = self._newest(known, numbers, sums)
             except FileNotFoundError as error:
                 missing = error
                 continue  # the entry was summed up and removed meanwhile
@@ -87,18 +87,24 @@ class Table:
 
         The change is durable when this returns. Raises DependencyError; the change may then be made or not.
         """
-        writer = uuid.uuid4().hex
+        writer, tried = uuid.uuid4().hex[:16], -1
         for _ in range(_ATTEMPTS):
             before = self.snapshot()
+            if before.writers.get(tried) == writer:
+                return before
+            if 0 <= tried <= before.number - KEPT_WRITERS:
+                raise DependencyError(f"{self.location}: this process stood still; read whether entry {tried} was made")
             change = decide(before)
             if change is None:
                 return before
-            number, instant = before.number + 1, max(now_us, before.instant + 1)
-            path = _path(number)
-            created = self.storage.create_if_absent(path, entries.encode(change, instant, writer))
-            if created or self._is_ours(path, writer):
-                after = applied(before, change, number, instant)
-                self._known = after
+            tried, instant = before.number + 1, max(now_us, before.instant + 1)
+            path = _path(tried)
+            if self.storage.create_if_absent(path, entries.encode(change, instant, writer)):
+                if max(self._names()[1], default=-1) >= tried:
+                    # A sum has this number. Either it holds the entry, or the number was free because its entry was removed.
+                    self.storage.delete(path)
+                    continue
+                self._known = after = applied(before, change, instant, writer)
                 if after.number % FULL_EVERY == FULL_EVERY - 1:
                     self._sum_up(after)
                 return after
@@ -110,37 +116,36 @@ class Table:
         """Close an instant: publish an entry without files. Return its instant; later rows always have a later instant."""
         return self.publish(lambda _: Change(), now_us=now_us).instant
 
-    def _is_ours(self, path: str, writer: str) -> bool:
-        """Whether this writer made an entry: a storage may report its own, repeated request as a foreign one."""
-        try:
-            return entries.decode(self.storage.read(path), f"{self.location}/{path}").writer == writer
-        except FileNotFoundError:
-            return False
-
-    def _names(self) -> dict[int, bool]:
-        """Return the numbers in the log, each with whether there is a sum up to it."""
-        numbers: dict[int, bool] = {}
+    def _names(self) -> tuple[set[int], set[int]]:
+        """Return the numbers of the entries in the log, and those of the sums."""
+        numbers: dict[str, set[int]] = {"json": set(), "full.json": set()}
         for stored in self.storage.list(LOG):
             number, _, rest = stored.path.rpartition("/")[2].partition(".")
-            if len(number) == _DIGITS and number.isdigit() and rest in ("json", "full.json"):
-                numbers[int(number)] = numbers.get(int(number), False) or rest == "full.json"
-        return numbers
+            if len(number) == _DIGITS and number.isdigit() and rest in numbers:
+                numbers[rest].add(int(number))
+        return numbers["json"], numbers["full.json"]
 
-    def _newest(self, known: Snapshot, numbers: Mapping[int, bool]) -> Snapshot:
-        last = max(numbers, default=-1)
-        full = max((number for number, is_full in numbers.items() if is_full), default=-1)
-        if full > known.number and known.number + 1 not in numbers:
+    def _newest(self, known: Snapshot, numbers: set[int], sums: set[int]) -> Snapshot:
+        """Return the newest snapshot, from a known one and the entries since then, or from the last sum.
+
+        Entries that a sum allows to remove are not read: one of them may be a late writer's, who takes it back.
+        """
+        last, full = max(numbers | sums, default=-1), max(sums, default=-1)
+        following = range(known.number + 1, full + 1)
+        if following and (following.start < full - FULL_EVERY or not numbers.issuperset(following)):
             path = _path(full, full=True)
             known = entries.decode_full(self.storage.read(path), f"{self.location}/{path}")
         for number in range(known.number + 1, last + 1):
             path = _path(number)
             entry = entries.decode(self.storage.read(path), f"{self.location}/{path}")
-            known = applied(known, entry.change, number, entry.instant)
+            known = applied(known, entry.change, entry.instant, entry.writer)
         return known
 
     def _sum_up(self, snapshot: Snapshot) -> None:
+        """Write the sum of all entries, and remove old entries, the oldest first: no gap ever lies between two entries."""
         self.storage.create_if_absent(_path(snapshot.number, full=True), entries.encode_full(snapshot))
-        for number in self._names():
+        numbers, sums = self._names()
+        for number in sorted(numbers | sums):
             if number < snapshot.number - FULL_EVERY:
                 for full in (False, True):
                     self.storage.delete(_path(number, full=full))

@@ -127,7 +127,7 @@ class VersionedTable:
         finally:
             if file is not None and not published:
                 self.table.storage.delete(file.path)
-        return after.instant
+        return after.files[file.path].last if file is not None and published else after.instant
 
     def files(self, snapshot: Snapshot, after: int, upto: int) -> list[DataFile]:
         """Return the files that may have rows with an instant in (after, upto], by their first instants."""

@@ -13,7 +13,7 @@ import pytest
 
 from quaestor.errors import DependencyError
 from quaestor.tables import maintenance
-from quaestor.tables.changes import Change
+from quaestor.tables.changes import KEPT_WRITERS, Change, Snapshot
 from quaestor.tables.files import described
 from quaestor.tables.log import FULL_EVERY, Table
 from quaestor.tables.maintenance import compact, expire, maintain, tidy
@@ -72,6 +72,63 @@ def test_the_log_is_summed_up_and_old_entries_go(tmp_path: Path) -> None:
     assert Table(tmp_path).snapshot().has(("query", 3 * FULL_EVERY + 6))
     assert not Table(tmp_path).snapshot().has(("query", 3 * FULL_EVERY + 7))
     assert not Table(tmp_path).snapshot().has(("another", 0))
+
+
+def test_a_writer_that_stood_still_publishes_after_the_others(tmp_path: Path) -> None:
+    """Its number is free again, because the entry of that number was summed up and removed: an entry there would be lost."""
+    table, other = Table(tmp_path), Table(tmp_path)
+    add(table, "first", [0])
+    slept: list[int] = []
+
+    def decide(before: Snapshot) -> Change:
+        if not slept:
+            for number in range(3 * FULL_EVERY):
+                add(other, f"o{number}", [1])
+        slept.append(before.number)
+        return Change(add=(described(table, late),))
+
+    late = written(table, "late", [2])
+    assert table.publish(decide, now_us=0).number == 3 * FULL_EVERY + 1
+    assert slept == [0, 3 * FULL_EVERY]
+    assert Counter(rows(tmp_path)) == {0: 1, 1: 3 * FULL_EVERY, 2: 1}
+    assert Counter(row["n"] for row in table_rows(other)) == {0: 1, 1: 3 * FULL_EVERY, 2: 1}
+    assert not (tmp_path / "_log" / f"{1:020d}.json").exists()
+
+
+@pytest.mark.parametrize("entries", [3 * FULL_EVERY, 5 * FULL_EVERY])
+def test_a_writer_that_stood_still_after_its_publication_does_not_repeat_it(
+    tmp_path: Path, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other writers have summed up its entry before it looked. After very many entries it reports that it does not know."""
+    table, other = Table(tmp_path), Table(tmp_path)
+    create = table.storage.create_if_absent
+
+    def slow(path: str, content: bytes) -> bool:
+        created = create(path, content)
+        monkeypatch.undo()
+        for number in range(entries):
+            add(other, f"o{number}", [1])
+        return created
+
+    monkeypatch.setattr(table.storage, "create_if_absent", slow)
+    if entries > KEPT_WRITERS:
+        with pytest.raises(DependencyError, match="stood still"):
+            add(table, "late", [2])
+    else:
+        add(table, "late", [2])
+    assert Counter(rows(tmp_path)) == {1: entries, 2: 1}
+
+
+def test_a_sum_that_was_half_done_is_no_damage(tmp_path: Path) -> None:
+    """Old entries are removed the oldest first. Any left over beside a newer sum are not needed."""
+    table = Table(tmp_path)
+    for number in range(2 * FULL_EVERY):
+        add(table, f"f{number}", [number])
+    kept = (tmp_path / "_log" / f"{60:020d}.json").read_bytes()
+    for number in range(2 * FULL_EVERY, 4 * FULL_EVERY):
+        add(table, f"f{number}", [number])
+    (tmp_path / "_log" / f"{60:020d}.json").write_bytes(kept)
+    assert rows(tmp_path) == list(range(4 * FULL_EVERY))
 
 
 def test_several_writers_lose_nothing(tmp_path: Path) -> None:
