@@ -22,6 +22,7 @@ from quaestor.observability.service_metrics import ServiceMetrics
 from quaestor.observability.sketch_metrics import SketchMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
+from quaestor.observability.table_metrics import TableMetrics
 from quaestor.observability.tracing import Tracing
 from quaestor.observability.ttl_metrics import TtlMetrics
 from quaestor.observability.verification_metrics import VerificationMetrics
@@ -39,7 +40,7 @@ class Telemetry(EventLog):
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
     requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, continuous,
-        services: metrics by room.
+        services, tables: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -60,6 +61,7 @@ class Telemetry(EventLog):
         self.verification = VerificationMetrics(self.families)
         self.continuous = ContinuousMetrics(self.families)
         self.services = ServiceMetrics(self.families)
+        self.tables = TableMetrics(self.families)
 
     def exposition(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

@@ -56,6 +56,7 @@ PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
         "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery", "continuous",
+        "tables",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""

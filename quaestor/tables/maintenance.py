@@ -24,7 +24,7 @@ from quaestor.tables.storage import DRAFTS, FolderStorage
 
 DATE: Final = "date"
 _FEWEST: Final = 2
-_UNPUBLISHED_S: Final = 600.0
+_UNPUBLISHED_S: Final = 6 * 3600.0
 """Age from which a file outside the log counts as abandoned: no writer takes longer to publish one."""
 _MOST_AT_ONCE: Final = 1_000
 _ROWS_AT_ONCE: Final = 2_000

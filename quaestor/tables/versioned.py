@@ -83,7 +83,9 @@ class VersionedTable:
         notes: Mapping[str, str | None] | None = None,
         additions: Schema | None = None,
         steps: Sequence[int] | None = None,
+        files: Sequence[DataFile] = (),
         expected: Mapping[str, int | None] | None = None,
+        expected_notes: Mapping[str, str | None] | None = None,
     ) -> int:
         """Publish rows as one entry; return its last instant, or the table's if the entry was there already.
 
@@ -94,13 +96,15 @@ class VersionedTable:
         expected: by query, the progress from which the rows were made (None: no progress). If the table has another progress,
             another writer was faster, and nothing is published.
         steps: by row, the distance of its instant from the first one, not decreasing; by default all have the same instant.
+        files: further rows, from `prepare`.
+        expected_notes: notes that the table must have; None: must not have. If one differs, nothing is published.
 
         Raises SchemaError, ValueError for a value of another type, DependencyError. Nothing is published then, except after a
         DependencyError, which leaves that open.
         """
         schema = self.schema() if additions is None else self.schema().evolved(additions, whole=False)
         content = self._table(rows, schema, steps)
-        file = self._written(content) if content.num_rows else None
+        written = (*files, self._written(content)) if content.num_rows else tuple(files)
         reached = progress or {}
 
         def decide(now: Snapshot) -> Change | None:
@@ -108,10 +112,12 @@ class VersionedTable:
                 return None
             if any(now.progress.get(query) != instant for query, instant in (expected or {}).items()):
                 return None
+            if any(now.notes.get(name) != text for name, text in (expected_notes or {}).items()):
+                return None
             known = now.notes.get(SCHEMA)
             text = (schema if known is None else decode(known).evolved(schema, whole=False)).encode()
             return Change(
-                add=() if file is None else (file,),
+                add=written,
                 progress=reached,
                 notes={**(notes or {}), **({} if text == known else {SCHEMA: text})},
                 instants=1 + (steps[-1] if steps else 0),
@@ -120,14 +126,21 @@ class VersionedTable:
         published = False
         try:
             after = self.table.publish(decide, now_us=self._clock() * 1000)
-            published = file is None or file.path in after.files
+            published = all(file.path in after.files for file in written)
         except DependencyError:
-            published = True  # perhaps: maintenance deletes the file if not
+            published = True  # perhaps: maintenance deletes the files if not
             raise
         finally:
-            if file is not None and not published:
+            for file in () if published else written:
                 self.table.storage.delete(file.path)
-        return after.files[file.path].last if file is not None and published else after.instant
+        return after.files[written[-1].path].last if written and published else after.instant
+
+    def prepare(self, rows: Rows, schema: Schema) -> DataFile:
+        """Write rows to a file that `append` publishes later, for more rows than fit into the memory at once. Raises as `append` does.
+
+        schema: columns of the rows.
+        """
+        return self._written(self._table(rows, schema, None))
 
     def files(self, snapshot: Snapshot, after: int, upto: int) -> list[DataFile]:
         """Return the files that may have rows with an instant in (after, upto], by their first instants."""
