@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from bson import json_util
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_preferences import ReadPreference
@@ -21,7 +21,7 @@ _NOT_FOUND: Final = 26
 _EXISTS: Final = 48
 _LOST: Final = frozenset({136, 222, 260, 280, 286})
 """CappedPositionLost, CloseChangeStream, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost."""
-_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=False, datetime_conversion="DATETIME_AUTO")
+_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 class StreamLostError(Exception):
@@ -126,6 +126,15 @@ def snapshot(collection: Collection[Any]) -> Iterator[CollectionSnapshot]:
             yield CollectionSnapshot(iter(cursor), json_util.dumps({"version": version}))
     except PyMongoError as error:
         raise DatabaseError(f"{collection.full_name} could not be read: {error}") from error
+
+
+def any_record(collection: Collection[Any]) -> Mapping[str, Any] | None:
+    """Return the `_id` of any record; None: the collection is empty. Raises DatabaseError."""
+    try:
+        record: Mapping[str, Any] | None = collection.find_one(projection=["_id"])
+    except PyMongoError as error:
+        raise DatabaseError(f"{collection.full_name} could not be read: {error}") from error
+    return record
 
 
 def keep_images(collection: Collection[Any]) -> None:

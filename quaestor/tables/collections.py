@@ -1,11 +1,12 @@
 """Collection of MongoDB as a versioned table, filled by its change stream.
 
 Each write becomes a row: a version of its record, valid from the instant of its publication. Writes of one transaction share an
-instant; all others have instants of their own, in the order of the writes. The position of the stream lies in the same log entry as the
-rows. A process that is killed at any moment therefore neither loses nor repeats a version, and several processes may fill one table.
+instant; all others have instants of their own, in the order of the writes. The position of the stream lies in the same log entry
+as the rows. A process that is killed at any moment therefore neither loses nor repeats a version, and several processes may fill
+one table.
 
-The first fill, and every one after a loss of the stream, compares a snapshot of the collection with the table. Its differences are
-one entry.
+The first fill, and every fill after a loss of the stream, compares a snapshot of the collection with the table. The differences
+are one entry.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from quaestor.tables.changes import DataFile, Snapshot
 from quaestor.tables.inference import DELETED, ID, Inference, schema_of_key
 from quaestor.tables.intervals import VALID_TO, versions
 from quaestor.tables.schema import Schema, Type
-from quaestor.tables.values import fitted
+from quaestor.tables.values import fitted, type_of
 from quaestor.tables.versioned import VersionedTable
 
 POSITION: Final = "position"
 """Note of the log that holds the position of the change stream."""
 _CHUNK: Final = 10_000
+_EMPTY_AGAIN_S: Final = 0.5
 _SAVE_IDLE_AFTER: Final = 120
 """Empty reads after which the position is saved, so that an idle collection's position stays in the oplog: one minute."""
 
@@ -44,7 +46,8 @@ _SAVE_IDLE_AFTER: Final = 120
 class FollowedCollection:
     """Collection that fills a table of the catalogue. Use from one thread; others may fill the same table.
 
-    declared: columns besides `_id`; None: they are inferred from the records.
+    declared: columns; None: they are inferred from the records. The type of `_id` is inferred if it is not declared; an empty
+        collection then becomes a table with its first record.
     """
 
     def __init__(
@@ -72,7 +75,9 @@ class FollowedCollection:
         """Fill the table until `stop` is set. Raises DependencyError, ConfigurationError; a later call goes on."""
         change_stream.keep_images(self._collection)
         table = self._table()
-        while not stop.is_set():
+        while table is None and not stop.wait(_EMPTY_AGAIN_S):
+            table = self._table()
+        while table is not None and not stop.is_set():
             position = table.snapshot().notes.get(POSITION)
             try:
                 if position is None:
@@ -85,13 +90,15 @@ class FollowedCollection:
                 change_stream.keep_images(self._collection)
                 self._fill(table, position)
 
-    def _table(self) -> VersionedTable:
-        """Return the table, made if there is none. Raises SchemaError if the declared columns do not follow the present ones."""
-        key = schema_of_key((self._collection.find_one(projection=[ID]) or {}).get(ID))
-        schema = key if self._declared is None else _with_key(self._declared, key)
+    def _table(self) -> VersionedTable | None:
+        """Return the table, made if there is none. None: the collection is empty, and no type of `_id` is declared.
+
+        Raises SchemaError if the declared columns do not follow the present ones, DependencyError.
+        """
         try:
             if self._name not in self._catalogue.names():
-                return self._catalogue.create(self._name, schema)
+                schema = self._first_schema()
+                return None if schema is None else self._catalogue.create(self._name, schema)
             table = self._catalogue.open(self._name)
             if self._declared is not None:
                 table.evolve(_with_key(self._declared, table.schema()))
@@ -99,6 +106,13 @@ class FollowedCollection:
             self._telemetry.failure("tables", "tables.schema_refused", error, lasting=True, table=self._name)
             raise
         return table
+
+    def _first_schema(self) -> Schema | None:
+        declared = self._declared or Schema(())
+        if (kind := declared.type_of(ID)) is None:
+            record = change_stream.any_record(self._collection)
+            kind = None if record is None else type_of(record[ID])
+        return None if kind is None else _with_key(declared, schema_of_key(kind))
 
     def _follow(self, table: VersionedTable, position: str, stop: threading.Event) -> None:
         """Append writes until `stop` is set, or another process has appended."""

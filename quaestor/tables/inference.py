@@ -1,7 +1,7 @@
 """Columns of a table that is filled from documents: declared, or inferred from the documents as they come.
 
-A new field becomes a column of its first value's type. A wider number widens its column. A value of any other type is refused: its
-column is NULL in that row, and the refusal is reported.
+A new field becomes a column of its first value's type. A wider number widens its column. A value of any other type is refused:
+its column is NULL in that row, and the refusal is reported.
 """
 
 from __future__ import annotations
@@ -81,6 +81,6 @@ class Inference:
         return None
 
 
-def schema_of_key(identifier: Any) -> Schema:
-    """Return the columns that every collection has, for an `_id` like this one; None: an ObjectId."""
-    return Schema((Column(ID, type_of(identifier) or Type.TEXT), Column(DELETED, Type.BOOL)), (ID,))
+def schema_of_key(kind: Type) -> Schema:
+    """Return the columns that every collection has, for `_id`s of a type."""
+    return Schema((Column(ID, kind), Column(DELETED, Type.BOOL)), (ID,))

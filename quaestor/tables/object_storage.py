@@ -130,5 +130,5 @@ def _translated(message: str, *, absent: bool = False) -> Iterator[None]:
         yield
     except (BaseError, OSError) as error:
         if absent and isinstance(error, FileNotFoundError):
-            raise
-        raise DependencyError(f"{message}: {str(error)[:500]}") from error
+            raise FileNotFoundError(f"{message}: there is no such object") from error
+        raise DependencyError(f"{message}: {str(error).partition(chr(10))[0][:500]}") from error

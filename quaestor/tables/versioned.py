@@ -136,7 +136,7 @@ class VersionedTable:
         return after.files[written[-1].path].last if written and published else after.instant
 
     def prepare(self, rows: Rows, schema: Schema) -> DataFile:
-        """Write rows to a file that `append` publishes later, for more rows than fit into the memory at once. Raises as `append` does.
+        """Write rows to a file that `append` publishes later, for more rows than fit into the memory. Raises as `append` does.
 
         schema: columns of the rows.
         """
