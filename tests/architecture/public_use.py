@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
+from pymongo.database import Database
 
 from quaestor import (
     Access,
@@ -131,7 +132,11 @@ from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.collections import FollowedCollection
+from quaestor.tables.intervals import versions
+from quaestor.tables.object_storage import ObjectStorage
 from quaestor.tables.schema import Column, Schema, Type
 from quaestor.testing import (
     VirtualClock,
@@ -474,6 +479,15 @@ async def continuous(parts: ServiceParts) -> None:
     parts.installed.drop("remind")
 
 
+def filled(shop: Database[dict[str, Any]], store: Any, supervisor: Supervisor) -> Any:
+    """A collection as a table in an object store."""
+    catalogue = Catalogue(ObjectStorage(store, "tables"))
+    FollowedCollection(shop.orders, catalogue, "orders").keep(supervisor).stop()
+    orders = catalogue.open("orders")
+    snapshot = orders.snapshot()
+    return versions(orders, snapshot, snapshot.instant)
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -486,6 +500,7 @@ USES = (
         history,
         tables,
         continuous,
+        filled,
         read_from_copies,
         read_in_threads,
         tested,
