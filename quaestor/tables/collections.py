@@ -197,7 +197,7 @@ class FollowedCollection:
 
 
 def _with_key(declared: Schema, key: Schema) -> Schema:
-    """Return declared columns with those that every collection has."""
+    """Return declared columns with the columns of every collection."""
     own = [column for column in key.columns if column.name in (ID, DELETED) and declared.type_of(column.name) is None]
     return Schema((*own, *declared.columns), (ID,))
 

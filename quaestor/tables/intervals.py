@@ -1,7 +1,7 @@
 """Versions of records with the intervals in which they were valid.
 
 The table holds the instant from which each version is valid. The end follows from the next version of the same key, so it is
-derived when the table is read: a version without a known successor has no end.
+derived when the table is read. A version without a known successor has no end.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -132,12 +133,18 @@ from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
-from quaestor.runtime.supervision.supervisor import Supervisor
-from quaestor.tables.catalogue import Catalogue
-from quaestor.tables.collections import FollowedCollection
-from quaestor.tables.intervals import versions
-from quaestor.tables.object_storage import ObjectStorage
-from quaestor.tables.schema import Column, Schema, Type
+from quaestor.tables import (
+    Catalogue,
+    Column,
+    FollowedCollection,
+    ObjectStorage,
+    Schema,
+    SchemaError,
+    Type,
+    VersionedTable,
+    maintain,
+    versions,
+)
 from quaestor.testing import (
     VirtualClock,
     assert_cached,
@@ -479,11 +486,15 @@ async def continuous(parts: ServiceParts) -> None:
     parts.installed.drop("remind")
 
 
-def filled(shop: Database[dict[str, Any]], store: Any, supervisor: Supervisor) -> Any:
+def filled(shop: Database[dict[str, Any]], store: Any) -> Any:
     """A collection as a table in an object store."""
     catalogue = Catalogue(ObjectStorage(store, "tables"))
-    FollowedCollection(shop.orders, catalogue, "orders").keep(supervisor).stop()
-    orders = catalogue.open("orders")
+    try:
+        FollowedCollection(shop.orders, catalogue, "orders").run(threading.Event())
+    except SchemaError as error:
+        print(error.column)
+    orders: VersionedTable = catalogue.open("orders")
+    print(maintain(orders.table, file_bytes=1 << 27, keep_days=0, grace_s=3_600, now_ms=0).made)
     snapshot = orders.snapshot()
     return versions(orders, snapshot, snapshot.instant)
 

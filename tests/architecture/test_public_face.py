@@ -14,7 +14,7 @@ import quaestor
 from tests.architecture.sources import FOLDERS, PACKAGES, ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FACE = (*PACKAGES, "quaestor.testing")
+FACE = (*PACKAGES, "quaestor.tables", "quaestor.testing")
 """Modules that applications import from."""
 API = (ROOT / "docs/api.md").read_text()
 USE = Path(__file__).with_name("public_use.py")
