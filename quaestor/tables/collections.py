@@ -24,7 +24,6 @@ from quaestor.clock import Clock, system_clock
 from quaestor.cluster_time import version_of
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.tables import change_stream
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.change_stream import Batch, StreamLostError
@@ -67,12 +66,11 @@ class FollowedCollection:
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
 
-    def keep(self, supervisor: Supervisor) -> KeptThread:
-        """Run in a thread of the supervisor, which restarts it after a failure."""
-        return supervisor.thread(f"table-{self._name.replace('.', '-').lower()}", self.run)
-
     def run(self, stop: threading.Event) -> None:
-        """Fill the table until `stop` is set. Raises DependencyError, ConfigurationError; a later call goes on."""
+        """Fill the table until `stop` is set: the body of a supervised thread, which restarts it after a failure.
+
+        Raises DependencyError, ConfigurationError; a later call goes on at the table's position.
+        """
         change_stream.keep_images(self._collection)
         table = self._table()
         while table is None and not stop.wait(_EMPTY_AGAIN_S):

@@ -342,7 +342,7 @@ def test_the_supervisor_keeps_the_filling_running(items: Collection[Any], tmp_pa
     telemetry = Telemetry()
     supervisor = Supervisor(telemetry)
     catalogue = Catalogue(tmp_path)
-    kept = FollowedCollection(items, catalogue, "items", telemetry=telemetry).keep(supervisor)
+    kept = supervisor.thread("table-items", FollowedCollection(items, catalogue, "items", telemetry=telemetry).run)
     try:
         items.insert_one({"_id": ObjectId(), "n": 1})
         until(lambda: "items" in catalogue.names() and len(alive(catalogue.open("items"))) == 1)
