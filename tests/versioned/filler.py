@@ -1,6 +1,6 @@
 """Process that fills a table from a collection: `python -m tests.versioned.filler URL DATABASE FOLDER DIE_AT`.
 
-With DIE_AT >= 0 the process kills itself around a change of the storage, see writer.py. The process ends when its input is closed.
+With DIE_AT >= 0 the process kills itself around a change of the storage, see writer.py. A closed input ends the process.
 """
 
 from __future__ import annotations
