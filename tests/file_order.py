@@ -17,6 +17,7 @@ FIRST = (
     "recovery/test_service_faults_on_redis.py",
     "recovery/test_service_faults.py",
     "recovery/test_elected_grid.py",
+    "continuous/test_every_instant.py",
     "property/test_standing_orders.py",
     "end_to_end/test_real_caches_racing.py",
     "doctor/test_doctor.py",
