@@ -183,8 +183,10 @@ worker.addEventListener("fetch", (event) => {
 			client.wrote();
 			event.waitUntil(keeping);
 		};
+		// A page that has its answer may be closed at once, and its browser with it: the note is kept before.
+		const noted = Promise.race([keeping, new Promise((late) => setTimeout(late, SECOND))]);
 		const answer = fetch(request);
 		answer.then(wrote, wrote);
-		event.respondWith(answer);
+		event.respondWith(noted.then(() => answer));
 	}
 });
