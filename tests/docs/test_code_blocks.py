@@ -305,6 +305,8 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/installing.md-python-1": ("", answers),
     "docs/migrating.md-python-2": ("", migrated_shelves),
     "docs/migrating.md-python-4": ("", migrated_prices),
+    "docs/tables.md-python-1": ("", None),
+    "docs/tables.md-python-2": ("from quaestor.tables import Catalogue", None),
     "docs/tutorial.md-python-1": ("", shelves),
     "docs/tutorial.md-python-2": (TUTORIAL, listed_ids),
     "docs/browser_client.md-python-1": (APP, answers),
@@ -354,6 +356,7 @@ async def test_every_python_block_runs(
     text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
     text = text.replace("/run/secrets/purger.json", str(tmp_path / "purger.json"))
     text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")
+    text = text.replace("/var/lib/quaestor/tables", str(tmp_path / "tables"))
     module = ModuleType("document")  # where pydantic looks for the names of annotations
     monkeypatch.setitem(sys.modules, module.__name__, module)
     names: Names = vars(module)

@@ -238,6 +238,8 @@ def test_a_stranger_s_project_with_the_plug_in_is_green(
         "test_number_of_a_minute.py": CLOCK_TESTS.format(comparison=">"),
         "test_the_clock.py": searching + CLOCK_TESTS.format(comparison="<="),
     }
+    # Its own settings: those of a folder above would count otherwise.
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for name, text in {"conftest.py": conftest, "shop.py": SHOP, **tests}.items():
         (tmp_path / name).write_text(text)
     run = subprocess.run(

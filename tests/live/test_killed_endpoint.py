@@ -55,7 +55,9 @@ async def test_clients_come_back_to_a_process_that_was_killed(
                         items.insert_one({"_id": 100 + number, "n": number, "tag": "a"})
                     with uvicorn(APP, environment=environment, path="/live.js", port=port):
                         await read_on(followers, items, 2)
-                        assert followers.gaps > 0  # no process knows the events in between: each stream reports a gap
+                        # One process alone has lost the events in between, so each stream reports a gap. Beside another
+                        # process the pipeline of results may have them, and they are read back.
+                        assert followers.gaps > 0 or shared
                         for task in followers.tasks:
                             task.cancel()
         finally:
