@@ -101,7 +101,10 @@ class RawSocket(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        """Note when the bytes came; after the upgrade send the first message."""
+        """Note when the bytes of a message came, and answer pings; after the upgrade send the first message."""
+        data = self._answered_pings(data)
+        if not data:
+            return
         self.arrived_s = time.perf_counter()
         if not self.opened.done():
             assert data.startswith(b"HTTP/1.1 101"), data[:200]
@@ -110,6 +113,14 @@ class RawSocket(asyncio.Protocol):
             self.transport.write(_frame(self._first))
         elif not self.answered.done():
             self.answered.set_result(None)
+
+    def _answered_pings(self, data: bytes) -> bytes:
+        """Return the bytes behind the server's pings, each of which is answered. A ping is no message."""
+        while data[:1] == b"\x89" and len(data) >= 2 + data[1]:
+            assert self.transport is not None
+            self.transport.write(bytes([0x8A, 0x80 | data[1]]) + bytes(4) + data[2 : 2 + data[1]])
+            data = data[2 + data[1] :]
+        return data
 
 
 def _frame(text: str) -> bytes:
