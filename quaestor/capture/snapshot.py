@@ -28,7 +28,7 @@ from bson.regex import Regex
 
 from quaestor.capture.clock_values import ClockValue, Form, of_datetime, of_number, of_text
 from quaestor.model import Reason, Uncacheable
-from quaestor.planning.moments import DeclaredTime
+from quaestor.planning.moments import DeclaredTime, ms_of
 
 UuidRepresentation = Callable[[], int | None]
 """Returns which of bson's UUID representations the running command uses; None if unknown."""
@@ -56,8 +56,6 @@ _IMMUTABLE = (
 _NEVER_A_TIME = (decimal.Decimal, Enum, set, frozenset)
 _NO_RECORD = bytes(8)
 """The end of an ObjectId from `from_datetime`; a record's own ends differently."""
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
@@ -80,7 +78,7 @@ class Findings:
 
     def instants(self) -> tuple[int, ...]:
         """Return the moments in ms since the epoch."""
-        return tuple(moment if isinstance(moment, int) else _epoch_ms(moment) for moment in self.moments)
+        return tuple(moment if isinstance(moment, int) else ms_of(moment) for moment in self.moments)
 
 
 def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
@@ -217,9 +215,3 @@ def _iso_string(value: str, findings: Findings) -> None:
         findings.moments.append(datetime.datetime.fromisoformat(value))
     except ValueError:
         return
-
-
-def _epoch_ms(moment: datetime.datetime) -> int:
-    """Return ms since the epoch; naive datetimes are UTC, as the driver takes them."""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // _MILLISECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from quaestor.clock import Clock, system_clock
@@ -18,10 +18,10 @@ from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.errors import ConfigurationError
 from quaestor.settings.continuous import ContinuousSettings
 from quaestor.tables.catalogue import Catalogue
-from quaestor.tables.files import TS
+from quaestor.tables.instants import instant_of
+from quaestor.tables.schema import TS
 
 _ENTERED: Final = "_instant"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Administration:
@@ -141,7 +141,7 @@ class Administration:
         first, last = self._start(after), self._start(upto)
         closed = close(self.catalogue, prepared.tables)
         rows = prepared.entries(min(last, closed.instant), closed.snapshots).to_pylist()
-        delivered = [(_instant_of(row.pop(_ENTERED)), row) for row in rows]
+        delivered = [(instant_of(row.pop(_ENTERED)), row) for row in rows]
         return [
             {"instant": moment(at), "row": row}
             for at, row in sorted(delivered, key=lambda entry: (entry[0], to_json(entry[1])))
@@ -162,11 +162,7 @@ def instant(text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigurationError(f"{text!r} is no instant: write beginning, now, or 2026-11-28T12:00:00Z") from error
-    return _instant_of(when)
-
-
-def _instant_of(when: datetime) -> int:
-    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    return instant_of(when)
 
 
 def _described(query: InstalledQuery) -> dict[str, Any]:

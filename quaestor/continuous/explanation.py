@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from quaestor.continuous.rules.derivations import Derivation
 from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
-from quaestor.continuous.sql.model import TS, UNTIL, Conjunction, Selection
+from quaestor.continuous.sql.model import UNTIL, Conjunction, Selection
+from quaestor.tables.schema import TS
 
 
 def explanation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,12 +9,11 @@ from typing import Final
 
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.sink import DeliveryError
-from quaestor.continuous.installed import InstalledQueries, InstalledQuery
+from quaestor.continuous.installed import NAME, InstalledQueries, InstalledQuery
 from quaestor.errors import ConfigurationError
 
 Receiver = Callable[[ResultBatch], Awaitable[object]]
 PREFIX: Final = "function:"
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
 class FunctionSink:
@@ -54,7 +52,7 @@ class DeclaredQueries:
 
     def add(self, text: str, *, every: str, name: str, at_most: str, function: Receiver) -> None:
         """Declare a query. Raises ConfigurationError for a bad or repeated name."""
-        if not _NAME.fullmatch(name) or name in self._declared:
+        if not NAME.fullmatch(name) or name in self._declared:
             raise ConfigurationError(f"{name!r} cannot name a continuous query here: give another name=")
         query = InstalledQuery(name=name, text=text, every=every, at_most=at_most, sinks=(f"{PREFIX}{name}",))
         self._declared[name] = DeclaredQuery(query=query, function=function)

@@ -25,7 +25,7 @@ ROW: Final = "_row"
 """Columns of result tables: instant of the run, and number of the row in it."""
 _RESULTS: Final = Schema((Column(RUN, Type.BIGINT), Column(ROW, Type.BIGINT)))
 _FOLDER: Final = "_queries"
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _FORMAT: Final = 1
 
 
@@ -87,7 +87,7 @@ class InstalledQueries:
 
     def install(self, query: InstalledQuery) -> InstalledQuery:
         """Install a query, and create its result table. Raises ConfigurationError for a bad or taken name, or period."""
-        if not _NAME.fullmatch(query.name):
+        if not NAME.fullmatch(query.name):
             raise ConfigurationError(f"{query.name!r} cannot name a query: use small letters, digits and _, at most 63")
         _check(query)
         table = self._new_table(query.name)

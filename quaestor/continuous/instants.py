@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-EPOCH: Final = datetime(1970, 1, 1)
+from quaestor.tables.instants import datetime_of
+
 BEGINNING: Final = datetime(1, 1, 1)
 """Timestamp before every row, for the first run."""
 
 
 def timestamp(instant: int) -> datetime:
     """Return an instant as a timestamp without zone."""
-    return EPOCH + timedelta(microseconds=instant)
+    return datetime_of(instant).replace(tzinfo=None)

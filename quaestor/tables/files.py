@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 
 from quaestor.tables.changes import DataFile
 from quaestor.tables.log import Table
+from quaestor.tables.schema import STEP, TS
 
-TS: Final = "ts"
-STEP: Final = "_step"
 TS_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 

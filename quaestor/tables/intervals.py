@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quaestor.tables.changes import Snapshot
-from quaestor.tables.files import TS, TS_TYPE
+from quaestor.tables.files import TS_TYPE
 from quaestor.tables.inference import DELETED, ID
+from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
 
 VALID_FROM: Final = "valid_from"

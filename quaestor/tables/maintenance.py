@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quaestor.tables.changes import Change, DataFile, Snapshot
-from quaestor.tables.files import STEP, TS, TS_TYPE, data_file, instants
+from quaestor.tables.files import TS_TYPE, data_file, instants
 from quaestor.tables.log import Table
+from quaestor.tables.schema import STEP, TS
 from quaestor.tables.storage import DRAFTS, FolderStorage
 
 DATE: Final = "date"

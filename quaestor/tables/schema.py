@@ -12,8 +12,11 @@ from typing import Final
 
 from quaestor.errors import ConfigurationError
 
-RESERVED: Final = frozenset({"ts", "_step"})
-"""Columns of the table itself: the instant of each row's publication, and its form in files."""
+TS: Final = "ts"
+"""Column of every table: the instant of a row's publication."""
+STEP: Final = "_step"
+"""Form of that instant in files whose entry has several."""
+RESERVED: Final = frozenset({TS, STEP})
 
 
 class Type(StrEnum):

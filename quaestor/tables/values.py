@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
 
+from quaestor.tables.instants import instant_of
 from quaestor.tables.schema import Type
 
 SCALE: Final = 12
@@ -22,7 +23,6 @@ _SMALLEST: Final = -(1 << 63)
 _LARGEST: Final = (1 << 63) - 1
 _EXACT: Final = decimal.Context(prec=PRECISION, traps=[decimal.Inexact, decimal.InvalidOperation])
 _UNIT: Final = Decimal(1).scaleb(-SCALE)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def type_of(value: Any) -> Type | None:
@@ -102,8 +102,4 @@ def _fits_decimal(value: Any) -> bool:
 
 
 def _micros(value: datetime | DatetimeMS) -> int:
-    if isinstance(value, DatetimeMS):
-        return int(value) * 1000
-    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return int(value) * 1000 if isinstance(value, DatetimeMS) else instant_of(value)

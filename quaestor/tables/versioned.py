@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DependencyError
 from quaestor.tables.changes import Change, DataFile, Snapshot
-from quaestor.tables.files import STEP, TS, TS_TYPE, data_file, instants
+from quaestor.tables.files import TS_TYPE, data_file, instants
 from quaestor.tables.log import Table
 from quaestor.tables.reading import opened
-from quaestor.tables.schema import Column, Schema, SchemaError, Type, decode
+from quaestor.tables.schema import STEP, TS, Column, Schema, SchemaError, Type, decode
 from quaestor.tables.values import PRECISION, SCALE, fitted
 
 SCHEMA: Final = "schema"

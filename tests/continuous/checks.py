@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -11,8 +10,8 @@ import pyarrow as pa
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
 from quaestor.continuous.executors.executor import Executor
-from quaestor.continuous.instants import EPOCH
 from quaestor.continuous.sql.refusals import QueryRefusedError
+from quaestor.tables.instants import instant_of
 from quaestor.tables.schema import Column, Schema, Type
 from tests.continuous import oracle
 from tests.continuous.random_queries import INSTANTS, Queries, histories, schedule
@@ -50,7 +49,7 @@ def ticks(value: Any) -> Any:
     """Return a timestamp as ticks, another value as it is."""
     if not hasattr(value, "tzinfo"):
         return value
-    return (value.replace(tzinfo=None) - EPOCH) // timedelta(microseconds=1)
+    return instant_of(value.replace(tzinfo=None))
 
 
 class Runs:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+from quaestor.tables.instants import datetime_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class ResultBatch:
 
 def moment(instant: int) -> str:
     """Return an instant as text: ISO 8601 in UTC, with microseconds."""
-    return _moment(_EPOCH + timedelta(microseconds=instant))
+    return _moment(datetime_of(instant))
 
 
 def to_json(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 
 from quaestor.continuous.delivery.batch import ResultBatch, to_json
 from quaestor.continuous.delivery.sink import DeliveryError
+from quaestor.tables.storage import sync_folder
 
 _BLOCK: Final = 1 << 20
 
@@ -58,7 +59,7 @@ class FileSink:
                 os.ftruncate(file.fileno(), end)
                 raise
         if is_new:
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
 
     def _follow(self, file: BinaryIO) -> None:
         """Read the lines since the last look, of all writers: the newest run and row of each query."""
@@ -105,11 +106,3 @@ def _write(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

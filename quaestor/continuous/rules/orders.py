@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from quaestor.continuous.sql.model import TS, Conjunction, column
+from quaestor.continuous.sql.model import Conjunction, column
+from quaestor.tables.schema import TS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.installed import ROW, RUN, InstalledQuery
 from quaestor.tables.catalogue import Catalogue
-from quaestor.tables.files import TS
+from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
 
 MOST_ROWS: Final = 1_000

@@ -10,8 +10,7 @@ import pyarrow.types as pt
 
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.continuous.installed import ROW, RUN
-from quaestor.tables.files import TS
-from quaestor.tables.schema import Column, Schema, SchemaError, Type
+from quaestor.tables.schema import TS, Column, Schema, SchemaError, Type
 from quaestor.tables.versioned import ARROW
 
 _KINDS: Final = (

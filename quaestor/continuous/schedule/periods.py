@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -12,13 +12,13 @@ import isodate
 from cronsim import CronSim, CronSimError
 
 from quaestor.errors import ConfigurationError
+from quaestor.tables.instants import datetime_of, instant_of
 
 SECOND: Final = 1_000_000
 SHORTEST: Final = SECOND
 LONGEST: Final = 53 * 7 * 86_400 * SECOND
 _SHORT: Final = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONDAY: Final = 4 * 86_400 * SECOND
 """A Monday at midnight, UTC: weeks begin there."""
 
@@ -52,12 +52,11 @@ class Cron:
 
     def next(self, now: int, factor: int = 1) -> int:
         """Return the first instant after `now`."""
-        moment = _EPOCH + timedelta(microseconds=now)
         try:
-            following: datetime = next(CronSim(self.expression, moment.astimezone(ZoneInfo(self.zone))))
+            following: datetime = next(CronSim(self.expression, datetime_of(now).astimezone(ZoneInfo(self.zone))))
         except StopIteration as error:
             raise ConfigurationError(f"{self.expression!r} is due at no time: correct it") from error
-        return (following.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+        return instant_of(following)
 
 
 Period = Every | Cron

@@ -10,7 +10,6 @@ from typing import Final
 from sqlglot import exp
 
 from quaestor.continuous.sql.model import (
-    TS,
     UNTIL,
     Conjunction,
     Instant,
@@ -21,6 +20,7 @@ from quaestor.continuous.sql.model import (
     latest_of_each,
 )
 from quaestor.continuous.sql.refusals import QueryRefusedError
+from quaestor.tables.schema import TS
 
 MOST_DISJUNCTS: Final = 64
 """Most conjunctions of one SELECT, absent parts included: their number can grow exponentially with the text."""

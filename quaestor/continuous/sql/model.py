@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot import exp
 
-TS: Final = "ts"
-"""Column of every table: the instant of a row's publication."""
 UNTIL: Final = "_until"
 """Column of tables of versions: the instant of the next version, or the end of time."""
 
@@ -102,20 +100,24 @@ def column(alias: str, name: str) -> exp.Column:
 
 def latest_of_each(instants: Iterable[Instant]) -> tuple[Instant, ...]:
     """Return the latest instant of each base: it implies the others as a lower bound."""
-    best: dict[str, Instant] = {}
-    for instant in instants:
-        known = best.setdefault(instant.name, instant)
-        best[instant.name] = max(known, instant, key=lambda bound: bound.ticks)
-    return tuple(best.values())
+    return _each(instants, lambda known, other: max(known, other, key=_ticks))
 
 
 def earliest_of_each(instants: Iterable[Instant]) -> tuple[Instant, ...]:
     """Return the earliest instant of each base: it implies the others as an upper bound."""
+    return _each(instants, lambda known, other: min(known, other, key=_ticks))
+
+
+def _each(instants: Iterable[Instant], choice: Callable[[Instant, Instant], Instant]) -> tuple[Instant, ...]:
+    """Return the chosen instant of each base, in the order of the bases."""
     best: dict[str, Instant] = {}
     for instant in instants:
-        known = best.setdefault(instant.name, instant)
-        best[instant.name] = min(known, instant, key=lambda bound: bound.ticks)
+        best[instant.name] = choice(best.setdefault(instant.name, instant), instant)
     return tuple(best.values())
+
+
+def _ticks(instant: Instant) -> int:
+    return instant.ticks
 
 
 def distinct(conditions: Iterable[exp.Expr]) -> tuple[exp.Expr, ...]:

@@ -12,9 +12,9 @@ from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
 from quaestor.continuous.sql.current_time import OPERATORS, with_placeholders
-from quaestor.continuous.sql.model import TS, UNTIL
+from quaestor.continuous.sql.model import UNTIL
 from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
-from quaestor.tables.schema import Schema, Type
+from quaestor.tables.schema import TS, Schema, Type
 
 RANDOM: Final = frozenset(
     {"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"}

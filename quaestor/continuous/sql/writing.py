@@ -8,7 +8,8 @@ from typing import Final
 from sqlglot import exp
 
 from quaestor.continuous.sql.intervals import interval
-from quaestor.continuous.sql.model import TS, UNTIL, Conjunction, Instant, TableUse, distinct
+from quaestor.continuous.sql.model import UNTIL, Conjunction, Instant, TableUse, distinct
+from quaestor.tables.schema import TS
 
 _SECOND: Final = 1_000_000
 _END_OF_TIME: Final = "9999-12-31 00:00:00"
