@@ -80,8 +80,8 @@ def _forget_other_alternatives(patch: pytest.MonkeyPatch) -> None:
     [
         (_drop_a_pair, True),
         (_test_absence_before_the_instant, False),
-        (_forget_deaths, False),
-        (_greatest_for_and, True),
+        pytest.param(_forget_deaths, False, marks=pytest.mark.slow),
+        pytest.param(_greatest_for_and, True, marks=pytest.mark.slow),
         (_forget_other_alternatives, True),
     ],
 )

@@ -86,6 +86,12 @@ def record(rng: random.Random, key: int) -> dict[str, Any]:
     return document
 
 
+def _raise_many(items: Collection, number: int) -> None:
+    """Change many records at once: outside a transaction, a reader could find some of the records changed."""
+    with items.database.client.start_session() as session, session.start_transaction():
+        items.update_many({"a": number}, {"$inc": {"n": 7}}, session=session)
+
+
 def write(rng: random.Random, database: Any, keys: int) -> None:
     """One random write."""
     items, key = database.items, rng.randrange(keys)
@@ -94,7 +100,7 @@ def write(rng: random.Random, database: Any, keys: int) -> None:
         lambda: items.update_one({"_id": key}, {"$set": {rng.choice(("a", "n")): rng.randrange(6)}}),
         lambda: items.update_one({"_id": key}, {"$unset": {"c": ""}, "$push": {"tags": "t1"}}),
         lambda: items.delete_one({"_id": key}),
-        lambda: items.update_many({"a": rng.randrange(6)}, {"$inc": {"n": 7}}),
+        lambda: _raise_many(items, rng.randrange(6)),
         lambda: database.others.update_one({"_id": rng.randrange(6)}, {"$inc": {"level": 1}}, upsert=True),
     ]
     rng.choice(kinds)()

@@ -164,6 +164,7 @@ def test_redis_that_comes_back_without_its_data_gets_an_elected_grid_again(deplo
     assert state(deployment).serving.elected
 
 
+@pytest.mark.slow
 def test_a_grid_of_processes_takes_over_and_the_workers_elect_again_when_it_is_stopped(deployment: World) -> None:
     """`quaestor grid` with other partitions, then with the same: a tasks' process is killed meanwhile; then it is stopped."""
     with deployment.failure() as outcome:

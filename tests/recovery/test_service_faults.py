@@ -34,7 +34,12 @@ def in_folder(struck: Struck, folder: Path) -> Struck:
     return replace(struck, settings=settings)
 
 
-@pytest.mark.parametrize("service", EMBEDDED)
+QUICK = ("invalidations", "notifications", "ingest", "cell")
+
+
+@pytest.mark.parametrize(
+    "service", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in EMBEDDED]
+)
 async def test_a_service_that_is_struck_everywhere_goes_on(
     mongo_url: str, prefix: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

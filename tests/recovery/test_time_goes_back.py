@@ -99,6 +99,7 @@ async def test_on_a_grid_answers_of_the_later_state_end_in_every_process(
                 await eventually(lambda worker=worker: worker.shows(0, 2), within_s=30)
 
 
+@pytest.mark.slow
 def test_until_time_has_reached_what_was_delivered_nothing_is_accepted_and_then_another_gap_ends_the_wait(
     client: Client, prefix: str
 ) -> None:

@@ -79,6 +79,7 @@ def test_racing_writers_lose_nothing(place: str) -> None:
     assert table.snapshot().number == 35
 
 
+@pytest.mark.parametrize("place", ["folder", pytest.param("object store", marks=pytest.mark.slow)], indirect=True)
 def test_a_writer_killed_between_any_two_steps_loses_and_repeats_nothing(place: str) -> None:
     """Each process dies at the next step of an append, of a sum, or of the removal of old entries. Its successor continues."""
     durable: set[int] = set()
