@@ -48,7 +48,7 @@ def first_only(derivations: Sequence[Derivation]) -> exp.Query:
 
 def _branches(item: Derivation, derivations: Sequence[Derivation]) -> Iterator[exp.Select]:
     """I4: one branch for each moment that may be the latest; moments of one table stay together."""
-    known = _known_before(item, derivations)
+    known = tuple(_known_before(item, derivations))
     if len({_tables_of(moment) for moment in item.moments}) == 1:
         window = (*_up_to(item.moments, T), _after_tau(item.moments))
         yield select(named(item.columns), item.tables, (*item.conditions, *window, *known))
