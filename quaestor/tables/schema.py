@@ -25,6 +25,7 @@ class Type(StrEnum):
     DECIMAL: 38 digits, 12 of them behind the point.
     TIMESTAMP: microseconds, UTC.
     JSON: text in MongoDB's extended JSON (relaxed).
+    POINT: x and y, each a double; on the sphere x is the longitude in degrees, y the latitude.
     """
 
     BIGINT = "bigint"
@@ -35,6 +36,7 @@ class Type(StrEnum):
     TIMESTAMP = "timestamp"
     BYTES = "bytes"
     JSON = "json"
+    POINT = "point"
 
 
 WIDER: Final = frozenset({(Type.BIGINT, Type.DOUBLE), (Type.BIGINT, Type.DECIMAL)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import uuid
 from datetime import datetime
 from decimal import Decimal
@@ -19,6 +20,7 @@ from quaestor.tables.schema import Type
 
 SCALE: Final = 12
 PRECISION: Final = 38
+_COORDINATES: Final = 2
 _SMALLEST: Final = -(1 << 63)
 _LARGEST: Final = (1 << 63) - 1
 _EXACT: Final = decimal.Context(prec=PRECISION, traps=[decimal.Inexact, decimal.InvalidOperation])
@@ -51,7 +53,9 @@ def type_of(value: Any) -> Type | None:
 
 
 def fitted(value: Any, kind: Type) -> Any:
-    """Return a value in the form of a column: an int, float, Decimal, str, bool, bytes, or microseconds since 1970.
+    """Return a value in the form of a column: an int, float, Decimal, str, bool, bytes, microseconds since 1970, or a point.
+
+    A point is `[x, y]`, `{"x": x, "y": y}` or a GeoJSON Point.
 
     Raises ValueError if the value is of another type, or its type has no room for it.
     """
@@ -59,6 +63,8 @@ def fitted(value: Any, kind: Type) -> Any:
         return None
     if kind is Type.JSON:
         return json_util.dumps(value, json_options=json_util.RELAXED_JSON_OPTIONS)
+    if kind is Type.POINT:
+        return _point(value)
     needed = type_of(value)
     try:
         if needed is kind or (needed is Type.BIGINT and kind in (Type.DOUBLE, Type.DECIMAL)):
@@ -84,6 +90,18 @@ def _converted(value: Any, kind: Type) -> Any:
             return bytes(value)
         case _:
             return value
+
+
+def _point(value: Any) -> dict[str, float]:
+    match value:
+        case {"type": "Point", "coordinates": [x, y]} | {"x": x, "y": y} | [x, y]:
+            pass
+        case _:
+            raise ValueError(f"{value!r} is not point: write [x, y]")
+    numbers = [float(part) for part in (x, y) if isinstance(part, int | float) and not isinstance(part, bool)]
+    if len(numbers) < _COORDINATES or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{value!r} is not point: both coordinates are finite numbers")
+    return {"x": numbers[0], "y": numbers[1]}
 
 
 def _decimal(value: Any) -> Decimal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ SCHEMA: Final = "schema"
 ARROW: Final = {
     Type.BIGINT: pa.int64(), Type.DOUBLE: pa.float64(), Type.DECIMAL: pa.decimal128(PRECISION, SCALE), Type.TEXT: pa.string(),
     Type.BOOL: pa.bool_(), Type.TIMESTAMP: TS_TYPE, Type.BYTES: pa.binary(), Type.JSON: pa.string(),
+    Type.POINT: pa.struct([("x", pa.float64()), ("y", pa.float64())]),
 }  # fmt: skip
 
 Rows: TypeAlias = Any
@@ -65,6 +66,10 @@ class VersionedTable:
         """
         return self.table.close(now_us=self._clock() * 1000)
 
+    def publish(self, decide: Callable[[Snapshot], Change | None]) -> Snapshot:
+        """Make one change at the present instant; return the table after it. See Table.publish."""
+        return self.table.publish(decide, now_us=self._clock() * 1000)
+
     def evolve(self, schema: Schema) -> None:
         """Declare the whole schema: columns may be new or wider. Raises SchemaError, DependencyError."""
 
@@ -73,7 +78,7 @@ class VersionedTable:
             text = (schema if known is None else decode(known).evolved(schema, whole=True)).encode()
             return None if text == known else Change(notes={SCHEMA: text})
 
-        self.table.publish(decide, now_us=self._clock() * 1000)
+        self.publish(decide)
 
     def append(
         self,
@@ -125,7 +130,7 @@ class VersionedTable:
 
         published = False
         try:
-            after = self.table.publish(decide, now_us=self._clock() * 1000)
+            after = self.publish(decide)
             published = all(file.path in after.files for file in written)
         except DependencyError:
             published = True  # perhaps: maintenance deletes the files if not

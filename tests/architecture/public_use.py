@@ -129,6 +129,7 @@ from quaestor.cdn_adapters import (
     provider_configuration,
     varnish_vcl,
 )
+from quaestor.channels.datasets import Dataset, Position, dataset_names
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
@@ -499,6 +500,13 @@ def filled(shop: Database[dict[str, Any]], store: Any) -> Any:
     return versions(orders, snapshot, snapshot.instant)
 
 
+def datasets(catalogue: Catalogue, schema: Schema) -> list[str]:
+    officers = Dataset.create(catalogue, "officers", schema, active=True, partitions=2)
+    officers.upsert([{"oid": 1}], feed=Position("locations", 1, "0-1"))
+    officers.merge([{"oid": 1, "location": [0, 0]}])
+    return dataset_names(catalogue)
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -511,6 +519,7 @@ USES = (
         history,
         tables,
         continuous,
+        datasets,
         filled,
         read_from_copies,
         read_in_threads,

@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.runtime.supervision",),
     ("quaestor.redis", "quaestor.planning", "quaestor.tables"),
     ("quaestor.event_layer", "quaestor.continuous"),
+    ("quaestor.channels",),
     ("quaestor.incremental",),
     ("quaestor.realtime",),
     ("quaestor.cache_sketch", "quaestor.ttl", "quaestor.capture"),

@@ -116,5 +116,16 @@ def test_a_value_of_another_type_is_refused(value: Any, kind: Type) -> None:
         fitted(value, kind)
 
 
+@pytest.mark.parametrize("value", [[1, 2.5], {"x": 1.0, "y": 2.5}, {"type": "Point", "coordinates": [1, 2.5]}])
+def test_three_spellings_of_a_point_are_equal(value: Any) -> None:
+    assert fitted(value, Type.POINT) == {"x": 1.0, "y": 2.5}
+
+
+@pytest.mark.parametrize("value", [[1], [1, "2"], [1, True], [1, math.inf], {"x": 1}, "1 2", 3, [1, 2, 3]])
+def test_other_values_are_no_points(value: Any) -> None:
+    with pytest.raises(ValueError, match="is not point"):
+        fitted(value, Type.POINT)
+
+
 def test_not_a_number_is_a_double() -> None:
     assert math.isnan(fitted(math.nan, Type.DOUBLE))

@@ -16,7 +16,12 @@ from quaestor.continuous.sql.model import Selection, TableUse
 from quaestor.continuous.sql.refusals import refusal
 from quaestor.tables.schema import Schema, Type
 
-_SQL_TYPES: Final = {Type.DECIMAL: "DECIMAL(38, 12)", Type.JSON: "TEXT", Type.BYTES: "BLOB"}
+_SQL_TYPES: Final = {
+    Type.DECIMAL: "DECIMAL(38, 12)",
+    Type.JSON: "TEXT",
+    Type.BYTES: "BLOB",
+    Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ RANDOM: Final = frozenset(
 )
 """Functions that give another value each time: no instant decides their rows."""
 
+_TYPE_NAMES: Final = {Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)"}
+
 
 def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
     """Return the tree of a query: each column names its table, current time is one placeholder.
@@ -152,7 +154,8 @@ def _tables_of(select: exp.Select) -> list[exp.Table]:
 
 def _types(catalogue: Mapping[str, Schema]) -> dict[str, object]:
     return {
-        name: {column.name: column.type.value for column in schema.columns} | {TS: "timestamp"}
+        name: {column.name: _TYPE_NAMES.get(column.type, column.type.value) for column in schema.columns}
+        | {TS: "timestamp"}
         for name, schema in catalogue.items()
     }
 

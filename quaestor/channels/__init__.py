@@ -1,0 +1,1 @@
+"""Channels: parameterised queries, many subscribers, one plan for all of them."""

@@ -1,0 +1,99 @@
+"""Latest versions of a dataset's records: the state of one partition at an instant, kept in memory and brought forward."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from quaestor.tables.changes import Snapshot
+from quaestor.tables.files import TS_TYPE
+from quaestor.tables.inference import DELETED
+from quaestor.tables.schema import TS, Schema
+from quaestor.tables.versioned import ARROW, VersionedTable
+
+
+class LatestVersions:
+    """Latest version of each record, for some columns of one table. Use from any thread.
+
+    columns: without the hidden ones; the key is always read. A column that the table lacks is NULL.
+
+    A state is brought forward by the rows published since, so a call costs O(state + new rows), and reads new files only.
+    """
+
+    def __init__(self, table: VersionedTable, columns: Schema) -> None:
+        self._table = table
+        self._key = columns.key
+        fields = [(column.name, ARROW[column.type]) for column in columns.columns]
+        self._wanted = pa.schema([*fields, (DELETED, pa.bool_()), (TS, TS_TYPE)])
+        self._state: Any = None
+        self._upto = -1
+        self._lock = threading.Lock()
+
+    def at(self, snapshot: Snapshot, upto: int) -> Any:
+        """Return the records at an instant: an Arrow table of the columns and `ts`. Raises DependencyError.
+
+        A record deleted up to then is not there. Versions later than `upto` do not matter.
+        """
+        with self._lock:
+            if self._state is None or upto < self._upto:
+                state, after = None, -1
+            else:
+                state, after = self._state, self._upto
+            if self._table.files(snapshot, after, upto):
+                state = _brought_forward(state, self._scan(snapshot, after, upto), self._key)
+            elif state is None:
+                state = self._scan(snapshot, after, upto).drop_columns([DELETED])
+            if upto >= self._upto:
+                self._state, self._upto = state, upto
+            return state
+
+    def within(self, snapshot: Snapshot, after: int, upto: int) -> Any:
+        """Return the records whose latest version up to an instant was published after another one.
+
+        Only files with rows in (after, upto] are read.
+        """
+        return _brought_forward(None, self._scan(snapshot, after, upto), self._key)
+
+    def _scan(self, snapshot: Snapshot, after: int, upto: int) -> Any:
+        present = self._table.schema(snapshot).names
+        rows = self._table.scan(snapshot, after, upto, [name for name in self._wanted.names if name in present])
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self._wanted
+        ]
+        return pa.table(columns, schema=self._wanted)
+
+    def having(self, state: Any, keys: Any) -> Any:
+        """Return the records of a state whose keys are in another Arrow table."""
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.register("state", state)
+            connection.register("keys", keys)
+            names = ", ".join(map(_quoted, self._key))
+            return connection.sql(f"SELECT * FROM state SEMI JOIN keys USING ({names})").to_arrow_table()
+
+
+def _brought_forward(state: Any, rows: Any, key: Sequence[str]) -> Any:
+    """Return a state after further versions; None: no record before them."""
+    names = [name for name in rows.schema.names if name != DELETED]
+    columns, keys = ", ".join(map(_quoted, names)), ", ".join(map(_quoted, key))
+    newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {TS} DESC) = 1"
+    query = f"WITH latest AS (SELECT * FROM new_rows QUALIFY {newest}) SELECT {columns} FROM latest WHERE NOT {DELETED}"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("new_rows", rows)
+        if state is not None:
+            connection.register("old_rows", state)
+            query += f" UNION ALL SELECT {columns} FROM old_rows ANTI JOIN latest USING ({keys})"
+        wanted = rows.schema.remove(rows.schema.get_field_index(DELETED))
+        return connection.sql(query).to_arrow_table().cast(wanted)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
