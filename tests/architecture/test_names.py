@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -66,7 +67,7 @@ def test_names_are_nouns_of_the_domain(room: str) -> None:
     assert len(places) <= left().get(room, 0), "\n".join(places)
 
 
-def test_what_is_left_only_shrinks() -> None:
+def test_remaining_exceptions_only_shrink() -> None:
     """Each number in names_left.json is the present one."""
     assert left() == {room: len(places) for room, places in uses().items()}
 
@@ -92,6 +93,13 @@ def test_what_is_left_only_shrinks() -> None:
 def test_each_kind_of_binding_is_recognised(code: str) -> None:
     """Each kind of binding is recognised."""
     assert any(name.lstrip("_") in BANNED for _, name in bound_names(ast.parse(code)))
+
+
+def test_tests_are_named_by_nouns() -> None:
+    """No test is named by a pronoun: its name says the thing and the promise."""
+    pronouns = re.compile(r"def (test_(?:what|who|whoever|whatever)_\w+)\(")
+    tests = (ROOT / "tests").rglob("test_*.py")
+    assert [name for path in tests for name in pronouns.findall(path.read_text())] == []
 
 
 def test_a_noun_is_no_fault() -> None:

@@ -28,7 +28,7 @@ def documented(package: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", FACE)
-def test_what_is_exported_is_documented_and_what_is_documented_exported(package: str) -> None:
+def test_exported_names_are_documented_and_documented_names_are_exported(package: str) -> None:
     module = importlib.import_module(package)
     assert sorted(module.__all__) == sorted(documented(package))
     for name in module.__all__:

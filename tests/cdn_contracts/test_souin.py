@@ -119,7 +119,7 @@ async def test_an_answer_of_something_else_is_no_success(world: World, page: Rep
 
 
 @pytest.mark.parametrize("fault", [BROKEN, CUT, Reply(500)], ids=["503", "cut", "500"])
-async def test_what_is_broken_is_tried_again(world: World, fault: Reply) -> None:
+async def test_a_broken_connection_is_tried_again(world: World, fault: Reply) -> None:
     url = world.keep("a", "t")
     world.served.faults.extend([fault, fault])
     with pytest.raises(CdnError) as failure:

@@ -233,7 +233,7 @@ async def part(sketch: CacheSketch, partition: str, now_ms: int) -> pybloom_live
     return pybloom_live.BloomFilter.fromfile(io.BytesIO(await sketch.snapshot(now_ms=now_ms, partition=partition)))
 
 
-async def test_what_is_in_a_partition_is_in_its_filter_and_in_the_union_and_nowhere_else(make: MakeSketch) -> None:
+async def test_a_key_of_a_partition_is_in_its_filter_and_in_the_union_and_nowhere_else(make: MakeSketch) -> None:
     """One resource may have copies in several partitions, each reported by itself."""
     sketch, (a, b) = make(), (token_of("a"), token_of("b"))
     await sketch.report_read(in_partition("/1", a), expires_at_ms=NOW_MS + 2_000, now_ms=NOW_MS)
@@ -279,7 +279,7 @@ async def test_a_loss_is_a_loss_of_every_partition(make: MakeSketch) -> None:
     assert len(await part(sketch, token, NOW_MS + 5_000)) == 1
 
 
-async def test_what_was_handed_out_before_a_start_is_a_loss_of_everything_without_an_epoch(make: MakeSketch) -> None:
+async def test_answers_handed_out_before_a_start_are_a_loss_of_everything_without_an_epoch(make: MakeSketch) -> None:
     """Without an epoch, earlier and later copies of a partition look alike, so the whole partition counts as lost."""
     sketch, token = make(), token_of("a")
     await sketch.report_read(in_partition("/1", token), expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)

@@ -179,7 +179,7 @@ async def test_purging_twice_is_harmless(edge: Edge, path: str) -> None:
     assert [await edge.kept(f"{path}/{name}") for name in "ab"] == [False, True]
 
 
-async def test_what_nobody_has_heard_of_is_purged_without_a_word(edge: Edge, path: str) -> None:
+async def test_an_unknown_target_is_purged_silently(edge: Edge, path: str) -> None:
     await edge.keep(path, [f"{path}-t"])
     await edge.adapter.purge(tags=[f"{path}-unknown"], urls=[])
     await edge.adapter.purge(tags=[], urls=[edge.url(f"{path}/unknown")])
@@ -200,7 +200,7 @@ async def test_a_purge_is_effective_when_it_returns(edge: Edge, path: str) -> No
     assert all(await asyncio.gather(*map(purged, names)))
 
 
-async def test_what_is_stored_after_a_purge_stays(edge: Edge, path: str) -> None:
+async def test_an_answer_stored_after_a_purge_stays(edge: Edge, path: str) -> None:
     await edge.keep(path, [f"{path}-t"])
     await edge.adapter.purge(tags=[f"{path}-t"], urls=[])
     await edge.keep(path, [f"{path}-t"])
@@ -258,7 +258,7 @@ async def test_a_tag_with_any_characters_is_one_tag(edge: Edge, path: str, tag: 
 @pytest.mark.parametrize(
     "url", ["/relative", "no scheme", "http://a.example/a b", "http://a.example/\r\nx: y", "http://é.example/"]
 )
-async def test_what_is_no_absolute_url_is_refused_for_good(edge: Edge, url: str) -> None:
+async def test_a_text_that_is_no_absolute_url_is_refused_for_good(edge: Edge, url: str) -> None:
     with pytest.raises(CdnError) as refused:
         await edge.adapter.purge(tags=[], urls=[url])
     assert not refused.value.retryable

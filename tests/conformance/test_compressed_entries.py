@@ -50,7 +50,7 @@ async def test_workers_with_other_settings_read_each_other(client: SharedClient,
     assert await always.get(LARGE.key) == LARGE
 
 
-async def test_what_is_small_or_cannot_be_compressed_is_kept_as_it_is(client: SharedClient, prefix: str) -> None:
+async def test_small_or_incompressible_bodies_are_kept_as_they_are(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     noise = replace(SMALL, key="http://a/noise", body=random.Random(1).randbytes(50_000))
     for response in (SMALL, noise):

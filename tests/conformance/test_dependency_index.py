@@ -162,7 +162,7 @@ async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, cli
     assert [d.key for d in await index.claim(["o:2", "o:3"], now_ms=NOW_MS + 1_003)] == ["k2", "k3"]
 
 
-async def test_what_nobody_outside_has_gives_way_in_a_full_index_of_one_process() -> None:
+async def test_entries_that_nobody_outside_has_give_way_in_a_full_index_of_one_process() -> None:
     """A stranger who asks for ever new URLs fills it; what may lie in a CDN is not forgotten for that."""
     index = MemoryIndex(max_dependents=3)
     await index.add(dependent("outside", "o:outside"))

@@ -163,7 +163,7 @@ def test_a_withdrawal_of_what_was_never_read_teaches_nothing(kind: Kind) -> None
 
 @every_kind
 @given(slow_hz=RATES_HZ, fast_hz=RATES_HZ)
-def test_what_is_written_more_often_does_not_live_longer(kind: Kind, slow_hz: float, fast_hz: float) -> None:
+def test_queries_written_more_often_do_not_live_longer(kind: Kind, slow_hz: float, fast_hz: float) -> None:
     estimator = kind.make()
     slow_hz, fast_hz = sorted((slow_hz, fast_hz))
     slow_ms = estimator.estimate_ms(["q1"], write_rate_hz=slow_hz, now_ms=NOW_MS)

@@ -47,7 +47,7 @@ def names(purges: list[QueuedPurge]) -> list[str]:
     return [purge.member for purge in purges]
 
 
-async def test_what_was_put_is_taken_once_the_oldest_first(outbox: PurgeOutbox) -> None:
+async def test_targets_are_taken_once_the_oldest_first(outbox: PurgeOutbox) -> None:
     await put(outbox, "0tag b", now_ms=NOW_MS - 5)
     await put(outbox, "0tag a", "0tag b")
     assert names(await take(outbox, count=1)) == ["0tag b"]
@@ -55,7 +55,7 @@ async def test_what_was_put_is_taken_once_the_oldest_first(outbox: PurgeOutbox) 
     assert await take(outbox) == []
 
 
-async def test_what_was_taken_and_not_done_comes_back_when_its_lease_is_over(outbox: PurgeOutbox) -> None:
+async def test_a_target_taken_and_not_done_comes_back_when_its_lease_is_over(outbox: PurgeOutbox) -> None:
     """Its taker has died; also of what was put in as taken."""
     await put(outbox, "0tag a")
     await take(outbox)
@@ -72,7 +72,7 @@ async def test_a_lease_can_be_prolonged(outbox: PurgeOutbox) -> None:
     assert names(await take(outbox, now_ms=NOW_MS + 5_000)) == ["0tag a"]
 
 
-async def test_what_comes_in_while_it_is_under_way_is_sent_again(outbox: PurgeOutbox) -> None:
+async def test_a_target_added_while_it_is_under_way_is_sent_again(outbox: PurgeOutbox) -> None:
     """The purge under way may have happened before the write."""
     await put(outbox, "0tag a")
     taken = await take(outbox)
@@ -82,14 +82,14 @@ async def test_what_comes_in_while_it_is_under_way_is_sent_again(outbox: PurgeOu
     assert names(await take(outbox)) == ["0tag a"]
 
 
-async def test_what_two_have_taken_and_one_has_done_is_not_forgotten(outbox: PurgeOutbox) -> None:
+async def test_a_target_taken_by_two_and_done_by_one_is_not_forgotten(outbox: PurgeOutbox) -> None:
     await outbox.put(Q, ["0tag a"], until_ms=LATER_MS, now_ms=NOW_MS, token="me", lease_ms=1_000)
     await outbox.put(Q, ["0tag a"], until_ms=LATER_MS, now_ms=NOW_MS, token="you", lease_ms=1_000)
     await outbox.done(Q, [QueuedPurge("0tag a", "me", NOW_MS, LATER_MS, 0)], now_ms=NOW_MS)
     assert names(await take(outbox, "them", now_ms=NOW_MS + 2_000)) == ["0tag a"]
 
 
-async def test_what_was_done_is_followed_by_its_later_phases_and_those_by_nothing(outbox: PurgeOutbox) -> None:
+async def test_a_done_target_is_followed_by_its_later_phases_and_those_by_nothing(outbox: PurgeOutbox) -> None:
     """A later purge of the same puts them off: it does for both."""
     await put(outbox, "0tag a")
     await outbox.done(Q, await take(outbox), again=[("1", NOW_MS + 10), ("2", NOW_MS + 50)], now_ms=NOW_MS)
@@ -104,7 +104,7 @@ async def test_what_was_done_is_followed_by_its_later_phases_and_those_by_nothin
     assert names(await take(outbox, now_ms=NOW_MS + 50)) == ["2tag a"]
 
 
-async def test_what_failed_waits_and_counts_its_attempts(outbox: PurgeOutbox) -> None:
+async def test_a_failed_target_waits_and_counts_its_attempts(outbox: PurgeOutbox) -> None:
     await put(outbox, "0tag a")
     await outbox.retry(Q, await take(outbox), due_ms=NOW_MS + 100, now_ms=NOW_MS)
     assert await take(outbox, now_ms=NOW_MS + 99) == []
@@ -112,7 +112,7 @@ async def test_what_failed_waits_and_counts_its_attempts(outbox: PurgeOutbox) ->
     assert (again.attempts, again.put_at_ms) == (1, NOW_MS)
 
 
-async def test_what_was_not_tried_keeps_its_place_before_what_came_later(outbox: PurgeOutbox) -> None:
+async def test_an_untried_target_keeps_its_place_before_later_ones(outbox: PurgeOutbox) -> None:
     """However busy it is, the oldest is not the last."""
     await put(outbox, "0tag a")
     taken = await take(outbox)
@@ -122,7 +122,7 @@ async def test_what_was_not_tried_keeps_its_place_before_what_came_later(outbox:
     assert (first.member, first.attempts, second.member) == ("0tag a", 0, "0tag b")
 
 
-async def test_what_has_no_living_copy_any_more_is_dropped(outbox: PurgeOutbox) -> None:
+async def test_a_target_without_a_living_copy_is_dropped(outbox: PurgeOutbox) -> None:
     await put(outbox, "0tag a", until_ms=NOW_MS + 10)
     await put(outbox, "0tag b", until_ms=NOW_MS + 10)
     await put(outbox, "0tag b", until_ms=NOW_MS + 99)
@@ -205,7 +205,7 @@ async def test_tokens_are_spent_by_all_out_of_one_bucket_and_come_back_in_time(
     assert 0 < wait_ms <= 2_000
 
 
-async def test_what_is_under_way_leaves_so_much_less_room_in_the_bucket(outbox: PurgeOutbox, prefix: str) -> None:
+async def test_targets_under_way_leave_less_room_in_the_bucket(outbox: PurgeOutbox, prefix: str) -> None:
     """The provider may count it only when it arrives, and fills its own bucket only from then on."""
     bucket = Bucket(prefix, per_s=1_000, burst=2)
     assert await spend(outbox, bucket, "me") == 0
@@ -220,7 +220,7 @@ async def test_what_is_under_way_leaves_so_much_less_room_in_the_bucket(outbox: 
     assert await spend(outbox, bucket, "others", now_ms=NOW_MS + 20_000) > 0
 
 
-async def test_what_was_not_sent_is_paid_back(outbox: PurgeOutbox, prefix: str) -> None:
+async def test_unsent_targets_are_paid_back(outbox: PurgeOutbox, prefix: str) -> None:
     bucket = Bucket(prefix, per_s=0.001, burst=1)
     assert await spend(outbox, bucket) == 0
     await outbox.accounts.settle(bucket, payer="me", sent=False, now_ms=NOW_MS)
@@ -229,7 +229,7 @@ async def test_what_was_not_sent_is_paid_back(outbox: PurgeOutbox, prefix: str) 
     assert await spend(outbox, bucket) > 0
 
 
-async def test_what_was_paid_by_who_died_is_settled_by_its_lease(outbox: PurgeOutbox, prefix: str) -> None:
+async def test_a_payment_of_a_dead_process_is_settled_by_its_lease(outbox: PurgeOutbox, prefix: str) -> None:
     bucket = Bucket(prefix, per_s=1_000, burst=1)
     assert await outbox.accounts.spend(bucket, tokens=1, payer="dead", lease_ms=50, now_ms=NOW_MS) == 0
     later_ms = NOW_MS + 50

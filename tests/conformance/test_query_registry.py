@@ -169,7 +169,7 @@ async def either(request: pytest.FixtureRequest, prefix: str) -> AsyncIterator[W
 # Every registry
 
 
-async def test_what_depends_on_nothing_is_live(either: World) -> None:
+async def test_a_response_that_depends_on_nothing_is_live(either: World) -> None:
     assert either.registry.live((), now_ms=system_clock())
 
 
@@ -180,7 +180,7 @@ async def test_when_all_has_caught_up_anything_may_be_served_and_nothing_lags(ei
     assert not either.registry.lagging(("somebody:1",), now_ms=now_ms)
 
 
-async def test_what_is_registered_is_live_and_what_is_refused_raises(either: World) -> None:
+async def test_a_registered_query_is_live_and_a_refused_one_raises(either: World) -> None:
     """No registration comes back that could not be served."""
     try:
         registered = await either.register(1)
@@ -202,7 +202,7 @@ async def test_no_version_is_ever_taken_back(either: World) -> None:
     assert seen == sorted(seen)
 
 
-async def test_what_is_known_is_known_since_no_moment_to_come(either: World) -> None:
+async def test_knowledge_never_begins_in_the_future(either: World) -> None:
     assert either.registry.known_since_ms <= system_clock()
 
 
@@ -244,7 +244,7 @@ async def test_a_write_kills_what_it_changes_for_good_and_nothing_else(guarded: 
     assert not guarded.registry.lagging(changed.ids, now_ms=system_clock()), "it is dead, which no catching up undoes"
 
 
-async def test_what_has_died_does_not_count_for_the_next_response(guarded: World) -> None:
+async def test_a_death_does_not_count_for_the_next_response(guarded: World) -> None:
     old = await guarded.register(1)
     guarded.write(1)
     await eventually(lambda: not guarded.live(old))
@@ -277,7 +277,7 @@ async def test_the_watermark_reaches_every_write(guarded: World) -> None:
     await eventually(lambda: guarded.registry.watermark() == guarded.version)
 
 
-async def test_what_is_not_proved_fresh_any_more_is_not_served_but_not_dead(guarded: World) -> None:
+async def test_a_response_no_longer_proved_fresh_is_not_served_but_not_dead(guarded: World) -> None:
     registered, later_ms = await guarded.register(1), system_clock() + LONG_MS
     assert not guarded.live(registered, in_ms=LONG_MS)
     assert guarded.registry.lagging(registered.ids, now_ms=later_ms)
@@ -297,7 +297,7 @@ async def test_a_response_that_was_not_stored_leaves_the_others_alone(guarded: W
     await eventually(lambda: not guarded.live(stored))
 
 
-async def test_what_cannot_be_guarded_is_not_cacheable(guarded: World) -> None:
+async def test_a_response_without_a_guard_is_not_cacheable(guarded: World) -> None:
     now_ms = system_clock()
     with pytest.raises(NotCacheableError) as nothing_read:
         await guarded.registry.register([], since=5, expires_at_ms=now_ms + LONG_MS)

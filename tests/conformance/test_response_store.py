@@ -97,7 +97,7 @@ async def test_entries_in_redis_expire_by_themselves(client: SharedClient, prefi
     assert await store.get(ENTRY.key) is None
 
 
-async def test_what_another_process_stored_is_taken_into_memory(client: SharedClient, prefix: str) -> None:
+async def test_an_entry_that_another_process_stored_is_taken_into_memory(client: SharedClient, prefix: str) -> None:
     shared = RedisStore(client, deployment=prefix)
     mine, theirs = (TwoLevelStore(MemoryStore(budget_bytes=10**6), shared) for _ in range(2))
     await theirs.put(ENTRY, ttl_ms=60_000)

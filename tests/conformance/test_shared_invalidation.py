@@ -82,7 +82,7 @@ def share(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> 
     return redis if request.param == "redis" else step_by_step(redis.index, redis.sketch, redis.store)
 
 
-async def test_what_depends_is_claimed_reported_and_evicted(share: Share) -> None:
+async def test_dependent_entries_are_claimed_reported_and_evicted(share: Share) -> None:
     dependent = await share.cache("one", "o:1", "o:2")
     await share.cache("two", "o:2")
     await share.cache("other", "o:3")
@@ -116,7 +116,7 @@ async def test_claims_are_durable_until_they_are_settled(share: Share) -> None:
     assert await share.index.reclaim(claimed_before_ms=NOW_MS + 9, now_ms=NOW_MS + 9) == []
 
 
-async def test_what_was_handed_out_to_nobody_needs_no_purge(share: Share) -> None:
+async def test_an_entry_handed_out_to_nobody_needs_no_purge(share: Share) -> None:
     dependent = await share.cache("one", "o:1", copy=False)
     [struck] = await share.effects.claim_and_evict(["o:1"], [dependent], now_ms=NOW_MS + 1)
     assert struck.outside_ms == 0

@@ -183,7 +183,7 @@ async def test_an_evicted_entry_is_no_longer_counted_but_its_successor_is(client
     assert await store.budget.tell() == 0
 
 
-async def test_what_has_expired_is_no_longer_counted(client: SharedClient, prefix: str) -> None:
+async def test_expired_entries_are_no_longer_counted(client: SharedClient, prefix: str) -> None:
     now_ms = NOW_MS
     store = new_store(client, prefix, clock=lambda: now_ms)
     await store.put(entry("short"), ttl_ms=60_000)
@@ -205,7 +205,7 @@ async def test_a_replaced_entry_counts_once_and_everything_is_forgotten_with_eve
     assert await store.get("one") is None
 
 
-async def test_what_lies_there_takes_about_what_it_is_counted_for(client: SharedClient, prefix: str) -> None:
+async def test_entries_take_about_the_bytes_counted_for_them(client: SharedClient, prefix: str) -> None:
     store = new_store(client, prefix)
     for size in (0, 100, 700, 3_000, 20_000, 70_000):
         await store.clear()

@@ -207,7 +207,7 @@ async def test_the_slower_of_two_operators_is_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("who", ["viewer", "read-only"])
-async def test_who_may_only_look_applies_nothing(who: str) -> None:
+async def test_a_reader_applies_nothing(who: str) -> None:
     headers = VIEWER if who == "viewer" else OPERATOR
     async with watched(read_only=who == "read-only") as client:
         assert (await client.get(f"{HERE}/parameters", headers=headers)).json()["may_apply"] is False
@@ -238,7 +238,7 @@ async def test_who_may_only_look_applies_nothing(who: str) -> None:
         ({"by": "ann", "base": 0, "parameters": QUANTILE, "restore": 0}, "the body is"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_is_refused_in_one_sentence_and_changes_nothing(body: Any, message: str) -> None:
+async def test_impossible_parameters_are_refused_in_one_sentence_and_change_nothing(body: Any, message: str) -> None:
     async with watched() as client:
         got = await client.post(f"{HERE}/apply", headers=OPERATOR, json=body)
         assert got.status_code == 400

@@ -234,7 +234,7 @@ async def test_the_slower_of_two_operators_of_a_canary_is_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("who", ["viewer", "read-only"])
-async def test_who_may_only_look_sees_a_canary_and_cannot_act(tmp_path: Path, who: str) -> None:
+async def test_a_reader_sees_a_canary_and_cannot_act(tmp_path: Path, who: str) -> None:
     async with traced(tmp_path, read_only=who == "read-only") as client:
         headers = VIEWER if who == "viewer" else OPERATOR
         begun = 0
@@ -310,7 +310,7 @@ async def test_a_client_that_leaves_before_the_prediction_has_begun_nothing(tmp_
         assert (await called(client, "canary", BEGIN)).status_code == 200
 
 
-async def test_what_cannot_be_read_of_a_canary_is_left_out(redis_url: str, prefix: str, tmp_path: Path) -> None:
+async def test_unreadable_parts_of_a_canary_are_left_out(redis_url: str, prefix: str, tmp_path: Path) -> None:
     """The page goes on; nothing is promoted on a guess, and it can still be rolled back."""
     settings = {"redis_url": redis_url, "deployment": prefix}
     async with (

@@ -174,7 +174,7 @@ def test_viewers_may_try_and_not_apply(page: Page) -> None:
     assert not page.run("return document.getElementById('try').disabled")
 
 
-def test_what_users_have_typed_is_shown_as_text(page: Page, shop: Site) -> None:
+def test_typed_text_is_shown_as_text(page: Page, shop: Site) -> None:
     """URLs are outsiders' words."""
     hostile = f"{shop.url}/items/3?q=%3Cimg%20src=x%20onerror=alert(1)%3E&p='\"><script>"
     for _ in range(3):

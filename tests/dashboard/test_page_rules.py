@@ -78,7 +78,7 @@ def called(module: str, function: str, *arguments: Any) -> Any:
         ),
     ],
 )
-def test_what_is_beyond_its_threshold_is_said_before_any_numbers(
+def test_values_beyond_their_threshold_stand_before_any_numbers(
     change: dict[str, Any], level: str | None, said: str
 ) -> None:
     findings = called("status.js", "findings", WELL | change)

@@ -67,7 +67,9 @@ async def test_every_process_shows_all_of_them(shared_url: str, prefix: str, mon
             assert (await first_process.get(f"{HERE}/parameters", headers=OPERATOR)).json()["history"][0]["by"] == "ann"
 
 
-async def test_what_is_no_report_is_left_out(redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_that_are_no_report_are_left_out(
+    redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another version's, nonsense, and a bomb: the others are shown."""
     monkeypatch.setattr(live, "EVERY_S", 0.05)
     async with (

@@ -150,7 +150,7 @@ async def test_without_a_trace_it_is_said_how_one_is_recorded() -> None:
         ({}, "must be an object"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
+def test_parameters_that_cannot_be_tried_are_refused(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
     """The operator of the app names the files; a caller never does."""
     with pytest.raises((Refused, ConfigurationError), match=sentence):
         WhatIf(str(unfinished(tmp_path / "trace")), delta_s=10).asked(body, now=TtlParameters())

@@ -85,7 +85,7 @@ def test_a_url_with_the_name_of_another_set_is_answered_with_the_right_one(mongo
     assert finding["remedy"] == [f"export MONGO_URL='{mongo_url}'"]
 
 
-def test_what_does_not_answer_or_is_not_named_is_said() -> None:
+def test_parts_that_do_not_answer_or_are_not_named_are_reported() -> None:
     report = doctor("--mongo-url", f"mongodb://127.0.0.1:{servers.free_port()}/?replicaSet=rs0")
     assert "does not answer" in report.to_mend()[0]["sentence"]
     report = doctor()
@@ -251,7 +251,7 @@ def test_an_app_that_does_not_start_or_has_no_cache_is_reported_beside_the_rest(
         (("--path", "items"), "write /items/1"),
     ],
 )
-def test_what_is_no_app_is_refused_in_a_sentence(mongo_url: str, arguments: tuple[str, ...], said: str) -> None:
+def test_a_name_of_no_app_is_refused_in_a_sentence(mongo_url: str, arguments: tuple[str, ...], said: str) -> None:
     done = ran("--mongo-url", mongo_url, *arguments)
     assert done.returncode == 2
     assert said in done.stderr

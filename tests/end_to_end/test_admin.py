@@ -146,7 +146,7 @@ async def test_entries_tells_whether_a_url_is_cached_and_until_when() -> None:
 
 
 @pytest.mark.parametrize("by", ["url", "path", "group", "all"])
-async def test_what_only_its_lifetime_guards_goes_by_url_group_or_all(by: str) -> None:
+async def test_answers_that_only_a_lifetime_guards_go_by_url_group_or_all(by: str) -> None:
     async with admin() as (client, _):
         base = str(client.base_url).rstrip("/")
         purge: Any = {

@@ -122,7 +122,7 @@ async def test_a_cached_page_has_the_line_and_is_changed_once() -> None:
         {"content_security_policy": "default-src *; script-src 'sha256-x'"},
     ],
 )
-async def test_what_cannot_be_changed_safely_is_not(fields: dict[str, str]) -> None:
+async def test_pages_that_cannot_be_changed_safely_are_not_changed(fields: dict[str, str]) -> None:
     assert (await page(**fields))[0] == PAGE
 
 
@@ -153,7 +153,7 @@ async def test_the_line_carries_the_nonce_that_the_policy_wants(policy: str, non
         "<!doctype html>" + "<!--" * 50_000,
     ],
 )
-async def test_what_does_not_begin_as_a_page_is_not_changed(content: str) -> None:
+async def test_a_body_that_does_not_begin_as_a_page_is_not_changed(content: str) -> None:
     assert (await page(content))[0] == content
 
 

@@ -121,7 +121,7 @@ async def test_a_view_that_filters_is_its_collection_with_one_more_condition(
         lambda view: view.aggregate([{"$match": {"n": 1}}, {"$limit": 2}]).to_list(),
     ],
 )
-async def test_what_is_read_through_a_view_is_what_the_rewritten_query_reads(
+async def test_a_read_through_a_view_reads_like_the_rewritten_query(
     client: Client, prefix: str, catalog: Catalog, run: Callable[[Any], Any]
 ) -> None:
     """Any operation, through a view on a view that also shapes records: run as rewritten it gives the same."""
@@ -408,7 +408,7 @@ async def test_known_definitions_cost_no_command(client: Client, prefix: str, mo
     assert commands.names.count("listCollections") == 1
 
 
-async def test_what_cannot_be_looked_up_is_not_cached(client: Client, prefix: str) -> None:
+async def test_reads_of_unknown_collections_are_not_cached(client: Client, prefix: str) -> None:
     with MongoClient[dict[str, Any]]("127.0.0.1", 1, serverSelectionTimeoutMS=50) as nobody:
         catalog = Catalog(nobody)
         assert reasons(await examined(catalog, lambda: client[prefix].c.find_one())) == {Uncacheable.VIEW}

@@ -134,7 +134,7 @@ def test_now_in_a_filter_is_not_cached(client: Client, prefix: str) -> None:
     only_read(outcome_of(lambda: client[prefix].c.find_one({"at": {"$gt": datetime.datetime(2013, 1, 1)}})))
 
 
-def test_what_the_handler_declares(client: Client, prefix: str) -> None:
+def test_declarations_of_the_handler(client: Client, prefix: str) -> None:
     def handler() -> None:
         client[prefix].c.find_one()
         uncacheable("reads a file")

@@ -142,7 +142,7 @@ async def test_files_are_sent_as_the_bare_app_sends_them(both: Both, path: str, 
 
 
 @pytest.mark.parametrize("path", ["/without", "/before"])
-async def test_who_decides_before_reading_anything_decides(both: Both, path: str) -> None:
+async def test_a_handler_that_decides_before_any_read_decides(both: Both, path: str) -> None:
     """Its own 304 goes out, with the fields that it gave it."""
     expected = await both.get(path, (b"if-none-match", TAG), bare=True)
     answer = await both.get(path, (b"if-none-match", TAG))
@@ -189,7 +189,7 @@ async def test_an_answer_made_from_a_condition_is_for_its_client_alone(both: Bot
     assert both.engine.count("uncacheable", reason="condition") == 1
 
 
-async def test_what_is_kept_without_reads_by_declaration_is_asked_for_whole(tmp_path: Path) -> None:
+async def test_answers_declared_without_reads_are_fetched_whole(tmp_path: Path) -> None:
     both = Both(tmp_path, routes={"/static/*": cached(ttl=60)})
     tag = (await both.get("/static/small.txt", bare=True)).of(b"etag")[0]
     assert (await both.get("/static/small.txt", (b"if-none-match", tag))).status == 304

@@ -133,6 +133,6 @@ async def test_a_further_dependency_counts_like_a_read(site: Site) -> None:
     "said",
     [{"tags": ["a b"]}, {"urls": ["items"]}, {"urls": ["http://a b/"]}, {"collections": ["items"]}, {"tags": "one"}],
 )
-async def test_what_cannot_be_invalidated_is_refused_with_the_reason(site: Site, said: dict[str, Any]) -> None:
+async def test_answers_without_invalidation_are_refused_with_the_reason(site: Site, said: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"is no|one text"):
         await site.quaestor.invalidate(**said)

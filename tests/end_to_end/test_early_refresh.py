@@ -88,7 +88,7 @@ async def test_a_worker_that_comes_later_adopts_what_another_has_made_anew(hot: 
     assert hot.runs == 2
 
 
-async def test_what_nobody_asks_for_is_not_made_anew(hot: World) -> None:
+async def test_unread_answers_are_not_refreshed(hot: World) -> None:
     hot.gate.set()
     pass_time(hot, LIFETIME_MS + 1)
     assert hot.runs == 1

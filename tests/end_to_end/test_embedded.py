@@ -170,7 +170,7 @@ async def test_a_write_that_does_not_change_the_result_leaves_the_hit(mongo_url:
         assert app.runs == runs
 
 
-async def test_what_no_write_can_invalidate_is_not_cached(mongo_url: str, prefix: str) -> None:
+async def test_answers_that_no_write_can_invalidate_are_not_cached(mongo_url: str, prefix: str) -> None:
     async with site(mongo_url, prefix) as (app, _):
         await app.warm("/departures/JFK")
         for path, reason in (("/now", "clock"), ("/declared", "declared")):

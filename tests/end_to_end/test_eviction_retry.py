@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 __all__ = ["world"]
 
 
-async def test_what_a_store_takes_after_it_was_given_up_is_still_guarded(world: World) -> None:
+async def test_an_entry_stored_after_it_was_given_up_is_still_guarded(world: World) -> None:
     """The packet was late. Other processes find the entry; a write that comes then has to kill it."""
     world.gate.set()
     worker = world.workers[0]

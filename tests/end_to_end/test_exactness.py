@@ -185,7 +185,7 @@ async def test_without_images_what_an_update_touched_tells(mongo_url: str, prefi
             await eventually(lambda path=path, answer=answer: _differs(app, path, answer))  # type: ignore[misc]
 
 
-async def test_what_stands_behind_the_last_member_changes_nothing(mongo_url: str, prefix: str) -> None:
+async def test_records_behind_the_last_member_change_nothing(mongo_url: str, prefix: str) -> None:
     async with site(mongo_url, prefix) as (app, database):
         known = {path: await app.warm(path) for path in ("/nearest", "/dressed")}
         database.places.insert_one({"_id": 9, "open": True, "name": "far", "rank": 9, "at": [2.1, 0]})

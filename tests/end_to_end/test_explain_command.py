@@ -86,7 +86,7 @@ def test_the_fields_of_compound_indexes_are_among_those_that_matter(database: An
     assert (unknown["fields"], "--mongo-url" in unknown["remark"]) == ("kind, name", True)
 
 
-def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
+def test_a_query_that_is_not_cached_says_so(database: Any, explain: Explain) -> None:
     database.create_collection("ts", timeseries={"timeField": "at"})
     assert explain("{}", "ts")["not_cached"] == [f"time-series: {database.name}.ts is a time-series collection"]
 

@@ -75,7 +75,7 @@ async def test_an_answer_with_a_lifetime_is_served_for_so_long_with_its_fields_a
         "cdn-cache-control: no-store",
     ],
 )
-async def test_what_is_not_fresh_of_itself_is_asked_for_every_time_and_goes_out_unchanged(line: str) -> None:
+async def test_answers_without_freshness_are_fetched_every_time_and_go_out_unchanged(line: str) -> None:
     shop = Shop(saying(line, *(["cache-control: max-age=60"] if line.startswith("cdn") else [])))
     for _ in range(2):
         answer = await shop.get()
@@ -269,7 +269,7 @@ async def test_a_head_freshens_a_stale_entry_or_drops_one_that_is_another_by_now
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("line", ["set-cookie: a=b", "connection: x-b"])
-async def test_what_a_304_or_a_head_may_not_add_is_not_kept(method: str, line: str) -> None:
+async def test_fields_that_a_304_or_a_head_may_not_add_are_not_kept(method: str, line: str) -> None:
     shop = Shop(saying("cache-control: max-age=1", 'etag: "a"', body="old"))
     await shop.get()
     shop.pass_ms(2_000)

@@ -190,7 +190,7 @@ async def test_a_new_definition_ends_the_subscription_and_no_other(quaestor: Qua
     ],
     ids=["count", "distinct", "view in a stage"],
 )
-async def test_what_cannot_be_followed_is_refused_with_the_remedy(
+async def test_views_that_cannot_be_followed_are_refused_with_the_remedy(
     quaestor: Quaestor, database: Database, query: Query, reason: str
 ) -> None:
     with suppress(UnsupportedQueryError):  # the first look at a database may come too early for its views

@@ -26,7 +26,7 @@ async def stored(world: World) -> CachedResponse:
     return entry
 
 
-async def test_what_nothing_guards_is_not_served_by_a_process_that_promises_invalidation(world: World) -> None:
+async def test_unguarded_entries_are_not_served_by_a_process_that_promises_invalidation(world: World) -> None:
     """Another process of the deployment runs with `explicit` and keeps answers by their own lifetime."""
     own = await stored(world)
     unguarded = replace(own, registrations=(), body=b"kept by its lifetime")
@@ -36,7 +36,7 @@ async def test_what_nothing_guards_is_not_served_by_a_process_that_promises_inva
         assert await worker.get() == "run 2", "nor from memory"
 
 
-async def test_what_no_handler_can_have_answered_is_passed_over(world: World) -> None:
+async def test_entries_that_no_handler_can_have_answered_are_passed_over(world: World) -> None:
     """Somebody who may write to Redis puts an answer within an answer there, or one that servers stumble over."""
     own = await stored(world)
     split = replace(own, headers=((b"x", b"1\r\n\r\nHTTP/1.1 200 OK"),))

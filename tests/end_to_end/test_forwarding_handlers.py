@@ -123,7 +123,7 @@ async def test_the_vary_of_the_origin_names_the_fields_that_decide(site: Forward
     ],
     ids=str,
 )
-async def test_what_may_be_somebodys_own_is_given_to_nobody_else(site: Forwarding, mine: dict[str, str]) -> None:
+async def test_possibly_personal_answers_are_given_to_nobody_else(site: Forwarding, mine: dict[str, str]) -> None:
     """The origin says `max-age` and nothing of credentials: an answer passes neither from a client with some, nor to one."""
     says(site, cache_control="max-age=60")
     others = {name: value.replace("ann", "bob") for name, value in mine.items()}
@@ -132,7 +132,7 @@ async def test_what_may_be_somebodys_own_is_given_to_nobody_else(site: Forwardin
 
 
 @pytest.mark.parametrize("control", ["private, max-age=60", "no-store", ""])
-async def test_what_the_origin_does_not_let_be_shared_is_fetched_each_time(site: Forwarding, control: str) -> None:
+async def test_answers_that_the_origin_does_not_share_are_fetched_each_time(site: Forwarding, control: str) -> None:
     says(site, cache_control=control)
     texts = [await site.get() for _ in range(3)]
     assert len(set(texts)) == 3

@@ -67,7 +67,7 @@ async def echo(request: Request) -> Response:
     return JSONResponse({"path": request.scope["path"], "certificate": certificate})
 
 
-async def test_who_has_a_client_certificate_is_not_given_what_is_in_memory_for_strangers() -> None:
+async def test_a_client_with_a_certificate_is_not_given_the_stored_answers_of_strangers() -> None:
     site = Site(echo)
     for _ in range(3):
         stranger = await Answered(site.app, "/items").get()
@@ -102,7 +102,7 @@ async def test_a_path_that_an_outer_middleware_has_rewritten_is_another_page() -
         ((b"/s", b"&" * 4000), (b"/s", b"")),
     ],
 )
-async def test_what_only_one_spelling_of_a_url_does_is_done_to_that_spelling(
+async def test_the_effect_of_one_spelling_of_a_url_is_limited_to_that_spelling(
     sent: tuple[bytes, bytes], usual: tuple[bytes, bytes]
 ) -> None:
     """A handler that writes the target down as it was sent is harmless for browsers, which escape it."""

@@ -43,7 +43,7 @@ async def test_a_date_stands_for_a_last_modified_that_is_missing() -> None:
     assert (await site.get(if_modified_since=A_SECOND_BEFORE)).status_code == 200
 
 
-async def test_what_queries_guard_has_no_such_date() -> None:
+async def test_answers_that_queries_guard_have_no_such_date() -> None:
     """Two versions can be made within its second, and who has the older one would keep it for ever."""
     site = Site(saying(read=True, date=DATE))
     await site.get()
@@ -170,7 +170,7 @@ async def test_a_proxy_passes_methods_on_that_nobody_has_heard_of(method: bytes)
 @pytest.mark.parametrize(
     "head", [b"BREW", b"BR EW / HTTP/1.1", b"B\x00W / HTTP/1.1", b"PRI * HTTP/2.0", b"\x16\x03\x01 / HTTP/1.1"]
 )
-async def test_what_is_no_request_is_refused_as_before(head: bytes) -> None:
+async def test_malformed_requests_are_refused_as_before(head: bytes) -> None:
     async with (
         scripted_origin(lambda request: answer(body=b"reached")) as origin,
         proxy(ProxyOptions(origin=origin.url)) as url,

@@ -125,7 +125,7 @@ async def test_a_stopped_cell_stops_the_queries_of_its_column_alone(
             await show(made, KEYS, ROUNDS)
 
 
-async def test_what_nothing_has_changed_comes_back_as_it_was(mongo_url: str, redis_url: str, prefix: str) -> None:
+async def test_unchanged_answers_come_back_as_they_were(mongo_url: str, redis_url: str, prefix: str) -> None:
     """An entry whose column lags is not thrown away: when the column has caught up it is as good as before."""
     with twenty_pages(mongo_url, prefix), grid(mongo_url, redis_url, prefix) as running:
         async with workers(mongo_url, redis_url, prefix, 1, staleness_bound_ms=BOUND_MS) as made:

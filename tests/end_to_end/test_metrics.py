@@ -95,7 +95,7 @@ async def test_stale_answers_are_hits_of_their_own() -> None:
     page.sums()
 
 
-async def test_who_waits_is_counted_by_whom_he_waits_for() -> None:
+async def test_waiting_requests_are_counted_by_the_holder() -> None:
     page = Page(HandEngine())
     page.go.clear()
     first = asyncio.ensure_future(page.get())
@@ -128,7 +128,7 @@ async def test_hits_out_of_the_shared_store_and_out_of_memory_are_counted_apart(
     await client.aclose()
 
 
-async def test_what_redis_holds_is_measured(redis_url: str, prefix: str) -> None:
+async def test_contents_of_redis_are_measured(redis_url: str, prefix: str) -> None:
     client = Redis.from_url(redis_url)
     index = RedisIndex(client, deployment=prefix)
     page = Page(HandEngine(index=index))

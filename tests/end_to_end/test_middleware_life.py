@@ -100,7 +100,7 @@ async def frozen_at_each_message(engine: HandEngine) -> list[int]:
 
 
 @pytest.mark.usefixtures("nothing_frozen")
-async def test_what_an_app_has_loaded_when_it_has_started_is_kept_from_the_collector() -> None:
+async def test_objects_of_a_started_app_are_kept_from_the_collector() -> None:
     before, after = await frozen_at_each_message(HandEngine())
     assert before == 0
     assert after > 1_000
@@ -112,7 +112,7 @@ async def test_nothing_is_frozen_where_the_setting_says_so() -> None:
 
 
 @pytest.mark.usefixtures("nothing_frozen")
-async def test_what_an_app_has_frozen_itself_is_all_that_is_frozen() -> None:
+async def test_objects_that_an_app_froze_itself_are_all_that_is_frozen() -> None:
     gc.freeze()
     before, after = await frozen_at_each_message(HandEngine())
     assert 0 < after <= before

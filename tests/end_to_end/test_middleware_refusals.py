@@ -85,7 +85,7 @@ async def test_an_answer_without_reads_keeps_the_handler_s_word() -> None:
     assert site.engine.count("uncacheable", reason="no-reads") == 2
 
 
-async def test_what_the_handler_declares_uncacheable_is_not_stored() -> None:
+async def test_answers_that_the_handler_declares_uncacheable_are_not_stored() -> None:
     async def handler(request: Request) -> Response:
         reads()
         uncacheable("reads a file")

@@ -97,6 +97,6 @@ async def test_the_origin_behind_a_proxy_is_shown_the_same_order() -> None:
             assert response.content.split(b" ")[1] == expected
 
 
-def test_what_is_no_truth_value_is_refused() -> None:
+def test_a_value_that_is_no_truth_value_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="sort_query='yes' is neither True nor False"):
         cached(sort_query="yes")  # type: ignore[arg-type]

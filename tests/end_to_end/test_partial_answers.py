@@ -86,7 +86,7 @@ async def test_nothing_of_it_happens_unasked(tmp_path: Path) -> None:
     assert (film.runs, film.parts()) == (2, [])
 
 
-async def test_who_asks_for_the_whole_is_never_sent_a_part(tmp_path: Path) -> None:
+async def test_a_request_for_the_whole_is_never_sent_a_part(tmp_path: Path) -> None:
     film = Film(tmp_path, read=True)
     await film.get(range="bytes=0-99")
     whole = await film.get()
@@ -187,7 +187,7 @@ async def test_without_a_strong_validator_nothing_is_combined(etag: str | None) 
     assert "hit" not in status_of(await site.get(range="bytes=2-5"))
 
 
-async def test_what_queries_guard_is_stored_only_with_a_strong_tag_of_its_handler() -> None:
+async def test_parts_that_queries_guard_are_stored_only_with_a_strong_tag_of_the_handler() -> None:
     """The cache would make one of the bytes of the part."""
 
     async def handler(request: Request) -> Response:
@@ -247,7 +247,7 @@ async def test_parts_are_bounded_in_number_and_in_bytes(tmp_path: Path) -> None:
     assert sum(last + 1 - first for first, last in film.parts()) <= 400
 
 
-async def test_who_goes_through_a_film_has_a_window_that_moves(tmp_path: Path) -> None:
+async def test_a_client_that_goes_through_a_film_has_a_moving_window(tmp_path: Path) -> None:
     """Parts that touch are one, and one is no longer than an entry may be."""
     film = Film(tmp_path, max_body_bytes=400)
     for start in range(0, 2000, 100):
@@ -280,7 +280,7 @@ async def test_a_range_past_the_end_is_answered_by_the_app(tmp_path: Path) -> No
     assert film.parts() == [(0, 99)]
 
 
-async def test_who_wants_a_stored_answer_only_gets_a_part_or_504(tmp_path: Path) -> None:
+async def test_only_if_cached_gets_a_part_or_504(tmp_path: Path) -> None:
     film = Film(tmp_path)
     assert (await film.get(range="bytes=0-9", cache_control="only-if-cached")).status_code == 504
     await film.get(range="bytes=0-9")
@@ -333,7 +333,7 @@ async def test_another_version_is_sent_whole_instead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["etag", "place", "416", "size"])
-async def test_what_does_not_fit_is_asked_for_as_a_whole(wrong: str) -> None:
+async def test_parts_that_do_not_fit_are_fetched_as_a_whole(wrong: str) -> None:
     """An app that does not understand If-Range, or answers another range: the client is sent one whole, not two halves."""
     requests: list[str | None] = []
 

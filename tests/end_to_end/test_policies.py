@@ -160,7 +160,7 @@ async def test_a_path_that_is_rewritten_on_the_way_is_not_stored_by_the_wrong_po
         assert response.headers["cache-control"] == "no-store"
 
 
-async def test_who_wraps_the_middleware_still_finds_the_route_in_the_scope() -> None:
+async def test_a_wrapper_of_the_middleware_finds_the_route_in_the_scope() -> None:
     async def page(request: Request) -> JSONResponse:
         reads()
         return JSONResponse(1)

@@ -40,7 +40,7 @@ async def test_the_other_forms_of_a_target_are_understood(line: bytes, target: b
         assert origin.asked[0].of(b"host") == [host]
 
 
-async def test_what_belongs_to_a_connection_stays_on_it() -> None:
+async def test_fields_of_a_connection_stay_on_the_connection() -> None:
     script = answer(
         "200 OK", "Connection: X-Hop, close", "X-Hop: 1", "Keep-Alive: timeout=5", "Trailer: X", "Upgrade: h2c",
         "Proxy-Connection: x", "Proxy-Authenticate: Basic", "X-End: 2",

@@ -60,7 +60,7 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
         (b"GET / HTTP/3.7\r\n" + HOST_A, (400,)),
     ],
 )  # fmt: skip
-async def test_what_is_ambiguous_is_refused_and_nothing_behind_it_is_answered(
+async def test_an_ambiguous_request_is_refused_and_nothing_behind_it_is_answered(
     head: bytes, statuses: tuple[int, ...]
 ) -> None:
     """RFC 9112, section 11.2. The connection is closed, so what follows cannot be taken for a request."""
@@ -198,7 +198,7 @@ def test_addresses_to_listen_on() -> None:
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-async def test_what_the_origin_says_of_an_empty_query_is_not_said_of_the_page(method: bytes) -> None:
+async def test_the_answer_to_an_empty_query_is_not_the_page(method: bytes) -> None:
     """`/a?` goes on as it is, so an origin may answer it differently; the cache must not take its answer for that of `/a`."""
 
     def reflecting(request: Asked) -> bytes:

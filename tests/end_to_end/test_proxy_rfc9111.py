@@ -165,7 +165,7 @@ async def test_conditions_of_clients_are_answered_from_the_entry() -> None:
         ("only-if-cached", True), ("nonsense", True),
     ],
 )  # fmt: skip
-async def test_what_a_client_may_ask_for(directive: str, reused: bool) -> None:
+async def test_directives_of_a_client(directive: str, reused: bool) -> None:
     async with world(ok("Cache-Control: max-age=100")) as w:
         await w.get()
         w.later_s += 10
@@ -289,7 +289,7 @@ async def test_head_is_answered_from_a_get_and_ranges_from_the_whole() -> None:
         assert len(w.asked) == 1
 
 
-async def test_what_is_stored_is_what_came_and_nothing_of_its_connection() -> None:
+async def test_the_stored_answer_is_the_answer_without_fields_of_its_connection() -> None:
     fields = ["Cache-Control: max-age=100", "X-A: 1", "Link: </a>", "Link: </b>", "Connection: X-Hop", "X-Hop: 1"]
     async with world(ok(*fields)) as w:
         await w.get()
@@ -310,7 +310,7 @@ async def test_requests_for_one_answer_wait_for_one_run() -> None:
 
 
 @pytest.mark.parametrize("said", ["max-age=100", "max-age=100, must-revalidate", "max-age=100, proxy-revalidate"])
-async def test_what_was_answered_to_a_cookie_is_for_nobody_else_unless_its_origin_speaks_of_shared_caches(
+async def test_an_answer_to_a_cookie_is_for_nobody_else_unless_its_origin_speaks_of_shared_caches(
     said: str,
 ) -> None:
     """RFC 9111 would let it be stored; private answers never reach a shared cache."""

@@ -33,7 +33,7 @@ ENDED_WITHIN_S = 120.0
 
 @pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize("how", ["purge", "purge-all", "unsafe"])
-async def test_what_one_proxy_outdates_is_outdated_at_the_other(redis_url: str, prefix: str, how: str) -> None:
+async def test_an_answer_outdated_at_one_proxy_is_outdated_at_the_other(redis_url: str, prefix: str, how: str) -> None:
     settings = Settings(explicit=True, grid=False, redis_url=redis_url, deployment=prefix, early_refresh=0.0)
     async with AsyncExitStack() as stack:
         origin = await stack.enter_async_context(scripted_origin(lambda _: FRESH))

@@ -113,7 +113,7 @@ async def test_an_answer_that_may_be_kept_is_a_hit_without_the_fields_for_caches
     ],
     ids=str,
 )
-async def test_what_it_does_not_allow_is_fetched_each_time(
+async def test_answers_that_may_not_be_shared_are_fetched_each_time(
     kind: RealCache, behind: Origin, web: httpx.AsyncClient, path: str, headers: dict[str, str]
 ) -> None:
     """Nothing else counts: not Cache-Control, not Expires, no defaults of the cache."""
@@ -121,7 +121,7 @@ async def test_what_it_does_not_allow_is_fetched_each_time(
     assert await bodies(web, path, 3) == [1, 2, 3]
 
 
-async def test_what_sets_a_cookie_is_not_kept(
+async def test_answers_that_set_a_cookie_are_not_kept(
     kind: RealCache, behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     behind.answers[path] = keepable(kind, **{"set-cookie": "a=b"})

@@ -106,7 +106,7 @@ async def test_nobody_serves_it_before_the_owner_has_said_so(
         assert other.runs == 0
 
 
-async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
+async def test_an_entry_taken_over_from_a_late_owner_is_dead_there_too(
     mongo_url: str, redis_url: str, prefix: str, items: Items
 ) -> None:
     """The other process has waited for long enough, and has evicted it; the verdict that comes then counts for nothing: nobody
@@ -143,7 +143,7 @@ def says(process: subprocess.Popen[str], word: str) -> None:
     raise AssertionError(f"it ended before it said {word!r}")
 
 
-async def test_what_a_killed_process_was_rechecking_is_dead(
+async def test_an_entry_that_a_killed_process_was_rechecking_is_dead(
     mongo_url: str, redis_url: str, prefix: str, items: pymongo.collection.Collection[dict[str, Any]], process: Any
 ) -> None:
     """kill -9 in the middle: nobody serves it meanwhile, and another process evicts it soon."""

@@ -248,7 +248,7 @@ async def test_equal_principals_share_an_answer_and_others_do_not(mongo_url: str
         await eventually(his)
 
 
-async def test_who_is_only_known_behind_the_cache_gets_no_answer_cached(mongo_url: str, prefix: str) -> None:
+async def test_clients_that_are_known_only_behind_the_cache_get_no_cached_answer(mongo_url: str, prefix: str) -> None:
     """The cache would take such a request for one of nobody in particular."""
 
     def by_state(request: Request) -> Principal:

@@ -180,7 +180,7 @@ BAD: list[tuple[str, str, Any, dict[str, str], int]] = [
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status"), BAD, ids=[f"{b[0]} {b[1]} {str(b[2])[:30]} {b[4]}" for b in BAD]
 )
-async def test_what_cannot_be_written_is_refused_and_nothing_is_changed(
+async def test_an_impossible_write_is_refused_and_nothing_is_changed(
     mongo_url: str, prefix: str, method: str, path: str, body: Any, headers: dict[str, str], status: int
 ) -> None:
     async with rest_site(mongo_url, prefix, access=Access.public()) as site:

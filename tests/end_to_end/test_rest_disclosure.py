@@ -108,7 +108,9 @@ async def test_no_tag_is_sent_to_or_compared_for_callers_without_read_access(
 
 
 @pytest.mark.parametrize("operator", ["$inc", "$mul", "$min", "$max", "$bit", "$rename"])
-async def test_who_may_not_read_may_not_compute_with_what_is_stored(mongo_url: str, prefix: str, operator: str) -> None:
+async def test_a_client_that_may_not_read_a_field_may_not_compute_with_it(
+    mongo_url: str, prefix: str, operator: str
+) -> None:
     """Adding until it overflows tells a number in 63 requests, and so on: that needs the right to read."""
     operand: Any = {"$bit": {"and": 1}, "$rename": "other"}.get(operator, 1)
     async with site_with(mongo_url, prefix) as site:

@@ -33,7 +33,7 @@ REFUSED: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("query", "parameter", "name"), REFUSED, ids=[query[:30] for query, *_ in REFUSED])
-async def test_what_is_refused_never_reaches_the_database(
+async def test_a_refused_filter_never_reaches_the_database(
     mongo_url: str, prefix: str, query: str, parameter: str, name: str
 ) -> None:
     async with rest_site(mongo_url, prefix) as site:
@@ -49,7 +49,7 @@ async def test_what_is_refused_never_reaches_the_database(
         assert site.heard.commands == []
 
 
-async def test_what_takes_longer_than_allowed_is_503_with_retry_after(mongo_url: str, prefix: str) -> None:
+async def test_a_filter_that_takes_too_long_is_503_with_retry_after(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix, limits=Limits(time_ms=1)) as site:
         for method, path, body in (
             ("GET", "/items", None), ("GET", "/items/1", None), ("PATCH", "/items/1", {"x": 1}), ("POST", "/items", {}),
@@ -124,7 +124,7 @@ async def test_an_ordinary_web_of_filters_answers_as_the_database_does(mongo_url
 
 @pytest.mark.parametrize("threads", [False, True], ids=["asyncio", "threads"])
 @pytest.mark.parametrize("wanted", [{}, {"representation": "ids", "sort": {"text": 1}}], ids=["records", "ids"])
-async def test_what_is_too_large_for_a_list_is_not_gathered_to_find_that_out(
+async def test_a_result_too_large_for_a_list_is_not_gathered_first(
     mongo_url: str, prefix: str, threads: bool, wanted: dict[str, Any]
 ) -> None:
     """24 MiB of records arrive in two batches; the second one is not asked for."""
@@ -138,7 +138,7 @@ async def test_what_is_too_large_for_a_list_is_not_gathered_to_find_that_out(
         assert [name for name, _ in site.heard.commands] == ["find", "killCursors"]
 
 
-async def test_what_only_the_database_can_find_out_is_the_clients_mistake_too(mongo_url: str, prefix: str) -> None:
+async def test_a_mistake_that_only_the_database_finds_is_the_clients_too(mongo_url: str, prefix: str) -> None:
     async with rest_site(mongo_url, prefix) as site:
         assert (await site.find(sort={"a" + ".a" * 200: 1})).status_code == 400
         site.other.items.insert_one({"_id": "long", "z": [0]})

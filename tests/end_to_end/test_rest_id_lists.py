@@ -88,7 +88,7 @@ MOVES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", MOVES)
-async def test_what_comes_goes_or_moves_is_seen(mongo_url: str, prefix: str, kind: str) -> None:
+async def test_records_that_come_go_or_move_are_seen(mongo_url: str, prefix: str, kind: str) -> None:
     async with rest_site(mongo_url, prefix, representation="ids") as site:
         await warm(site, BY_RANK)
         MOVES[kind](site.other.items)

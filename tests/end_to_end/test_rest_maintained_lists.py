@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-async def test_what_changes_is_answered_without_a_query(mongo_url: str, prefix: str) -> None:
+async def test_a_changed_list_is_answered_without_a_query(mongo_url: str, prefix: str) -> None:
     """Each kind of change, one after the other, on a list without bounds: not one find is sent for it any more."""
     async with rest_site(mongo_url, prefix, representation="maintained") as site:
         await followed(site, BY_RANK)

@@ -168,7 +168,7 @@ async def test_methods_that_do_not_exist_are_405_with_what_is_allowed(mongo_url:
         assert (head.status_code, head.content) == (200, b"")
 
 
-async def test_what_is_read_is_written_back_as_the_same_bytes_but_for_the_width_of_integers(
+async def test_a_record_read_and_written_back_has_the_same_bytes_but_for_the_width_of_integers(
     mongo_url: str, prefix: str
 ) -> None:
     async with rest_site(mongo_url, prefix) as site:
@@ -241,7 +241,7 @@ async def test_the_router_works_wherever_it_is_put(mongo_url: str, prefix: str, 
     await client.close()
 
 
-async def test_what_cannot_work_is_refused_when_the_router_is_made(mongo_url: str, prefix: str) -> None:
+async def test_a_router_that_cannot_work_is_refused_when_it_is_made(mongo_url: str, prefix: str) -> None:
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url)
     wrong: list[dict[str, Any]] = [
         {"db": "shop"}, {"schemas": {"system.users": {}}}, {"schemas": {"{x}": {}}}, {"representation": "ids"},

@@ -52,7 +52,7 @@ async def test_the_field_says_when_it_was_made_and_how_old_it_may_be_used() -> N
     assert said(await site.get(PATH))["made"] == made_ms + 1_000
 
 
-async def test_what_was_reported_before_it_was_made_is_in_it() -> None:
+async def test_reports_before_a_sketch_was_made_are_in_the_sketch() -> None:
     site = site_with_sketch()
     await outdate(site, "/items")
     body = (await site.get(PATH)).content
@@ -75,7 +75,7 @@ async def test_a_number_is_sent_back_and_such_an_answer_is_kept_by_nobody() -> N
     ["nonce=", "nonce=0", "nonce=01", "nonce=-1", "nonce=4294967297", "nonce=99999999999", "nonce=1e3", "nonce=%31",
      "nonce=1&nonce=1", "nonce=1%0d%0aset-cookie:x", "nonce=1,off", "nonce=\u0661", "nonce=" + "1" * 900, "x=" + "y" * 2000],
 )  # fmt: skip
-async def test_what_is_no_number_is_refused(query: str) -> None:
+async def test_a_parameter_that_is_no_number_is_refused(query: str) -> None:
     """Nothing but digits ever comes back in the field."""
     site = site_with_sketch()
     answer = await site.get(f"{PATH}?{query}")

@@ -142,7 +142,7 @@ def by(scope: Any) -> str | None:
         (cached(scope=private()), None, False),
     ],
 )
-async def test_what_a_route_declares_goes_first(
+async def test_the_declaration_of_a_route_goes_first(
     declared: Any, expected: tuple[int, bool] | None, reported: bool
 ) -> None:
     """A page cannot see cookies, so what varies by them is not kept; what is for one user is marked, and kept only where the
@@ -154,7 +154,7 @@ async def test_what_a_route_declares_goes_first(
     assert bool(site.engine.sketch.reads) is reported
 
 
-async def test_what_the_handler_says_bounds_it() -> None:
+async def test_the_handlers_own_lifetime_is_a_bound() -> None:
     async def handler(request: Request) -> Response:
         reads()
         said = request.query_params.get("said", "")
@@ -219,7 +219,7 @@ def test_the_default_is_on() -> None:
     assert HandEngine().settings.lifetimes.client_ttl == "sketch"
 
 
-async def test_what_a_lagging_process_hands_out_after_a_write_is_reported_as_outdated_too() -> None:
+async def test_answers_of_a_lagging_process_after_a_write_are_reported_as_outdated_too() -> None:
     """Another process has worked the write off, for the lifetimes that were known then; this one has not heard of it yet."""
     site = Site()
     site.engine.estimator.ttl_ms = 5_000

@@ -95,7 +95,7 @@ async def test_a_route_names_the_partition_of_its_answers() -> None:
         assert site.runs == 1 + list(expected).index(path)
 
 
-async def test_what_is_written_is_named_in_the_partition_of_its_route() -> None:
+async def test_an_outdated_answer_is_named_in_the_partition_of_its_route() -> None:
     """Beside the union, which tells of everything."""
     site = site_with_sketch(routes={"/a": cached(sketch_partition="x")})
     for path in ("/a", "/b"):
@@ -115,7 +115,7 @@ def test_after_a_deploy_that_moves_a_route_its_answers_are_made_anew() -> None:
 
 
 @pytest.mark.parametrize("declared", ["shop", "shop.", "=shop.a", "x y=shop.a", "x=*", "a=b=shop.a", "shop.a#", ""])
-async def test_what_is_no_partition_is_refused_and_named(declared: str) -> None:
+async def test_an_unknown_partition_is_refused_and_named(declared: str) -> None:
     with pytest.raises(ConfigurationError, match="sketch_partitions"):
         site_with_sketch(sketch_partitions=(declared,))
 
@@ -149,7 +149,7 @@ async def test_invented_partitions_get_the_union_and_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("below", ["/", "/abc", "/ABCDEF01", "/0a1b2c3d/", "/0a1b2c3d4", "x", "/../x"])
-async def test_what_is_no_partition_s_address_is_the_application_s(below: str) -> None:
+async def test_other_addresses_belong_to_the_application(below: str) -> None:
     assert (await site_with_sketch().get(PATH + below)).text == "x"
 
 

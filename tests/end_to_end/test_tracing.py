@@ -237,7 +237,7 @@ async def test_an_explanation_names_no_values_and_no_other_user() -> None:
             assert secret not in text
 
 
-async def test_what_could_not_be_stored_is_explained_without_quoting_the_error() -> None:
+async def test_a_failed_store_is_explained_without_quoting_the_error() -> None:
     site = Site(debug_header=True)
 
     async def refuse() -> None:

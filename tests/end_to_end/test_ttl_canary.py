@@ -124,7 +124,7 @@ async def test_a_canary_that_is_worse_than_predicted_is_rolled_back_in_every_pro
             writer.drop_database(prefix)
 
 
-async def test_what_no_process_sees_alone_ends_a_canary_in_all_of_them(
+async def test_a_loss_that_no_process_sees_alone_ends_a_canary_in_all_processes(
     shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has too few observations; their sum in Redis (a server, a cluster) is enough. A process that has ended counts too."""
@@ -252,9 +252,7 @@ async def test_a_canary_is_begun_shown_promoted_and_undone_by_the_command_line(
         await quaestor.stop()
 
 
-async def test_what_processes_counted_stays_when_they_end_and_nonsense_does_not_count(
-    redis_url: str, prefix: str
-) -> None:
+async def test_counts_of_processes_stay_when_they_end_and_nonsense_does_not_count(redis_url: str, prefix: str) -> None:
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     reports = RedisCanaryReports(client, scope=prefix)
     for process, requests in (("a", 5), ("b", 7), ("a", 6)):

@@ -64,7 +64,7 @@ async def test_tracking_parameters_are_neither_keyed_nor_shown(site: Site) -> No
         assert (await site.ask(path)).said == first.said
 
 
-async def test_who_asked_with_ignored_parameters_must_revalidate(site: Site) -> None:
+async def test_a_request_with_ignored_parameters_must_revalidate(site: Site) -> None:
     await site.warm("/query?a=1")
     own, other = await site.ask("/query?a=1"), await site.ask("/query?a=1&gclid=x")
     assert "max-age=0" not in own.headers["cache-control"]

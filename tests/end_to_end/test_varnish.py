@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, needs_varnish]
 __all__ = ["behind", "path", "varnish", "web"]
 
 
-async def test_what_cdn_cache_control_allows_is_a_hit_the_second_time(
+async def test_answers_that_cdn_cache_control_allows_are_hits_the_second_time(
     behind: Origin, web: httpx.AsyncClient, path: str
 ) -> None:
     behind.answers[path] = tagged("t1")
@@ -68,7 +68,7 @@ async def test_clients_with_the_sketch_receive_their_lifetime(
     ],
     ids=str,
 )
-async def test_what_it_does_not_allow_is_fetched_each_time(
+async def test_answers_that_it_does_not_allow_are_fetched_each_time(
     behind: Origin, web: httpx.AsyncClient, path: str, headers: dict[str, str]
 ) -> None:
     """Nothing else counts: not Cache-Control, not Expires, not Varnish's own defaults."""
@@ -81,7 +81,9 @@ async def test_what_it_does_not_allow_is_fetched_each_time(
     assert behind.count(path) == 3
 
 
-async def test_what_may_be_kept_again_is_kept_at_once(behind: Origin, web: httpx.AsyncClient, path: str) -> None:
+async def test_answers_that_may_be_kept_again_are_kept_at_once(
+    behind: Origin, web: httpx.AsyncClient, path: str
+) -> None:
     """An application that bypassed its cache for a moment does not cost the CDN its hits afterwards."""
     behind.answers[path] = Answer({"cache-control": "no-store"})
     assert seen(await web.get(path)) == "miss"

@@ -28,7 +28,7 @@ from tests.inputs.orgs import is_hit, varies_by
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_the_client_s_address_decided_is_stored_for_nobody() -> None:
+async def test_answers_that_the_address_of_the_client_decided_are_stored_for_nobody() -> None:
     async def page(request: Request) -> Response:
         reads()
         assert request.client is not None
@@ -53,7 +53,7 @@ async def test_that_there_is_a_client_decides_nothing() -> None:
         assert is_hit(await http.get("/"))
 
 
-async def test_what_a_middleware_around_the_cache_has_put_into_the_scope_is_stored_for_nobody() -> None:
+async def test_answers_that_a_middleware_around_the_cache_decided_are_stored_for_nobody() -> None:
     async def page(request: Request) -> Response:
         reads()
         return PlainTextResponse(f"for {request.scope['org']}")
@@ -81,7 +81,7 @@ async def test_what_a_middleware_around_the_cache_has_put_into_the_scope_is_stor
     ],
     ids=lambda middleware: str(middleware.cls.__name__),
 )
-async def test_what_usual_middlewares_ask_for_does_not_divide_hits(middleware: Middleware) -> None:
+async def test_reads_of_usual_middlewares_do_not_divide_hits(middleware: Middleware) -> None:
     """Small answers are not compressed, so Accept-Encoding has decided nothing."""
 
     async def page(request: Request) -> Response:

@@ -169,7 +169,7 @@ def test_a_name_is_the_same_name_to_everybody() -> None:
     assert hash(shown["client"]) == hash(("1.2.3.4", 5))
 
 
-def test_what_the_application_leaves_in_its_scope_is_seen_around_it() -> None:
+def test_values_that_the_application_leaves_in_its_scope_are_seen_around_it() -> None:
     own = scope()
     own["state"] = state = {"a": 1}
     shown = recorded({**own, "query_string": b"kept=1"}, AskedFields())

@@ -58,7 +58,7 @@ def test_a_route_that_answers_otherwise_is_found_and_ends_in_status_1(mongo_url:
         (("tests.inputs.audited_app:quaestor",), "audited_app:quaestor"),
     ],
 )
-def test_what_is_no_app_is_refused_in_a_sentence(
+def test_a_name_of_no_app_is_refused_in_a_sentence(
     mongo_url: str, prefix: str, arguments: tuple[str, ...], said: str
 ) -> None:
     done = audit(mongo_url, prefix, *arguments)

@@ -70,7 +70,7 @@ async def shop(mongo_url: str, database: str, value: Callable[[datetime], Any], 
 
 
 @pytest.mark.parametrize("name", RELATIVE)
-async def test_what_moves_with_the_clock_is_never_cached(mongo_url: str, prefix: str, name: str) -> None:
+async def test_answers_that_move_with_the_clock_are_never_cached(mongo_url: str, prefix: str, name: str) -> None:
     async with shop(mongo_url, prefix, RELATIVE[name]) as made:
         now = NOW
         for step in STEPS:
@@ -203,7 +203,7 @@ async def test_an_answer_that_moves_with_the_clock_is_never_stored(
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_what_is_floored_ends_with_its_unit_in_either_engine(
+async def test_an_answer_of_a_floored_time_ends_with_its_unit_in_either_engine(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
     """At the last moment at which an entry may be used the value still is the one that the answer was made with."""

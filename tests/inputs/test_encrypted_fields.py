@@ -36,7 +36,7 @@ async def secrets(other: Sync, vault: str) -> AsyncIterator[Callable[[str], Any]
 
 
 @pytest.mark.parametrize("options", [{"bypass_auto_encryption": True}, {"bypass_query_analysis": True}], ids=str)
-async def test_what_is_decrypted_automatically_is_cached_and_exact(
+async def test_automatically_decrypted_answers_are_cached_and_exact(
     mongo_url: str, prefix: str, options: dict[str, bool]
 ) -> None:
     """Keys are read by a client that pymongo makes of the application's, and that carries its capture."""

@@ -126,7 +126,7 @@ async def test_after_an_earlier_read_two_differences_tell_and_end_all_that_is_st
         await eventually(gone)
 
 
-async def test_what_a_write_explains_is_no_hidden_input(mongo_url: str, prefix: str) -> None:
+async def test_a_difference_that_a_write_explains_is_no_hidden_input(mongo_url: str, prefix: str) -> None:
     """A query that follows from the record read before it."""
 
     async def page(items: Asynchronous, _: Request) -> Any:

@@ -136,7 +136,7 @@ async def site(
 
 
 @pytest.mark.parametrize("make", [dependency_of_the_router, dependency_of_the_app, security_scheme, middleware_inside])
-async def test_what_staff_was_given_is_not_for_strangers(
+async def test_answers_for_staff_are_not_for_strangers(
     make: Callable[[Router], FastAPI], mongo_url: str, prefix: str
 ) -> None:
     async with site(make, mongo_url, prefix) as world:

@@ -41,7 +41,7 @@ def test_a_cache_that_is_wrong_on_purpose_is_found_out(mongo_url: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_what_nobody_can_see_is_found(mongo_url: str, tmp_path: Path) -> None:
+def test_unseen_inputs_are_found(mongo_url: str, tmp_path: Path) -> None:
     """Each route is quarantined, and every answer after that is the handler's own; or, of a memo, what was made of it alone is
     not stored, and no answer after that is older than the memo."""
     changes = unseen(tmp_path, mongo_url=mongo_url, seed=11, names=INPUTS)

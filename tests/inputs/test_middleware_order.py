@@ -85,7 +85,7 @@ def kinds(app: Any) -> set[str]:
         (Middleware(functools.partial(named("RequestIdMiddleware"))), "request-id"),
     ],
 )
-def test_what_belongs_around_the_cache_is_known(middleware: Middleware, kind: str) -> None:
+def test_middlewares_that_belong_around_the_cache_are_known(middleware: Middleware, kind: str) -> None:
     """In a Starlette app that is wrapped, in one that is mounted below it, and in the stack that a framework builds."""
     inside = Starlette(routes=[Route("/", page)], middleware=[Middleware(GZipMiddleware), middleware])
     assert kinds(inside) == {kind}
@@ -171,7 +171,7 @@ def test_litestar_s_own_are_known() -> None:
     assert kinds(litestar.Litestar([index], **options)) == set()
 
 
-def test_what_cannot_be_looked_at_stops_nothing() -> None:
+def test_an_unreadable_middleware_stops_nothing() -> None:
     class Angry:
         __slots__ = ()
 

@@ -50,7 +50,7 @@ class Page:
 
 @pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize("says", ["no-cache", "no-store", "private"])
-async def test_what_was_not_noticed_is_not_stored(
+async def test_answers_with_unnoticed_inputs_are_not_stored(
     mongo_url: str, prefix: str, settings: dict[str, Any], says: str
 ) -> None:
     """Once the answers may be stored, the first is not; what decides about the following ones is in their key as ever."""

@@ -103,7 +103,7 @@ def test_answers_are_the_bare_handlers_on_the_grid(mongo_url: str, redis_url: st
 
 
 @pytest.mark.parametrize("probation_answers", [0, 3])
-def test_what_nobody_can_see_is_found(mongo_url: str, prefix: str, tmp_path: Path, probation_answers: int) -> None:
+def test_unseen_inputs_are_found(mongo_url: str, prefix: str, tmp_path: Path, probation_answers: int) -> None:
     unseen(mongo_url, prefix, tmp_path, 5, probation_answers)
 
 
@@ -114,7 +114,7 @@ def test_answers_are_the_bare_handlers_in_many_stories(mongo_url: str, prefix: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("probation_answers", [0, 3])
-def test_what_nobody_can_see_is_found_in_many_stories(
+def test_unseen_inputs_are_found_in_many_stories(
     mongo_url: str, prefix: str, tmp_path: Path, probation_answers: int
 ) -> None:
     unseen(mongo_url, prefix, tmp_path, 80, probation_answers)

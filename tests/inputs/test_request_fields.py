@@ -60,7 +60,7 @@ async def test_fields_that_the_handler_does_not_read_do_not_divide_hits(
         assert is_hit(again) is not copies
 
 
-async def test_what_all_fields_decided_is_for_nobody_outside(mongo_url: str, prefix: str) -> None:
+async def test_answers_that_all_fields_decided_are_for_nobody_outside(mongo_url: str, prefix: str) -> None:
     async with orgs(APPS[2], "X-Org-Id", mongo_url, prefix) as world:
         warm = await world.warm("1")
         assert warm.headers["vary"] == "*"

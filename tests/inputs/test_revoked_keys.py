@@ -149,7 +149,7 @@ async def test_a_declared_scope_is_the_applications_word(scope: Any) -> None:
         assert is_hit(answer)
 
 
-async def test_what_no_name_gives_away_is_found_by_verification(mongo_url: str, prefix: str) -> None:
+async def test_keys_that_no_name_gives_away_are_found_by_verification(mongo_url: str, prefix: str) -> None:
     """A field that looks like nothing, compared with memory: the handler is asked again, and its answer differs."""
     staff = {"ann"}
 

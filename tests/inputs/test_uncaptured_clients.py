@@ -20,7 +20,9 @@ from tests.support import PATIENT, eventually
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_a_route_declares_stands_in_for_what_uncaptured_clients_read(mongo_url: str, prefix: str) -> None:
+async def test_the_declaration_of_a_route_stands_in_for_reads_of_uncaptured_clients(
+    mongo_url: str, prefix: str
+) -> None:
     """Somebody has said on what the answer depends, so nobody needs to see it."""
     quaestor, app = Quaestor(**PATIENT), FastAPI()
     captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])

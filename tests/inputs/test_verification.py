@@ -31,7 +31,7 @@ TOKEN = "0123456789abcdefghijklmnopqrstuvwxyz0123"
         (a_worker, "body"),
     ],
 )
-async def test_what_nobody_can_see_is_found_and_the_route_is_cached_no_longer(
+async def test_an_unseen_input_is_found_and_the_route_is_cached_no_longer(
     mongo_url: str, prefix: str, settings: dict[str, Any], tmp_path: Path, making: Making, differs: str
 ) -> None:
     """Within the first answers of the route; from then on each request has its own answer, and everybody can see why."""
@@ -95,7 +95,7 @@ async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_a
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_what_begins_to_differ_later_is_found_by_verifying_hits(
+async def test_a_later_difference_is_found_by_verifying_hits(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
     """The route has passed; one of its entries is asked for often, and something unseen changes."""

@@ -86,7 +86,7 @@ async def test_other_records_that_the_database_was_free_to_choose_are_no_diverge
         assert site.quaestor.read_path.probation.quarantines == []
 
 
-async def test_what_is_over_with_its_unit_of_the_clock_need_not_be_what_the_handler_answers_later(
+async def test_an_answer_whose_unit_of_the_clock_is_over_may_differ_from_a_later_one(
     mongo_url: str, prefix: str
 ) -> None:
     """A hit at the end of a minute is verified in the next one."""

@@ -86,7 +86,7 @@ async def test_definitions_are_looked_up_before_a_difference_is_held_against_a_r
     assert site.engine.read_path.probation.quarantines == []
 
 
-async def test_what_is_not_proved_in_time_is_excused() -> None:
+async def test_a_difference_not_proved_in_time_is_excused() -> None:
     """A grid that stands still is no reason to give up a route."""
     site = await changed_meanwhile(HandRegistry())
     await eventually(lambda: verified(site, "excused") == 1)

@@ -158,7 +158,7 @@ async def test_a_bad_parameter_is_a_400_that_names_it(
     assert refused.headers["cache-control"] == "private, no-store"
 
 
-async def test_what_may_not_be_read_is_not_there(mongo_url: str) -> None:
+async def test_an_unreadable_query_is_not_found(mongo_url: str) -> None:
     """404 for a collection without the right, and for names that are none."""
     with live_site(mongo_url, "live_http_access", access=Access.public_read("items")) as site:
         async with httpx.AsyncClient(base_url=f"{site.http}/live", trust_env=False) as web:

@@ -93,7 +93,7 @@ async def test_an_unknown_position_is_refreshed_with_a_new_result(site: Site, it
 @pytest.mark.parametrize(
     ("url", "status"), [("/items?query=nonsense", 400), ("/items?filter=1", 400), ("/system.users", 404)]
 )
-async def test_what_cannot_be_followed_is_refused_before_the_stream(
+async def test_an_answer_that_cannot_be_followed_is_refused_before_the_stream(
     site: Site, items: Any, url: str, status: int
 ) -> None:
     """An EventSource stops at an answer with an error's status."""

@@ -32,7 +32,7 @@ def test_the_published_document_is_that_of_the_models() -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["accepted"], ids=lambda vector: vector["name"])
-def test_what_the_protocol_accepts(vector: dict[str, Any]) -> None:
+def test_accepted_messages(vector: dict[str, Any]) -> None:
     """Each message is read with its defaults, the thesis' own example among them."""
     request = parse_request(json.dumps(vector["message"]))
     for name, value in vector.get("read_as", {}).items():
@@ -40,7 +40,7 @@ def test_what_the_protocol_accepts(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["name"])
-def test_what_the_protocol_refuses(vector: dict[str, Any]) -> None:
+def test_refused_messages(vector: dict[str, Any]) -> None:
     """Each with 400, the subscription if the message names one, and the field that is wrong."""
     text = vector["text"] if "text" in vector else json.dumps(vector["message"])
     with pytest.raises(ProtocolError) as refused:

@@ -25,7 +25,7 @@ SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12
 
 @pytest.mark.parametrize("source", Told)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_not_invalidated_reads_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
+def test_results_that_are_not_invalidated_read_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
     rng = random.Random(seed)
     writes = WRITES if seed == 1 else SLOW_WRITES
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:

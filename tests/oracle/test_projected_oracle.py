@@ -119,7 +119,7 @@ def _of_one_id(shown: Document) -> bytes:
     return bson.encode({name: value for name, value in shown.items() if name != "_id"})
 
 
-def test_what_is_not_evaluated_is_known_not_to_be() -> None:
+def test_projections_that_are_not_evaluated_are_known() -> None:
     """A position depends on the filter, a score on all of the collection, a join on other records; what other mixtures show the
     manual does not say."""
     for projection in NOT_EVALUATED:

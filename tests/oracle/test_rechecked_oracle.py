@@ -34,7 +34,7 @@ class _Kept(NamedTuple):
 
 @pytest.mark.parametrize("images", [True, False], ids=["images", "no images"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_kept_is_what_the_database_says(mongo_url: str, prefix: str, seed: int, images: bool) -> None:
+def test_kept_results_equal_the_database(mongo_url: str, prefix: str, seed: int, images: bool) -> None:
     rng = random.Random(seed)
     with populated(mongo_url, prefix, generator.contents(rng), images=images) as records:
         run = _Run(records, rng)

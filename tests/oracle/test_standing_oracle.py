@@ -126,7 +126,7 @@ async def test_reads_from_before_the_cells_have_seen_the_writes_are_not_undone(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("last", ["delete", "leave"])
-async def test_what_is_read_may_be_newer_than_what_the_cells_have_seen(
+async def test_reads_may_be_newer_than_the_writes_that_the_cells_have_seen(
     client: pymongo.MongoClient[Document], prefix: str, last: str
 ) -> None:
     """An update that the read contains, whose record was looked up after the next write: that one counts nevertheless."""

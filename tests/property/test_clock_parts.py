@@ -224,7 +224,7 @@ def test_a_number_that_no_part_can_be_is_a_literal_at_once() -> None:
         ("NOV", "/months/nov"), (ms(NOW) // 1000 // 40, f"/slots/{ms(NOW) // 1000 // 40}"),
     ],
 )  # fmt: skip
-def test_what_the_request_says_is_no_hidden_input(value: Any, requested: str) -> None:
+def test_values_of_the_request_are_no_hidden_input(value: Any, requested: str) -> None:
     assert until_ms(SeenConstants(), value, ms(NOW)) is not None
     seen = SeenConstants()
     assert until_ms(seen, value, ms(NOW), requested=requested) is None
@@ -242,7 +242,7 @@ def test_constants_of_other_routes_are_others() -> None:
     assert list(seen.ends_ms("computed", constants, started_ms=now_ms, now_ms=now_ms, asked=AskedText()))
 
 
-def test_what_was_forgotten_is_searched_again() -> None:
+def test_forgotten_values_are_searched_again() -> None:
     seen = SeenConstants(most=2)
     before_ms = ms(NOW) - 3_600_000 * 5 - 120_000
     assert until_ms(seen, 53, before_ms) is None

@@ -142,7 +142,7 @@ async def running() -> AsyncIterator[Column]:
             thread.join(20)
 
 
-async def test_what_the_app_takes_for_guarded_is_guarded_by_every_cell() -> None:
+async def test_entries_that_the_app_takes_for_guarded_are_guarded_by_every_cell() -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed={seed}")
     dice = random.Random(seed)

@@ -92,7 +92,7 @@ def test_a_plan_by_shape_is_the_plan_of_the_query(
         assert made.predicate.matches(document) == full.predicate.matches(document)
 
 
-def test_what_has_no_shape_is_planned_in_full() -> None:
+def test_queries_without_a_shape_are_planned_in_full() -> None:
     """Values that are treated by what they are, operators of other kinds, and queries that are widened."""
     for filter_ in (
         {}, {"a": None}, {"a": True}, {"a": 1.5}, {"a": {"b": 1}}, {"a": {}}, {"a": [1]}, {"a": {"$in": [1]}},

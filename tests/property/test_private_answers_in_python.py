@@ -137,7 +137,7 @@ def test_users_of_one_client_are_given_their_own_answers(
     anyio.run(run)
 
 
-def test_what_fields_tell_apart_is_kept_and_the_rest_is_not() -> None:
+def test_answers_that_fields_tell_apart_are_kept_and_the_rest_is_not() -> None:
     """The second read of a user comes from memory if, and only if, the route's declaration names what decides."""
     ann: Request = ("ann", {name: "session=ann" if name == "cookie" else "ann" for name in FIELDS})
 

@@ -23,7 +23,7 @@ EVENTS: Mapping[str, float] = {
 NOTHING_ELSE: Mapping[str, float] = {}
 
 
-async def test_what_was_cached_before_is_guarded_after() -> None:
+async def test_entries_cached_before_are_guarded_after() -> None:
     """Results registered with one shape live on in the next two, and each dies by its first change, and only then."""
     world = ResizingWorld(ONE)
     await world.settle()
@@ -87,7 +87,7 @@ async def test_without_a_checkpoint_nothing_is_taken_over_and_everything_is_inva
     await world.close()
 
 
-async def test_what_the_old_cells_activate_after_a_loss_of_all_data_is_taken_over_too() -> None:
+async def test_activations_of_old_cells_after_a_loss_of_all_data_are_taken_over_too() -> None:
     """The fences are lost with the data, so for a while the old cells activate again what the new ones do not know of."""
     world = ResizingWorld(ONE)
     await world.settle()

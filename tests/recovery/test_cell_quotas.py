@@ -23,7 +23,7 @@ def withdrawn(harness: Harness) -> list[str]:
     ]
 
 
-def test_what_a_full_cell_gives_up_is_announced_and_what_is_read_stays(harness: Harness) -> None:
+def test_queries_that_a_full_cell_gives_up_are_announced_and_those_read_stay(harness: Harness) -> None:
     with harness.cell(limits={"max_registrations": 2, "grace_ms": 0}):
         harness.settled()
         for name in ("read", "unread"):

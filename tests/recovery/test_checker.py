@@ -70,7 +70,7 @@ def test_an_invalidation_that_was_lost_is_found_out_once_the_bound_is_over(book:
     assert book.checker.violations[0].by_s == pytest.approx(0.1, abs=0.01)
 
 
-def test_what_is_written_later_or_never_is_no_answer(book: Book) -> None:
+def test_values_written_later_or_never_are_no_answers(book: Book) -> None:
     book.write(0, 10.0, 10.1)
     assert book.page(0, 1, 9.0) == "never"
     assert book.page(0, 7, 11.0) == "never"

@@ -213,7 +213,7 @@ def test_without_an_election_nothing_dies(grids: Grids) -> None:
     assert grids.dead == set()
 
 
-def test_what_was_read_long_after_the_checkpoint_dies_too(grids: Grids, client: Client, prefix: str) -> None:
+def test_results_read_long_after_the_checkpoint_die_too(grids: Grids, client: Client, prefix: str) -> None:
     """The old cell goes on for a while behind its last checkpoint; a result that is as new as that was still read from the old
     primary."""
     with grids.ingest(0):
@@ -231,7 +231,7 @@ def test_what_was_read_long_after_the_checkpoint_dies_too(grids: Grids, client: 
     assert grids.dead == {"before", "late"}
 
 
-def test_what_is_registered_only_after_a_restart_at_an_old_position_dies_too(
+def test_queries_registered_only_after_a_restart_at_an_old_position_die_too(
     grids: Grids, client: Client, prefix: str
 ) -> None:
     """Ingest died and goes on at a position older than what it had delivered; meanwhile there was an election. A result whose

@@ -36,7 +36,7 @@ def until_scraped(url: str, expected: Figures) -> Figures:
         assert time.monotonic() < deadline, {name: samples.get(name) for name in expected}
 
 
-def test_what_a_grid_does_is_seen_in_its_figures(harness: Harness, redis_url: str) -> None:
+def test_the_work_of_a_grid_is_seen_in_its_figures(harness: Harness, redis_url: str) -> None:
     settings = Settings(deployment=harness.deployment, redis_url=redis_url, staleness_bound_ms=60_000)
     with cluster_metrics.served(settings, host="127.0.0.1", port=0) as url:
         assert scraped(url) == {("quaestor_grid_up",): 1}

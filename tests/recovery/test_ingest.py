@@ -137,9 +137,7 @@ def test_a_transaction_arrives_whole_and_only_after_its_commit(client: Client, d
     assert len({image.version for image in images}) == 1
 
 
-def test_what_changes_a_collection_as_a_whole_reaches_every_pipeline(
-    client: Client, database: Any, prefix: str
-) -> None:
+def test_changes_of_a_whole_collection_reach_every_pipeline(client: Client, database: Any, prefix: str) -> None:
     with ingesting(client, MemoryEventLayer(), prefix, partitions=2) as pipelines:
         steps: list[tuple[Callable[[], Any], list[str]]] = [
             (lambda: database.create_collection("new"), ["new"]),

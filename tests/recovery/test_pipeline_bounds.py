@@ -248,7 +248,7 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
     assert sum(command[0] == "XLEN" for command in requests[0]) > 9
 
 
-def test_what_was_appended_at_once_goes_at_once_when_it_is_old(redis_url: str, prefix: str) -> None:
+def test_entries_appended_at_once_go_at_once_when_they_are_old(redis_url: str, prefix: str) -> None:
     stream = streams.writes(prefix, 0)
     with redis.Redis.from_url(redis_url) as server, closing(RedisEventLayer(redis_url, prefix)) as layer:
         for _ in range(200):

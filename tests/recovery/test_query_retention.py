@@ -47,7 +47,7 @@ def filled(world: ColumnWorld, *, dead: int, live: int) -> list[str]:
     return kept
 
 
-def test_what_lives_in_the_oldest_part_is_given_up_and_the_rest_stays(opened: Opened) -> None:
+def test_queries_of_the_oldest_part_are_given_up_and_the_rest_stays(opened: Opened) -> None:
     world = opened()
     oldest = filled(world, dead=60, live=5)
     world.age(old=False)
@@ -67,7 +67,7 @@ def test_what_lives_in_the_oldest_part_is_given_up_and_the_rest_stays(opened: Op
     assert all(not cell.node.registrations for cell in world.cells.values())
 
 
-def test_what_is_dead_there_goes_without_a_word(opened: Opened) -> None:
+def test_dead_queries_go_silently(opened: Opened) -> None:
     world = opened()
     for number in range(80):
         world.cancel(world.register(number))

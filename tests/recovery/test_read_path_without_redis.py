@@ -76,7 +76,7 @@ async def two(server: servers.Server) -> AsyncIterator[tuple[Process, Process]]:
         await client.aclose()
 
 
-async def test_what_one_process_stored_is_a_hit_in_the_other(two: tuple[Process, Process]) -> None:
+async def test_an_answer_that_one_process_stored_is_a_hit_in_the_other(two: tuple[Process, Process]) -> None:
     first, other = two
     await first.get()
     assert "hit" in (await other.get())[1]

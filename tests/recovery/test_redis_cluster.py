@@ -125,7 +125,7 @@ def test_a_new_process_that_comes_first_notices_a_server_that_came_back_empty(
     assert told(lambda: read(make(cluster), lost, kept))
 
 
-def test_what_the_deployment_shares_comes_back_empty(cluster: RedisCluster, make: Make) -> None:
+def test_shared_keys_come_back_empty(cluster: RedisCluster, make: Make) -> None:
     elsewhere_, _ = elsewhere(cluster)
     layer, other = make(cluster), make(cluster)
     layer.append(elsewhere_, [b"1"])

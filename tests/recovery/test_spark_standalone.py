@@ -59,7 +59,7 @@ async def lost_and_found(grid: Site, lost: set[int]) -> None:
     assert {cell: pid for cell, pid in before.items() if pid not in lost}.items() <= grid.cells().items()
 
 
-async def test_what_dies_is_placed_again_by_spark_and_nothing_else_is_disturbed(
+async def test_killed_executors_are_placed_again_by_spark_and_nothing_else_is_disturbed(
     mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
 ) -> None:
     """An executor is killed, then a whole worker with room for its tasks elsewhere. Afterwards nothing is left, not at the

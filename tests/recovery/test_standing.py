@@ -69,7 +69,7 @@ async def test_the_grid_may_be_partitioned_anew(opened: Opened) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [":matched", ":results"])
-async def test_what_is_trimmed_before_it_is_read_is_made_good(opened: Opened, kind: str) -> None:
+async def test_changes_trimmed_before_they_are_read_are_made_good(opened: Opened, kind: str) -> None:
     """A stage, or an app process, that stands still for longer than the retention: the lists are right afterwards."""
     layer = Stalling()
     layer.kind = kind
@@ -152,7 +152,7 @@ async def test_a_new_index_causes_no_read_unless_it_may_hold_text(
 
 
 @pytest.mark.anyio
-async def test_what_is_cancelled_is_forgotten_everywhere(opened: Opened) -> None:
+async def test_a_cancelled_query_is_forgotten_everywhere(opened: Opened) -> None:
     standing = opened(FOUR)
     app = standing.grid.app()
     query = opened.find(standing, a={"$gt": 0})
@@ -282,7 +282,7 @@ async def test_reads_that_fail_are_repeated(opened: Opened, client: pymongo.Mong
 
 
 @pytest.mark.anyio
-async def test_what_cannot_be_followed_is_refused_with_the_reason(
+async def test_a_query_that_cannot_be_followed_is_refused_with_the_reason(
     opened: Opened, client: pymongo.MongoClient[Document]
 ) -> None:
     """Views, capped collections, results without bound: and the others are followed on."""

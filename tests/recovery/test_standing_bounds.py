@@ -18,7 +18,7 @@ FAILURES = "quaestor_failures_total"
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [":matched", ":results"])
-async def test_what_is_trimmed_by_size_before_it_is_read_is_made_good(opened: Opened, kind: str) -> None:
+async def test_changes_trimmed_by_size_before_they_are_read_are_made_good(opened: Opened, kind: str) -> None:
     """A stage, or an app process, that stands still while more comes than its pipeline may hold, long before the retention."""
     layer = Stalling()
     layer.kind = kind

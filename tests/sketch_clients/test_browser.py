@@ -79,7 +79,7 @@ def test_a_client_without_the_sketch_never_reuses(tab: Tab, origin: Origin) -> N
     assert origin.asked["GET /data/a"] == 3
 
 
-def test_what_another_process_writes_is_seen(tab: Tab, origin: Origin) -> None:
+def test_writes_of_another_process_are_seen(tab: Tab, origin: Origin) -> None:
     """By a page that is loaded after it, and by one that stays: as soon as its sketch knows of it."""
     assert get(tab, "/data/a") == nobodys(0)
     origin.write("a")

@@ -107,7 +107,7 @@ def test_javascript_finds_what_python_put_in(geometry: Geometry) -> None:
     assert look_up(body, names) == "".join("1" if found(name) else "0" for name in names)
 
 
-def test_what_is_no_sketch_is_refused() -> None:
+def test_bytes_that_are_no_sketch_are_refused() -> None:
     """A client that cannot read the sketch revalidates; it never reads a wrong one."""
     whole = wire_format.saturated(DEFAULT)
     bodies = {

@@ -137,7 +137,7 @@ def test_the_kill_switch_drops_all_copies(client: httpx.Client, transport: Quaes
     assert [source(client.get("/a")) for _ in range(2)] == ["server", "memory"]
 
 
-def test_what_is_not_read_whole_is_not_kept(client: httpx.Client) -> None:
+def test_an_answer_not_read_whole_is_not_kept(client: httpx.Client) -> None:
     with client.stream("GET", "/a"):
         pass
     assert source(client.get("/a")) == "server"

@@ -59,7 +59,7 @@ def test_cookies_that_a_304_sets_are_set_once(client: httpx.Client, shop: Shop) 
 
 
 @pytest.mark.parametrize("fields", [{"cache-control": "no-store"}, {"etag": ""}, {"vary": "*"}], ids=str)
-def test_what_may_not_be_kept_is_not(client: httpx.Client, shop: Shop, fields: dict[str, str]) -> None:
+def test_answers_that_may_not_be_kept_are_not_kept(client: httpx.Client, shop: Shop, fields: dict[str, str]) -> None:
     shop.fields = fields
     assert [source(client.get("/a")) for _ in range(2)] == ["server", "server"]
 
@@ -176,7 +176,7 @@ async def test_a_client_made_in_a_lifespan(url: str, shop: Shop) -> None:
     assert set(seen) == {"nothing"}
 
 
-async def test_what_one_member_raises_is_raised(url: str) -> None:
+async def test_an_error_of_one_member_is_raised(url: str) -> None:
     """By both twins, as a single request raises it."""
     members = ["/a", "http://127.0.0.1:1/b", "/c"]
     async with httpx.AsyncClient(transport=QuaestorTransport(url), base_url=url) as client:

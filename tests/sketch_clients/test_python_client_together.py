@@ -111,7 +111,7 @@ async def test_a_read_after_an_own_write_does_not_wait_for_one_from_before(url: 
         await before
 
 
-async def test_who_leads_and_is_cancelled_or_reads_slowly_holds_up_nobody(url: str) -> None:
+async def test_a_leader_that_is_cancelled_or_reads_slowly_holds_up_nobody(url: str) -> None:
     held = Held()
     async with httpx.AsyncClient(transport=QuaestorTransport(url, transport=held), base_url=url) as client:
         leader = asyncio.ensure_future(client.get("/a"))

@@ -137,7 +137,7 @@ def test_private_answers_stay_with_their_user(built: Path | None) -> None:
     assert played.returncode == 0, played.stdout[-8000:]
 
 
-def test_what_the_middleware_serves_is_built_of_these_sources() -> None:
+def test_the_scripts_that_the_middleware_serves_are_built_of_these_sources() -> None:
     """`make browser-client` builds them, and notes of what."""
     sources = hashlib.sha256()
     for source in sorted((CLIENT / "src").iterdir()):

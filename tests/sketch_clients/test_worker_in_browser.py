@@ -56,7 +56,7 @@ def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Ori
     assert origin.asked["GET /data/a"] == request
 
 
-def test_what_another_process_writes_is_seen(origin: Origin, browser: Browser) -> None:
+def test_writes_of_another_process_are_seen(origin: Origin, browser: Browser) -> None:
     """After Δ at most, also when the worker was ended meanwhile."""
     origin.rules = "handles=/data/&delta=4"
     tab = browser.tab(origin.url + "/worker-page")
@@ -160,7 +160,7 @@ def test_a_browser_that_was_closed_goes_on_with_what_it_kept(
         assert get(page(browser), "/data/a") == nobodys(1)
 
 
-def test_what_it_is_not_for_passes(tab: Tab, origin: Origin) -> None:
+def test_requests_outside_its_scope_pass(tab: Tab, origin: Origin) -> None:
     """Parts, answers without a lifetime, and paths that its rules leave out."""
     assert tab.run("return (await fetch('/data/a', { headers: { range: 'bytes=0-1' } })).status") in (200, 206)
     for value in range(3):

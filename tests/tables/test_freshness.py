@@ -91,7 +91,7 @@ def test_lifetimes_that_the_handler_allows(headers: dict[str, str], shared: int 
         (200, {"content_range": "bytes 0-1/2"}, "partial"),
     ],
 )
-def test_what_may_not_be_stored(status: int, headers: dict[str, str], reason: str | None) -> None:
+def test_answers_that_may_not_be_stored(status: int, headers: dict[str, str], reason: str | None) -> None:
     assert freshness.refusal(status, fields(**headers)) == reason
 
 

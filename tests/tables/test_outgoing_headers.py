@@ -112,7 +112,7 @@ def test_a_304_carries_what_updates_a_stored_answer_and_nothing_about_a_body() -
         ([(b"transfer-encoding", b"chunked")], b"a", [(b"content-length", b"1")]),
     ],
 )  # fmt: skip
-def test_what_is_stored_of_the_handler_s_fields(
+def test_stored_fields_of_the_handler(
     headers: list[tuple[bytes, bytes]], body: bytes, expected: list[tuple[bytes, bytes]] | None
 ) -> None:
     assert storable(headers, body, status=200) == expected
@@ -152,7 +152,7 @@ def test_no_copy_outside_outlives_the_stored_answer(
     assert lives_s(response(*fields), policy, estimated=estimated) == expected
 
 
-def test_what_a_route_lets_browsers_keep_is_reported_to_the_sketch() -> None:
+def test_answers_that_browsers_may_keep_are_reported_to_the_sketch() -> None:
     policy = HeaderPolicy(Settings(client_ttl="none"), ())
     assert not policy.leaves(RoutePolicy())
     assert policy.leaves(RoutePolicy(browser_ttl_ms=1))

@@ -50,7 +50,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("query", "declared", "only", "expected"), KEPT)
-def test_what_is_ignored_is_cut_out_and_the_rest_stays_as_it_is(
+def test_ignored_parameters_are_cut_out_and_the_rest_stays_as_it_is(
     query: bytes, declared: Sequence[str], only: Sequence[str] | None, expected: bytes
 ) -> None:
     policy = RoutePolicy(declared_query=frozenset(declared), query=None if only is None else frozenset(only))
@@ -96,7 +96,7 @@ def test_a_target_is_its_own_if_clients_compute_its_resource(query: bytes, only:
 
 
 @pytest.mark.parametrize("name", sorted(CLAIMS))
-def test_what_proxies_claim_is_looked_at_and_keyed(name: bytes) -> None:
+def test_fields_that_proxies_set_are_read_and_keyed(name: bytes) -> None:
     assert NOTABLE[name]
     facts = inspect([(b"host", b"a"), (name, b"host=evil")])
     assert facts.bypass is None
@@ -193,7 +193,7 @@ def test_users_and_fields_cannot_be_mixed_up(requests: list[tuple[str, bytes, by
     assert len(keys) == len({request for request in requests if request[0]})
 
 
-def test_what_does_not_count_changes_nothing() -> None:
+def test_irrelevant_fields_change_nothing() -> None:
     assert selection(COOKIES, [(b"cookie", b"a=1; x=2")]) == selection(COOKIES, [(b"cookie", b"y=3; a=1")])
     assert selection(DEFAULT, [(b"x-a", b"1"), (b"cookie", b"a=1")]) == ""
 
@@ -242,7 +242,7 @@ def test_a_variant_of_vary_is_never_taken_for_a_selection() -> None:
         ([(b"x-forwarded-user", b"ann")], "credentials", None, True),
     ],
 )
-def test_what_a_declared_scope_can_answer_and_what_it_cannot(
+def test_answers_within_a_declared_scope_and_outside_it(
     headers: Headers, bypass: str | None, barred: str | None, personal: bool
 ) -> None:
     facts = inspect(headers)
@@ -277,7 +277,7 @@ def test_an_answer_for_some_only_may_say_private(headers: Headers, shared: str |
 
 
 @pytest.mark.parametrize("tag", ["", "a b", "a,b", 'a"b', "a\nb", "x" * 201])
-def test_what_no_header_or_list_could_carry_is_no_tag(tag: str) -> None:
+def test_text_that_no_header_or_list_can_carry_is_no_tag(tag: str) -> None:
     assert valid_tag(tag) is not None
 
 

@@ -81,7 +81,7 @@ def test_operators_of_their_own_area_match_what_mongod_matches(area: str) -> Non
     assert not wrong, report(wrong)
 
 
-def test_what_the_clock_alone_changes_is_unsupported() -> None:
+def test_filters_that_the_clock_alone_changes_are_unsupported() -> None:
     for case in by_area()["expr"]:
         if CLOCK in repr(case["filter"]):
             assert str(answer(case)).startswith("unsupported")

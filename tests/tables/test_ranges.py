@@ -44,7 +44,7 @@ from quaestor.read_path.ranges import MAX_RANGES, Span, content_range, if_range_
         ("bytes=0-" + "9" * 19, None),
     ],
 )
-def test_what_a_range_field_selects_of_ten_bytes(field: str, expected: list[tuple[int, int]] | None) -> None:
+def test_a_range_field_selects_of_ten_bytes(field: str, expected: list[tuple[int, int]] | None) -> None:
     ranges = spans(field.encode(), 10)
     assert ranges == (None if expected is None else tuple(Span(*pair) for pair in expected))
 

@@ -112,7 +112,9 @@ def test_lifetimes_follow_from_the_header_fields(lines: list[str], expected: int
         (200, ["cache-control: max-age=5, proxy-revalidate"], True, "credentials"),
     ],
 )
-def test_what_a_shared_cache_may_store(status: int, lines: list[str], credentials: bool, expected: str | None) -> None:
+def test_answers_that_a_shared_cache_may_store(
+    status: int, lines: list[str], credentials: bool, expected: str | None
+) -> None:
     assert refusal(status, fields(*lines), credentials=credentials, now_s=NOW_S) == expected
 
 

@@ -65,7 +65,7 @@ def test_an_unsafe_request_outdates_its_target(method: str, status: int, outdate
         ("x-location: /items", []),
     ],
 )
-def test_what_location_and_content_location_name_on_the_same_origin(line: str, also: list[str]) -> None:
+def test_location_and_content_location_on_the_same_origin(line: str, also: list[str]) -> None:
     assert keys("POST", 201, line) == ("http://shop.test/items/1?a=2&b=1", *also)
 
 

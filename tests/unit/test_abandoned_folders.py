@@ -52,7 +52,7 @@ def test_a_folder_is_gone_with_its_block(parent: Path) -> None:
     assert names(parent) == set()
 
 
-def test_what_a_killed_process_left_behind_is_removed_and_what_a_living_one_uses_is_not(parent: Path) -> None:
+def test_folders_of_a_killed_process_are_removed_and_those_of_a_living_one_are_not(parent: Path) -> None:
     killed, left = holder()
     living, used = holder()
     try:

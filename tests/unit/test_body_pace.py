@@ -9,7 +9,7 @@ def pace(**bounds: float) -> BodyPace:
     return BodyPace(**{"patience_s": 10.0, "min_bytes_per_s": 100.0, "total_s": 1000.0} | bounds)
 
 
-def test_who_keeps_the_slowest_rate_may_go_on_until_the_end_of_all_patience() -> None:
+def test_a_client_at_the_slowest_rate_may_go_on_until_the_end_of_all_patience() -> None:
     made = pace(total_s=50.0)
     for _ in range(50):
         assert made.allowed_s > 0
@@ -18,7 +18,7 @@ def test_who_keeps_the_slowest_rate_may_go_on_until_the_end_of_all_patience() ->
     assert made.exceeded == "time"
 
 
-def test_who_falls_behind_is_waited_for_no_longer_than_the_patience() -> None:
+def test_the_wait_for_a_client_that_falls_behind_is_no_longer_than_the_patience() -> None:
     made = pace()
     seconds = 0
     while made.allowed_s:

@@ -68,7 +68,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("given", "expected"), SAID)
-def test_what_is_said_becomes_the_policy(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_arguments_become_the_policy(given: dict[str, Any], expected: dict[str, Any]) -> None:
     policy = said(**given)
     assert {name: getattr(policy, name) for name in expected} == expected
 
@@ -182,7 +182,7 @@ def test_a_bound_method_can_be_marked_too() -> None:
     assert declaration_of(service.list_items) is not None
 
 
-def test_what_cannot_be_marked_is_refused() -> None:
+def test_an_object_that_cannot_be_marked_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="put it on the function or class"):
         cached()(5)
 
@@ -258,7 +258,7 @@ def test_a_url_means_what_answers_under_it_depend_on(url: str, expected: list[st
 
 
 @pytest.mark.parametrize("url", ["", "items", "http:/a", "http://a b/", "http://a@b/", "/" + "a" * 10_000])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_a_text_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is no URL"):
         url_names(url)
 

@@ -21,7 +21,7 @@ def call(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_what_is_open_and_what_is_dead_is_listed_replayed_and_dropped(
+def test_open_and_dead_purges_are_listed_replayed_and_dropped(
     redis_url: str, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit status 1 of `stats`: there are dead letters."""

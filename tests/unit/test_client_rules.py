@@ -79,7 +79,7 @@ def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
     FlatSketch.read(body)
 
 
-def test_what_is_no_sketch_is_refused() -> None:
+def test_bytes_that_are_no_sketch_are_refused() -> None:
     """The same bodies that the browser's client refuses."""
     whole = saturated(DEFAULT)
     refused = [
@@ -94,7 +94,7 @@ def test_what_is_no_sketch_is_refused() -> None:
 
 
 @given(st.sets(st.text(min_size=1, max_size=20), max_size=40), st.text(min_size=1, max_size=20))
-def test_what_was_put_in_is_found(names: set[str], other: str) -> None:
+def test_added_keys_are_found(names: set[str], other: str) -> None:
     """No false negative, and the same false positives as the server's own filter."""
     geometry = Geometry(slices=4, bits_per_slice=64, capacity=10, error_rate=0.1)
     filled = CountingFilter(geometry)
@@ -136,7 +136,7 @@ def test_only_proof_tells_the_time_first() -> None:
     ],
     ids=["old", "from the future", "no field", "an error", "html", "no time"],
 )  # fmt: skip
-def test_what_is_not_believed_is_asked_for_again_with_proof(said: str, status: int, body: bytes) -> None:
+def test_a_doubtful_answer_is_fetched_again_with_proof(said: str, status: int, body: bytes) -> None:
     sketches, start = Sketches(), Moment(0.0, 0.0)
     assert answered(sketches, sketches.ask("", nonce=7, now=start), f"made={NOW}, nonce=7")
     assert answered(sketches, sketches.ask("", nonce=8, now=start), said, status=status, body=body) is None

@@ -138,12 +138,12 @@ def test_how_long_a_value_stays_what_it_is(value: Any, expected: str) -> None:
         ("14:30", "/open?at=14%3A30"),
     ],
 )
-def test_what_the_request_names_is_the_clients(value: Any, requested: str) -> None:
+def test_times_that_the_request_names_are_the_clients(value: Any, requested: str) -> None:
     assert until(value) != "for ever"
     assert until(value, requested=requested) == "for ever"
 
 
-def test_what_is_floored_may_have_been_floored_to_less() -> None:
+def test_a_floored_time_may_have_been_floored_to_less() -> None:
     """Nine o'clock, at 10:00:20, is this hour or this minute, an hour ago: a minute later it is known which."""
     ten = NOW.replace(hour=10, minute=0, second=20)
     nine = NOW.replace(hour=9, minute=0, second=0, microsecond=0)

@@ -51,7 +51,7 @@ def test_a_cluster_that_cannot_hold_the_grid_is_refused_in_a_sentence(
         assert part in output
 
 
-def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_requirements_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for variable in ("MONGO_URL", "REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     assert call("cluster", "--master", "local[50,8]") == 2

@@ -281,7 +281,7 @@ def test_another_format_is_refused_with_the_remedy() -> None:
         bson.encode({"v": 1, "t": "i"}),
     ],
 )
-def test_what_is_no_image_is_refused(payload: bytes) -> None:
+def test_bytes_that_are_no_image_are_refused(payload: bytes) -> None:
     with pytest.raises(EventLayerError):
         codec.decode_image(payload)
 

@@ -35,7 +35,7 @@ async def test_each_caller_is_given_its_own_reply_or_error(redis_url: str, prefi
         assert await asyncio.gather(*(echo(keys=[prefix], args=[number]) for number in range(3))) == [b"0", b"1", b"2"]
 
 
-async def test_what_comes_in_one_moment_takes_one_connection(redis_url: str, prefix: str) -> None:
+async def test_commands_of_one_moment_take_one_connection(redis_url: str, prefix: str) -> None:
     """Twenty scripts at once are one round trip, not twenty."""
     client = shared_client(redis_url)
     async with aclosing(client):
@@ -47,7 +47,7 @@ async def test_what_comes_in_one_moment_takes_one_connection(redis_url: str, pre
         assert await _connections(client) == before
 
 
-async def test_who_is_cancelled_before_it_was_sent_has_not_sent_it(redis_url: str, prefix: str) -> None:
+async def test_a_command_cancelled_before_it_was_sent_is_not_sent(redis_url: str, prefix: str) -> None:
     """Its neighbours are answered, and it has had no effect."""
     client = shared_client(redis_url)
     async with aclosing(client):

@@ -149,7 +149,7 @@ def test_stages_in_another_order_than_a_find_has_stay_a_pipeline(stages: list[di
         {"find": "c", "filter": {"price": decimal.Decimal(1)}},
     ],
 )
-def test_what_a_filter_does_not_decide_depends_on_the_collection(command: dict[str, Any]) -> None:
+def test_results_that_a_filter_does_not_decide_depend_on_the_collection(command: dict[str, Any]) -> None:
     assert query(command).widened
 
 
@@ -211,7 +211,7 @@ class Unencodable:
         ({"find": "c", "readConcern": {"atClusterTime": bson.Timestamp(1, 1)}}, Uncacheable.SNAPSHOT),
     ],
 )
-def test_what_no_write_invalidates_is_not_cached(command: dict[str, Any], reason: Uncacheable) -> None:
+def test_commands_that_no_write_invalidates_are_not_cached(command: dict[str, Any], reason: Uncacheable) -> None:
     assert {reason for reason, _ in of(command).reasons} == {reason}
 
 

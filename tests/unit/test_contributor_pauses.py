@@ -46,7 +46,7 @@ def test_a_renewed_registration_does_not_wait() -> None:
     assert ContributorPauses().of(registration(), renewed=True) == 0
 
 
-def test_what_is_due_first_comes_first() -> None:
+def test_the_earliest_due_comes_first() -> None:
     now_ms = [1_000]
     due = DueRegistrations(lambda: now_ms[0], most=2)
     stop = threading.Event()

@@ -206,7 +206,7 @@ def test_readings_are_the_metrics_by_label() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["lifetimes", "static"])
-def test_what_is_compared_is_now_the_chosen_and_other_quantiles(estimator: str) -> None:
+def test_the_comparison_holds_the_present_the_chosen_and_other_quantiles(estimator: str) -> None:
     """Where there is a quantile; collections with numbers of their own get it too."""
     chosen = TtlParameters(default=Tuning(estimator=estimator), kinds={"a.b": Tuning(estimator=estimator, alpha=0.5)})
     candidates_found = candidates(TtlParameters(), chosen)

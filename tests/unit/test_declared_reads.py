@@ -70,7 +70,7 @@ def test_a_collection_is_found_with_or_without_its_database(
     assert read.understood.query.namespace == namespace
 
 
-def test_what_no_write_can_tell_of_forbids_to_cache() -> None:
+def test_reads_that_no_write_can_report_forbid_caching() -> None:
     reasons = recorded(
         {"collection": "items", "filter": {"$where": "1"}},
         {"collection": "items", "filter": {"at": {"$gt": {"$date": "2023-11-14T22:13:20Z"}}}},
@@ -130,7 +130,7 @@ def test_tags_stand_beside_queries() -> None:
         ("[" + ",".join(['{"collection":"d.c"}'] * 65) + "]", "at most 64 queries"),
     ],
 )
-def test_what_is_no_declaration_is_refused_in_a_sentence(text: str, sentence: str) -> None:
+def test_an_object_that_is_no_declaration_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(MalformedQueryError) as refused:
         declared.parse(text)
     assert sentence in str(refused.value)

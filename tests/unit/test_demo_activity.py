@@ -100,7 +100,7 @@ def test_percentiles_are_values_that_occurred() -> None:
         ({}, ServedFrom.HANDLER),
     ],
 )
-def test_who_answered_is_read_from_the_headers(headers: dict[str, str], expected: ServedFrom) -> None:
+def test_the_answering_part_is_read_from_the_headers(headers: dict[str, str], expected: ServedFrom) -> None:
     assert served_from(headers) is expected
 
 

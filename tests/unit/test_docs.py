@@ -65,7 +65,7 @@ def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
     assert missing == []
 
 
-def test_what_clients_with_the_sketch_warn_of_is_in_the_documents() -> None:
+def test_warnings_of_clients_with_the_sketch_are_in_the_documents() -> None:
     """Neither they nor a sketch that is begun report failures, but both change what an operator sees."""
     sources = [*(ROOT / "quaestor/client").glob("*.py"), *(ROOT / "quaestor/cache_sketch").glob("*.py")]
     names = {

@@ -46,7 +46,7 @@ def test_the_second_request_is_let_in() -> None:
     assert [named.name for named in keeper.kept] == ["GET /x"]
 
 
-def test_what_was_seen_long_ago_is_forgotten() -> None:
+def test_keys_seen_long_ago_are_forgotten() -> None:
     """Memory is bounded in time and in size."""
     keeper = learned(0)
     assert refused(keeper, "a") == [True]

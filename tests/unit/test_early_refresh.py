@@ -97,7 +97,7 @@ def test_one_request_of_each_process_begins_a_refresh() -> None:
     assert entry.settled_until_ms == FRESH_UNTIL_MS, "and the hit path is the short one again"
 
 
-def test_what_is_not_known_to_cost_anything_is_served_to_its_end() -> None:
+def test_answers_of_unknown_cost_are_served_to_their_end() -> None:
     assert EarlyRefresh(beta=1.0).settle(resident(cost_ms=0)).settled_until_ms == FRESH_UNTIL_MS
     assert EarlyRefresh(beta=0.0).settle(resident(cost_ms=9)).settled_until_ms == FRESH_UNTIL_MS
     assert not EarlyRefresh(beta=1.0).due(resident(cost_ms=9), FRESH_UNTIL_MS + 1), "its end is not early"

@@ -288,7 +288,7 @@ async def test_claims_that_are_over_within_a_moment_are_settled_in_one_call() ->
     await eventually(lambda: index.settled == [100, 1])
 
 
-async def test_what_is_over_while_others_are_being_settled_is_settled_next() -> None:
+async def test_effects_that_end_while_others_are_settled_are_settled_next() -> None:
     index = CountingIndex()
     settling = Settling(index, Telemetry())
     index.gate.clear()
@@ -341,7 +341,7 @@ async def test_the_registrations_of_a_dead_process_are_worked_off_by_another() -
         assert await world.store.get("k") is None
 
 
-async def test_what_another_process_has_settled_already_is_dropped_from_this_ones_memory() -> None:
+async def test_effects_settled_by_another_process_are_dropped_from_memory() -> None:
     """Its death is remembered for a while only; after that the entry would count as live again."""
     async with running() as world:
         await world.cache("somebody-else:1")

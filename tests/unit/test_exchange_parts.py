@@ -83,7 +83,7 @@ def test_validators_of_a_stored_answer_replace_the_client_s_conditions(whole: bo
     assert (b"if-none-match", b'"client"') in request.scope["headers"], "the request itself stays as it was"
 
 
-def test_what_is_not_keyed_is_not_shown() -> None:
+def test_fields_outside_the_key_are_hidden() -> None:
     """Tracking parameters, and of `Forwarded` all but host and scheme: nobody decides by them what others are given."""
     request = context((b"forwarded", b"for=203.0.113.7;host=shop.test"), query=b"utm_source=x&a=1")
     shown = handler_scope(request, [], AskedFields(), whole=True)
@@ -94,7 +94,7 @@ def test_what_is_not_keyed_is_not_shown() -> None:
 # An answer that is held back
 
 
-def test_what_was_held_back_is_handed_out_once() -> None:
+def test_withheld_bytes_are_handed_out_once() -> None:
     """Before the first piece there is no body at all, which is not the same as an empty one."""
     held = HeldAnswer()
     held.start(200, [(b"X", b"1")])

@@ -79,7 +79,7 @@ def test_a_projection_says_which_fields_matter() -> None:
     assert explain(find({"status": "paid"})).fields == "all"
 
 
-def test_what_capture_refuses_is_not_cacheable() -> None:
+def test_commands_that_capture_refuses_are_not_cacheable() -> None:
     assert explain(find({"$where": "true"})).not_cached == ("server-side-script: $where runs arbitrary code",)
     assert explain(aggregate({"$sample": {"size": 1}})).not_cached == ("random: $sample",)
     assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS).not_cached[0].startswith("clock:")

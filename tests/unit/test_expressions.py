@@ -78,7 +78,7 @@ class TestFieldPaths:
             ({"$getField": "a"}, {""}),
         ],
     )
-    def test_what_an_expression_reads(self, expression: Any, paths: set[str]) -> None:
+    def test_fields_that_an_expression_reads(self, expression: Any, paths: set[str]) -> None:
         assert field_paths(expression) == paths
 
     def test_variables_of_the_surroundings_are_not_the_document(self) -> None:
@@ -100,7 +100,7 @@ class TestRefusals:
             ({"$bitAnd": ["$a", 1]}, "newer"),
         ],
     )
-    def test_what_depends_on_more_than_the_document_says_why(self, expression: Any, reason: str) -> None:
+    def test_expressions_that_depend_on_more_than_the_document_say_why(self, expression: Any, reason: str) -> None:
         with pytest.raises(UnsupportedQueryError, match=reason):
             compile_expression(expression)
 
@@ -123,7 +123,7 @@ class TestRefusals:
             (object(), "cannot be sent"),
         ],
     )
-    def test_what_mongod_refuses_is_malformed_with_its_reason(self, expression: Any, reason: str) -> None:
+    def test_expressions_that_mongod_refuses_are_malformed_with_its_reason(self, expression: Any, reason: str) -> None:
         with pytest.raises(MalformedQueryError, match=reason):
             compile_expression(expression)
 
@@ -132,7 +132,7 @@ class TestRefusals:
         with pytest.raises(MalformedQueryError, match=r"\$divide by zero"):
             compile_expression({"$cond": ["$a", 1, {"$divide": [1, 0]}]})
 
-    def test_what_the_optimiser_drops_does_not_fail(self) -> None:
+    def test_parts_that_the_optimiser_drops_do_not_fail(self) -> None:
         branches = [{"case": True, "then": 1}, {"case": "$a", "then": {"$divide": [1, 0]}}]
         assert evaluate({"$switch": {"branches": branches}}) == 1
 

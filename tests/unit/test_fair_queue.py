@@ -99,7 +99,7 @@ def test_it_is_bounded_and_what_nobody_understands_has_a_turn_too() -> None:
     assert big.full
 
 
-def test_what_costs_much_lets_others_go_first() -> None:
+def test_costly_items_let_others_go_first() -> None:
     """One of two tenants sends what takes a second each; the other's hundred are done before its third."""
     backlog, leases = FairQueue(), LeaseHorizon()
     payloads = [encode_query_event(registration("a", number)) for number in range(10)]

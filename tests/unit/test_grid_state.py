@@ -39,7 +39,7 @@ def test_a_grid_of_another_shape_runs_beside_it_until_it_is_promoted() -> None:
     assert state.promoted("somebody else") == state
 
 
-def test_what_was_not_finished_is_taken_over_from_too_also_by_the_old_shape() -> None:
+def test_an_unfinished_grid_is_taken_over_too_also_by_the_old_shape() -> None:
     state, _, _ = FIRST.started("b", shape(2, 2))
     failed = state.ended("b")
     assert (failed.concerns("a"), failed.concerns("b")) == (True, False)

@@ -94,7 +94,7 @@ def test_ids_contain_their_round_and_keep_their_partition() -> None:
 
 
 @pytest.mark.parametrize("name", [OWN, FOREIGN])
-def test_what_is_held_is_not_served_and_lives_when_it_is_renewed(world: World, name: str) -> None:
+def test_a_held_registration_is_not_served_and_lives_when_it_is_renewed(world: World, name: str) -> None:
     """In the process that made it, and in every other one."""
     assert world.change(name) == ()
     assert not world.alive(name)
@@ -105,7 +105,7 @@ def test_what_is_held_is_not_served_and_lives_when_it_is_renewed(world: World, n
     assert world.held.rounds((name,)) == 1
 
 
-def test_what_is_not_renewed_in_time_is_dead_for_good(world: World) -> None:
+def test_a_registration_not_renewed_in_time_is_dead_for_good(world: World) -> None:
     """A renewal that comes later counts for nothing."""
     world.change(FOREIGN)
     assert world.held.over() == []

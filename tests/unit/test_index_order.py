@@ -66,7 +66,7 @@ def test_where_the_indexes_are_not_known_every_field_matters() -> None:
     assert planned(query, UNKNOWN).query_id != planned(query, ()).query_id
 
 
-def test_who_has_to_know_them() -> None:
+def test_queries_that_depend_on_the_order_of_an_index() -> None:
     """Only results that would stay through a change of such a field."""
     assert plan_query(find({"a": 1}, projection={"p": 1})).order_open
     assert plan_query(find({}, sort=(("a", 1),), skip=1, limit=1)).order_open

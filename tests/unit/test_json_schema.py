@@ -55,7 +55,7 @@ def test_a_schema_people_write(document: dict[str, Any], valid: bool) -> None:
         ("a", "object"),
     ],
 )
-def test_what_mongod_refuses_is_malformed_with_its_reason(schema: Any, reason: str) -> None:
+def test_schemas_that_mongod_refuses_are_malformed_with_its_reason(schema: Any, reason: str) -> None:
     with pytest.raises(MalformedQueryError, match=reason):
         compile_schema(schema)
 
@@ -69,7 +69,7 @@ def test_what_mongod_refuses_is_malformed_with_its_reason(schema: Any, reason: s
         {"properties": {"a": {"encrypt": {"bsonType": "int"}}}},
     ],
 )
-def test_what_is_a_path_to_mongod_or_belongs_to_encryption_is_unsupported(schema: dict[str, Any]) -> None:
+def test_paths_and_keywords_of_encryption_are_unsupported(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedQueryError):
         compile_schema(schema)
 

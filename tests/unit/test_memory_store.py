@@ -59,7 +59,7 @@ def test_a_scan_of_pages_nobody_asks_for_twice_does_not_flush_the_hot_ones() -> 
     assert share_of_hits(store, HOT) > 0.9
 
 
-def test_what_has_become_popular_takes_the_place_of_what_was() -> None:
+def test_newly_popular_entries_take_the_place_of_formerly_popular_ones() -> None:
     """Popularity is counted in a sketch that hashes by chance. Where so little is kept, one store in two hundred counts some
     of the new pages together with old ones for long; so this asks several."""
     chance = random.Random(2)
@@ -136,7 +136,7 @@ def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, 
     assert (store.used_bytes, len(store), len(store._guarded)) == (0, 0, 0)
 
 
-def test_what_guarded_several_entries_takes_all_of_them_along() -> None:
+def test_a_guard_of_several_entries_takes_all_of_them_along() -> None:
     store = MemoryStore(budget_bytes=1_000_000)
     shared = [replace(entry(key), registrations=(f"o:{key}", "o:shared")) for key in "abc"]
     for entry_ in shared:

@@ -154,7 +154,7 @@ def test_an_answer_that_comes_back_as_it_was_was_invalidated_for_nothing() -> No
     assert departures.why("a") == "absent"
 
 
-def test_what_is_withdrawn_was_not_invalidated() -> None:
+def test_withdrawn_entries_were_not_invalidated() -> None:
     departures = Removals()
     departures.left(entry("a"), "invalidated")
     departures.judged("a", "withdrawn")

@@ -46,7 +46,9 @@ def test_a_read_is_missing_once_it_has_changed_and_nothing_else_has(reads: Missi
     ],
     ids=["what both read has changed", "another query there", "another query of the same collection"],
 )
-def test_what_may_have_led_elsewhere_explains_it(again: Registered, changed: list[str], reads: MissingReads) -> None:
+def test_inputs_that_may_lead_elsewhere_explain_a_missing_read(
+    again: Registered, changed: list[str], reads: MissingReads
+) -> None:
     reads.note("k", of(rates="1", records="2"))
     reads.changed(changed)
     assert reads.missing("k", again, 0) == ()
@@ -66,7 +68,7 @@ def test_it_is_held_against_a_key_for_a_while_only(reads: MissingReads) -> None:
     assert len(reads) == 0
 
 
-def test_what_is_stored_again_begins_anew(reads: MissingReads) -> None:
+def test_an_answer_stored_again_begins_anew(reads: MissingReads) -> None:
     reads.note("k", of(rates="1", records="2"))
     reads.changed(["1"])
     reads.note("k", of(rates="3", records="4"))

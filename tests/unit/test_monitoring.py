@@ -56,7 +56,7 @@ def nodes(expression: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("title", ASKED)
-def test_what_is_asked_for_is_exposed_with_these_labels_and_values(title: str) -> None:
+def test_queried_metrics_are_exposed_with_these_labels_and_values(title: str) -> None:
     """Every metric, every label that is matched or grouped by, every value that a label is compared with."""
     seen = 0
     for text in ASKED[title]:

@@ -62,7 +62,7 @@ def test_a_rule_has_the_last_word_and_the_first_rule_counts() -> None:
 
 
 @pytest.mark.parametrize("path", ["me", "", "/a{b", "/a/*/b", "/{a:path}", "GET", "G3T /a"])
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_a_text_that_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="routes"):
         Routes(object(), rules={path: cached()})
 
@@ -90,7 +90,7 @@ def test_a_plan_says_whether_memory_may_be_asked_at_once() -> None:
     assert not plan_of(routes, "/public", method="POST").simple
 
 
-def test_who_asked_with_ignored_parameters_is_only_sent_what_all_are_sent() -> None:
+def test_a_request_with_ignored_parameters_is_sent_the_answer_of_all() -> None:
     assert plan_of(Routes(object(), defaults=RouteDefaults(leaves_copies=False)), "/a", query=b"gclid=1").simple
     assert not plan_of(Routes(object(), defaults=RouteDefaults(leaves_copies=True)), "/a", query=b"gclid=1").simple
     kept = Routes(object(), rules={"/a": cached(browser_ttl=5)}, defaults=RouteDefaults(leaves_copies=False))

@@ -59,7 +59,7 @@ def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
     assert re.findall(r"@[a-z_]+@", provider_configuration(name, values)) == []
 
 
-def test_what_cannot_stand_in_a_configuration_is_refused() -> None:
+def test_values_that_cannot_stand_in_a_configuration_are_refused() -> None:
     """The message names the value and what is possible."""
     with pytest.raises(ConfigurationError, match="varnish, nginx, squid, ats, souin, fastly, cloudflare"):
         provider_configuration("akamay")

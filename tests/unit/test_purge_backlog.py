@@ -60,7 +60,7 @@ def test_over_budget_copies_are_short_before_anything_waits() -> None:
 @pytest.mark.parametrize(
     ("state", "stale_s"), [("ok", 45.0), ("throttled", 45.0), ("dark", 600.0), ("over-budget", 600.0)]
 )
-def test_what_is_open_may_be_served_until_it_is_sent_or_has_expired(state: str, stale_s: float) -> None:
+def test_an_open_purge_may_be_served_until_it_is_sent_or_has_expired(state: str, stale_s: float) -> None:
     backlog = Backlog(PROVIDER)
     there = QueueSize(waiting=10_000, taken=0, dead=0, oldest_ms=NOW_MS, until_ms=NOW_MS + 600_000)
     assert backlog.stale_at_most_s(there, state, NOW_MS) == stale_s

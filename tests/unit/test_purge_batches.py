@@ -91,7 +91,7 @@ def place() -> Place:
     return Place()
 
 
-async def test_what_comes_in_at_the_same_moment_goes_in_one_batch_each_target_once(place: Place) -> None:
+async def test_purges_of_the_same_moment_go_in_one_batch_each_target_once(place: Place) -> None:
     batches = place.batches_of()
     calls = [asyncio.create_task(batches.purge(targets)) for targets in ([A], [B, A], [C], [A])]
     assert await place.sent() == (A, B, C)

@@ -129,7 +129,7 @@ async def test_a_purge_is_waited_for_until_it_is_acknowledged_and_repeated_a_mom
         assert api.sent[2] == ("a",)
 
 
-async def test_what_waits_goes_in_whole_batches_each_target_once() -> None:
+async def test_waiting_purges_go_in_whole_batches_each_target_once() -> None:
     api = Api()
     async with api.sender() as sender:
         tags = [f"t{n}" for n in range(250)]
@@ -211,7 +211,7 @@ async def test_a_months_budget_is_spent_to_the_last_purge_and_nothing_is_sent_af
         assert (await api.looked(sender))[:2] == ("ok", None)
 
 
-async def test_what_the_provider_refuses_is_not_charged() -> None:
+async def test_refused_purges_are_not_charged() -> None:
     """A storm of refusals, or an outage, does not use the budget up."""
     api = Api(PRICED)
     api.answers.extend([Throttled(retry_after_s=1.0)] * 20)
@@ -418,7 +418,7 @@ async def test_a_purge_that_the_outbox_refuses_is_sent_and_reported() -> None:
         await eventually(lambda: api.sent == [("a", "b")])
 
 
-async def test_what_a_sender_leaves_behind_when_it_ends_another_sends() -> None:
+async def test_purges_left_by_an_ended_sender_are_sent_by_another() -> None:
     api = Api(replace(LIMITED, rates=()))
     api.gate = asyncio.Event()
     async with api.sender() as first:

@@ -82,7 +82,7 @@ class SlowOutbox(MemoryOutbox):
 
 
 @each_way
-async def test_what_the_outbox_does_not_know_yet_is_not_over(capabilities: Capabilities) -> None:
+async def test_a_purge_unknown_to_the_outbox_is_not_over(capabilities: Capabilities) -> None:
     """The watch asks the outbox what is still open just when a purge is being put in."""
     api = Api(capabilities)
     outbox = api.outbox = SlowOutbox()

@@ -189,7 +189,7 @@ def test_document_and_plot_say_what_was_measured_and_what_was_missed(tmp_path: P
 
 
 @pytest.mark.anyio
-async def test_what_is_under_way_arrives_in_order_and_not_before_its_time() -> None:
+async def test_messages_arrive_in_order_and_not_before_their_time() -> None:
     """By the clock of the loop; things that are put in later are not waited for."""
     loop = asyncio.get_running_loop()
     line, arrived, delay_s = DelayLine(0.01), list[tuple[int, float]](), 0.01

@@ -27,7 +27,7 @@ def find(document: dict[str, Any], *, namespace: str = "shop.items") -> Query:
         ({}, "find"),
     ],
 )
-def test_what_names_one_record_is_a_class_of_its_own(document: dict[str, Any], expected: str) -> None:
+def test_queries_of_one_record_are_a_class_of_their_own(document: dict[str, Any], expected: str) -> None:
     assert kind_of(find(document)) == f"shop.items:{expected}"
 
 

@@ -61,7 +61,7 @@ def test_queries_without_a_waiter_go_with_the_next_urgent_one(layer: CountedLaye
     assert layer.appends == [[b"now", *names(100)]]
 
 
-def test_what_nobody_waits_for_goes_by_itself_in_the_end(layer: CountedLayer) -> None:
+def test_messages_that_nobody_waits_for_go_by_themselves_in_the_end(layer: CountedLayer) -> None:
     """All of it in order, in far fewer round trips than events, with nothing sent besides."""
     sender = QuerySender(layer, Telemetry())
     stop = threading.Event()
@@ -78,7 +78,7 @@ def test_what_nobody_waits_for_goes_by_itself_in_the_end(layer: CountedLayer) ->
     assert len(layer.appends) <= 100
 
 
-def test_what_is_sent_at_once_is_not_behind_what_waits(layer: CountedLayer) -> None:
+def test_urgent_messages_are_not_behind_waiting_ones(layer: CountedLayer) -> None:
     """A cancellation comes behind the registration that was sent before it, never in front of it."""
     sender = QuerySender(layer, Telemetry())
     sender.send(STREAM, b"registration")

@@ -100,7 +100,7 @@ def test_unstorable_keys_are_remembered_for_a_while_and_within_bounds() -> None:
         ([(b"if-unmodified-since", b"x")], "precondition"),
     ],
 )
-def test_what_keeps_the_cache_out_of_a_request(headers: list[tuple[bytes, bytes]], bypass: str | None) -> None:
+def test_requests_that_keep_the_cache_out(headers: list[tuple[bytes, bytes]], bypass: str | None) -> None:
     assert inspect(headers).bypass == bypass
 
 
@@ -139,7 +139,7 @@ def test_codings_are_compared_as_a_set_unless_they_carry_preferences() -> None:
     assert key(b"gzip;q=0, br") != key(b"gzip, br")
 
 
-def test_what_varies_is_only_ever_learnt_in_addition() -> None:
+def test_varying_fields_are_only_added() -> None:
     variants = Variants(limit=2)
     assert variants.learn("k", (b"a",)) == (b"a",)
     assert variants.learn("k", ()) == (b"a",)

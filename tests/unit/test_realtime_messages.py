@@ -93,7 +93,7 @@ def test_query_events_come_back(event: QueryEvent) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_what_cells_say_comes_back(event: MatchedEvent) -> None:
+def test_messages_of_cells_come_back(event: MatchedEvent) -> None:
     image = encode_image(event.image) if isinstance(event, MatchedWrite) else b""
     assert codec.decode_matched(codec.encode_matched(event, image)) == event
 
@@ -132,6 +132,6 @@ def test_registrations_and_cancellations_are_not_ours() -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"x" * 40, bson.encode({"v": 2, "t": "s"}), bson.encode({"v": 1, "t": "?"}), bson.encode({})]
 )
-def test_what_is_no_message_is_said_to_be_none(decode: Any, payload: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused(decode: Any, payload: bytes) -> None:
     with pytest.raises(EventLayerError):
         decode(payload)

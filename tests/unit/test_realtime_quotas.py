@@ -138,7 +138,7 @@ def test_a_cell_refuses_what_would_be_too_much_and_keeps_what_it_has() -> None:
     announce(node, "second", 700)
 
 
-def test_what_a_stage_says_of_itself_is_read_back_and_what_is_foreign_is_not() -> None:
+def test_a_stages_own_report_is_read_back_and_foreign_text_is_not() -> None:
     stats = StageStats(
         query_partition=1, shape=ONE, at_ms=5, queries=2, subscriptions=3, bytes=7, behind=1, renewals=4, matched=9, refused=1,
         matched_per_s=0.5, lag_ms=-1, tenants=(StageTenant(tenant="t", queries=2, subscriptions=3, bytes=7),),

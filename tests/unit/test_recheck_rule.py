@@ -36,7 +36,7 @@ def test_an_answer_that_costs_nothing_but_its_query_is_kept_only_if_most_results
     assert not recheck_rule.pays(QUERY)
 
 
-def test_what_nobody_asks_for_between_two_changes_is_evicted() -> None:
+def test_an_entry_unread_between_two_changes_is_evicted() -> None:
     """There is no miss to be saved; now and then it is tried all the same."""
     recheck_rule = rule()
     chosen = [wanted(recheck_rule, second=second) for second in range(100)]
@@ -55,7 +55,7 @@ def test_a_burst_is_rechecked_a_few_times_a_second() -> None:
         assert wanted(recheck_rule, second=2)
 
 
-def test_what_waits_already_is_bounded() -> None:
+def test_waiting_entries_are_bounded() -> None:
     assert not wanted(rule("on"), second=1, waiting=MOST_WAITING)
 
 

@@ -35,7 +35,7 @@ def test_the_url_of_a_cluster(url: str, hosts: object, tls: bool, options: objec
         "http+cluster://:secret@a:1", "redis+cluster://:secret@a:port", "redis+cluster://a:1?db=2&x=secret",
     ],
 )  # fmt: skip
-def test_what_is_none_is_refused_without_its_password(url: str) -> None:
+def test_a_text_that_is_no_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"redis\+cluster://host:port") as refused:
         cluster_address(url)
     assert "secret" not in str(refused.value)

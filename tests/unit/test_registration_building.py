@@ -98,7 +98,7 @@ def test_groups_have_no_members() -> None:
         ({"_id": 0}, "a", True),
     ],
 )
-def test_what_a_projection_certainly_leaves_alone(projection: Any, field: str, shown: bool) -> None:
+def test_fields_that_a_projection_certainly_leaves_alone(projection: Any, field: str, shown: bool) -> None:
     assert projects(projection, field) is shown
 
 

@@ -66,7 +66,7 @@ def test_records_that_come_and_go_are_no_reason_for_ids() -> None:
         assert seen.choose("q", now_ms=n * 1_000) is OBJECTS
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_memory_is_bounded() -> None:
     seen = Representations()
     for n in range(MAX_QUERIES + 10):
         seen.choose(str(n), now_ms=n)
@@ -107,7 +107,7 @@ def test_members_that_others_have_read_again_make_ids_cheaper() -> None:
     assert ids_cost(shared, Costs()) < ids_cost(alone, Costs())
 
 
-def test_what_was_seen_of_writes_while_it_was_maintained_is_remembered() -> None:
+def test_writes_seen_while_a_list_was_maintained_are_remembered() -> None:
     """A list that is written more often than it is read is not taken up again for the one change that a miss shows."""
     seen = Representations()
 

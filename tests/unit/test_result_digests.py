@@ -64,7 +64,7 @@ def test_a_view_shares_no_digest_with_its_collection() -> None:
     assert of_reply(Operation.DISTINCT, reply) != of_reply(Operation.DISTINCT, reply, "d.view")
 
 
-def test_what_is_too_large_or_of_a_type_of_the_clients_own_has_none() -> None:
+def test_results_too_large_or_of_the_clients_own_types_have_no_digest() -> None:
     """A later batch does not bring it back."""
     assert digest([{"a": "x" * MOST_BYTES}], [{"a": 1}]) is None
     assert digest([{"a": object()}], [{"a": 1}]) is None

@@ -123,7 +123,7 @@ async def test_no_connection_of_a_small_pool_is_kept(redis_url: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_nobody_has_use_for_is_given_back(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_connections_are_given_back(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs for a client that nobody uses any more."""
     monkeypatch.setattr(round_trips, "IDLE_S", 0.01)
     client = shared_client(redis_url)

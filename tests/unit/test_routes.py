@@ -188,7 +188,7 @@ def test_where_anything_may_be_read_nothing_is_ignored() -> None:
     assert read(fastapi_app(), "/any-field").closed
 
 
-def test_what_the_cache_answers_itself_is_not_keyed() -> None:
+def test_answers_of_the_cache_itself_are_not_keyed() -> None:
     assert read(fastapi_app(), "/ours").headers == ()
 
 

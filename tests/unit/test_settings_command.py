@@ -110,7 +110,7 @@ def test_no_password_is_printed(url: str) -> None:
             assert "heim" not in done.stdout
 
 
-def test_what_is_wrong_is_one_sentence() -> None:
+def test_a_wrong_setting_is_one_sentence() -> None:
     """A misspelt variable, a value outside its bounds, an unknown name."""
     for arguments, environment, sentence in (
         (

@@ -42,18 +42,18 @@ def test_one_that_is_not_active_is_not_relied_on() -> None:
     assert at_hand(held) is None
 
 
-def test_who_has_read_the_same_state_relies_on_it() -> None:
+def test_a_response_that_read_the_same_state_relies_on_the_registration() -> None:
     assert holding().reuse("q", members=(), since=12, expires_at_ms=80_000) == ("r", 0.5)
 
 
-def test_who_may_have_read_an_older_state_does_not() -> None:
+def test_a_response_that_may_have_read_an_older_state_does_not() -> None:
     """The registration's read may hold a write that the newcomer's missed, and would not be killed by it."""
     assert at_hand(holding(), since=11) is None
     assert at_hand(holding(since=20, read_at=0), since=19) is None
     assert at_hand(holding(since=20, read_at=0), since=20) == "r"
 
 
-def test_who_found_other_members_does_not() -> None:
+def test_a_response_with_other_members_does_not() -> None:
     """Ties, limits without a sort and single batches: one state, two results, each guarded by its own members."""
     held = SharedRegistrations(set())
     for name, members in (("a", (1, 2)), ("b", (1, 3))):
@@ -77,7 +77,7 @@ def test_any_response_may_rely_on_a_registration_without_members() -> None:
         assert held.reuse("q", members=members, since=12, expires_at_ms=80_000) == ("all", 0.0)
 
 
-def test_who_lives_longer_than_it_does_not() -> None:
+def test_a_response_that_lives_longer_does_not() -> None:
     assert at_hand(holding(), expires_at_ms=100_001) is None
 
 
@@ -130,7 +130,7 @@ def test_alone_its_last_lease_counts() -> None:
     assert held.expired(2_000) == ["r"]
 
 
-def test_what_others_rely_on_survives_the_death_of_one_response() -> None:
+def test_a_shared_registration_survives_the_death_of_one_response() -> None:
     dead: set[str] = set()
     held = holding(dead)
     assert at_hand(held) == "r"

@@ -182,7 +182,7 @@ async def test_nothing_is_sent_during_a_pause() -> None:
         await asyncio.gather(first, second)
 
 
-async def test_what_is_refused_alone_is_found_while_others_are_under_way_all_the_time() -> None:
+async def test_a_target_refused_alone_is_found_while_others_are_under_way_all_the_time() -> None:
     """Its batch is sent again in halves; what is put in meanwhile goes on as it is, and does not keep it from being found."""
 
     class Refusing(Api):
@@ -214,7 +214,7 @@ async def test_what_is_refused_alone_is_found_while_others_are_under_way_all_the
     assert [len(batch) for batch in refused] == [8, 4, 2, 1]
 
 
-async def test_what_is_due_leaves_room_for_what_is_put_in() -> None:
+async def test_due_targets_leave_room_for_new_ones() -> None:
     """However much it is, and however slow its answers are."""
     api = Held()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
@@ -228,7 +228,7 @@ async def test_what_is_due_leaves_room_for_what_is_put_in() -> None:
         assert len(api.open) == SIDE_BY_SIDE // 2
 
 
-async def test_what_is_put_in_leaves_room_for_what_is_due() -> None:
+async def test_new_targets_leave_room_for_due_ones() -> None:
     """However much it is: by turns."""
     api = Held()
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
@@ -285,7 +285,7 @@ async def test_a_connection_that_cannot_be_opened_is_tried_again() -> None:
         await wait
 
 
-async def test_what_was_refused_and_is_sent_in_halves_is_not_lost_by_closing() -> None:
+async def test_a_refused_batch_sent_in_halves_is_not_lost_by_closing() -> None:
     """The half that is under way, and the one that is not yet."""
     api = Held(GATHERING)
     async with api.sender(repurge_after_ms=LATER_MS) as sender:
@@ -298,7 +298,7 @@ async def test_what_was_refused_and_is_sent_in_halves_is_not_lost_by_closing() -
 
 
 @pytest.mark.parametrize("longest_s", [3_600.0, 0.0])
-async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_next(
+async def test_targets_added_during_a_request_of_several_go_with_the_next(
     monkeypatch: pytest.MonkeyPatch, longest_s: float
 ) -> None:
     """As long as that one does not take too long."""

@@ -86,7 +86,7 @@ async def test_a_cache_is_asked_by_several_requests_at_once() -> None:
             await send([Target(URL, f"http://shop.example{path}") for path in paths])
 
 
-async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() -> None:
+async def test_failed_targets_alone_are_put_back_and_sent_again() -> None:
     """The others were under way beside it."""
     paths = [f"/{n}" for n in range(5)]
     requests: list[str] = []

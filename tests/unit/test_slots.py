@@ -33,14 +33,14 @@ def slots(keys: Iterable[str | bytes]) -> set[int]:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_what_belongs_to_one_query_partition_has_one_slot(generation: int) -> None:
+def test_keys_of_one_query_partition_have_one_slot(generation: int) -> None:
     names = [name("d", 1, generation) for name in (streams.queries, streams.matched, streams.results)]
     assert len(set(names)) == 3
     assert len(slots(names)) == 1
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_what_the_whole_deployment_shares_has_one_slot(generation: int) -> None:
+def test_keys_that_the_whole_deployment_shares_have_one_slot(generation: int) -> None:
     names = [
         streams.notifications("d"), streams.heartbeats("d"), streams.epoch("d"), streams.grid("d"), streams.attended("d"),
         streams.resume_position("d", generation), streams.handover("d", generation),

@@ -14,7 +14,7 @@ from quaestor.tasks import ended
 
 
 @pytest.mark.anyio
-async def test_who_stops_refreshes_can_be_cancelled() -> None:
+async def test_stopping_the_refreshes_can_be_cancelled() -> None:
     began, ending, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow_to_end(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -37,7 +37,7 @@ async def test_who_stops_refreshes_can_be_cancelled() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_forgets_that_he_was_cancelled_is_asked_again() -> None:
+async def test_a_task_that_ignores_its_cancellation_is_cancelled_again() -> None:
     """As the Redis client does up to Python 3.11, when the cancellation comes together with the answer."""
     began, cancellations = asyncio.Event(), 0
 

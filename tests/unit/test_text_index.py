@@ -129,6 +129,6 @@ def test_an_old_version_of_the_index_is_unsupported() -> None:
         {"a": {"$elemMatch": {"$text": {"$search": "x"}}}},
     ],
 )
-def test_what_mongod_refuses_is_malformed(filter_: dict[str, Any]) -> None:
+def test_searches_that_mongod_refuses_are_malformed(filter_: dict[str, Any]) -> None:
     with pytest.raises(MalformedQueryError):
         compile_query(filter_, TextIndex.of(DEFINITION))

@@ -74,7 +74,7 @@ def test_a_record_passes_the_filter_of_those_that_may_change_exactly_if_it_chang
         {"kind": "a"},
     ],
 )
-def test_what_cannot_be_planned_exactly_is_refused(condition: dict[str, Any]) -> None:
+def test_conditions_without_an_exact_plan_are_refused(condition: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedQueryError):
         TimedCondition(condition)
 

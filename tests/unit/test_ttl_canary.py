@@ -107,7 +107,7 @@ def test_a_request_that_a_copy_could_have_answered_is_a_hit_and_a_change_before_
     assert counts == Counts(requests=11, hits=7, lifetimes=4, invalidations=1, stale=3)
 
 
-def test_what_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_followed_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quaestor.ttl.canary_counts.MOST_RESULTS", 10)
     meter = Meter(lambda result: Counts(), delta_ms=1_000)
     for i in range(100):
@@ -445,7 +445,7 @@ def test_a_guard_is_broken_by_its_whole_interval_and_hinders_a_promotion_before(
     assert promotable(begun, judged(running, kept, kept, cdn=False)) == LONG
 
 
-def test_what_may_be_promoted_is_said_in_one_sentence() -> None:
+def test_a_possible_promotion_is_said_in_one_sentence() -> None:
     published = PublishedParameters(MemoryEventLayer(clock=lambda: NOW_MS), scope="d")
     with pytest.raises(ConfigurationError, match="there is no canary"):
         promotable(published.history()[-1], None)

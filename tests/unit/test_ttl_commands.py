@@ -52,7 +52,9 @@ def test_a_trace_is_fitted_compared_and_simulated(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "none").exists()
 
 
-def test_what_the_time_held_back_refutes_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_that_the_held_back_time_refutes_are_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing changes in the two thirds that are fitted to, then everything: long lifetimes look best, and are stale."""
     path, out = running(tmp_path / "trace", changes=lambda second: second >= 400), tmp_path / "lifetimes.json"
     assert call("ttl", "fit", str(path), "--out", str(out), "--stale-at-most", "0.01", "--clients", "2") == 2

@@ -46,7 +46,7 @@ def test_parameters_are_the_same_after_they_were_written_down() -> None:
         (json.dumps({"kinds": {str(i): {} for i in range(65)}}), "at most 64"),
     ],
 )
-def test_what_lies_outside_its_bounds_is_refused_by_name(text: str, said: str) -> None:
+def test_numbers_outside_their_bounds_are_refused_by_name(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         decoded(text)
 
@@ -57,7 +57,7 @@ def test_each_collection_has_the_estimator_that_was_chosen_for_it() -> None:
     assert estimator.estimate_ms(["q"], write_rate_hz=0.1, now_ms=NOW_MS, kind="db.other") == 23_025
 
 
-def test_what_was_learned_stays_when_only_numbers_change() -> None:
+def test_learned_rates_stay_when_only_numbers_change() -> None:
     """Another quantile, the same mean; another estimator begins anew, and the one that is no longer named is gone."""
     estimator = ChosenEstimators(SHORT, false_positive_rate=lambda keys: 0.0)
     estimator.observe_read(["q"], now_ms=NOW_MS)
@@ -68,7 +68,7 @@ def test_what_was_learned_stays_when_only_numbers_change() -> None:
     assert estimator.estimate_ms(["q"], write_rate_hz=0, now_ms=NOW_MS + 100_000) == 7_000
 
 
-def test_what_is_published_last_counts_and_can_be_rolled_back() -> None:
+def test_the_last_publication_counts_and_can_be_rolled_back() -> None:
     layer = MemoryEventLayer(clock=lambda: NOW_MS)
     operator, app = (PublishedParameters(layer, scope="d") for _ in range(2))
     assert app.history() == [NOTHING]
@@ -120,7 +120,7 @@ def test_the_slower_of_two_operators_is_refused_and_overwrites_nothing() -> None
     "strange",
     [b"", b"\xff", b"[]", b"{}", b'{"base":0}', b'{"base":0,"at_ms":1,"by":"x","parameters":{"default":{"alpha":9}}}'],
 )
-def test_what_cannot_be_read_does_not_count(strange: bytes) -> None:
+def test_unreadable_parameters_do_not_count(strange: bytes) -> None:
     layer = MemoryEventLayer(clock=lambda: NOW_MS)
     layer.append("quaestor:{d:ttl}:parameters", [strange])
     published = PublishedParameters(layer, scope="d")

@@ -68,7 +68,7 @@ def test_time_by_the_clock_and_elapsed_time_are_inverse() -> None:
             assert cycle.clock_ms(from_ms, elapsed) == pytest.approx(later_ms, abs=0.01)
 
 
-def test_what_enters_a_result_counts_for_the_first_ttl_of_the_next_query() -> None:
+def test_records_that_enter_a_result_count_for_the_first_ttl_of_the_next_query() -> None:
     """Members written once in 100 s, and changes once in 10 s: nine tenths are records that enter. A query that nobody has
     watched yet is given that rate beside its members' one; a query of another collection is not."""
     estimator, now_ms = make(0.5), START_MS
@@ -180,7 +180,7 @@ def test_outcomes_that_nobody_knows_are_not_counted() -> None:
     assert calibration([]) == [] == survival([]) == error_distribution([])
 
 
-def test_what_is_watched_is_bounded_by_what_is_open_and_not_by_what_was() -> None:
+def test_watched_queries_are_bounded_by_open_ones_and_not_by_past_ones() -> None:
     """Lifetimes that ended early leave nothing behind that would keep later ones from being judged, or counted."""
     estimator, now_ms = make(0.5, max_queries=100), START_MS
     for _ in range(5_000):

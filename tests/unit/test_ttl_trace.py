@@ -79,7 +79,7 @@ def test_a_file_that_is_full_ends_whole(tmp_path: Path) -> None:
     assert (tmp_path / "trace").stat().st_size < 2_100
 
 
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_WAITING", 10)
     trace_recorder = recorder(tmp_path / "trace")
     for i in range(100):
@@ -142,7 +142,9 @@ def test_of_a_trace_that_is_still_written_or_was_cut_the_whole_lines_are_read(tm
         ),
     ],
 )
-def test_what_is_no_trace_of_this_version_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_no_trace_of_this_version_is_refused_in_one_sentence(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = tmp_path / "trace"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=said) as raised:

@@ -55,7 +55,7 @@ def test_the_directives_of_a_request_count_only_for_what_no_query_guards() -> No
     assert usability.use(EXPLICIT, DEFAULT, {"no-cache": None}) is Use.VALIDATE
 
 
-def test_what_was_stored_before_this_process_could_hear_of_its_death_is_not_trusted() -> None:
+def test_an_entry_stored_before_this_process_could_learn_of_its_death_is_not_trusted() -> None:
     engine = HandEngine()
     assert engine.read_path.usability.trusted(ENTRY)
     engine.registry.known_since_ms = START_MS + 1

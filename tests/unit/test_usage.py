@@ -128,7 +128,7 @@ def test_the_store_receives_the_hits_of_its_copies_in_memory(monkeypatch: pytest
     assert reports == [("a", 3)]
 
 
-def test_what_is_expired_or_dead_is_not_counted() -> None:
+def test_expired_and_dead_entries_are_not_counted() -> None:
     engine = HandEngine()
     for key in "ab":
         stored(engine, key)

@@ -26,7 +26,7 @@ TOKEN = "open-sesame-0123"
     ],
     ids=str,
 )
-def test_what_cannot_stand_in_vcl_is_refused(options: dict[str, object], message: str) -> None:
+def test_values_that_cannot_stand_in_vcl_are_refused(options: dict[str, object], message: str) -> None:
     values = {"backend_host": HOST, "backend_port": 80, "purge_token": TOKEN} | options
     with pytest.raises(ConfigurationError, match=message):
         varnish_vcl(values.pop("backend_host"), values.pop("backend_port"), **values)  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def test_equal_contents_are_equal_although_they_were_packed_at_different_times()
 
 
 @pytest.mark.parametrize("body", [b"", b"no gzip", gzip.compress(b"text", mtime=0)[:-4]])
-def test_what_cannot_be_unpacked_is_compared_as_it_is(body: bytes) -> None:
+def test_bodies_that_cannot_be_unpacked_are_compared_as_they_are(body: bytes) -> None:
     assert of(body, content_encoding="gzip").size_bytes == len(body)
 
 
@@ -118,7 +118,7 @@ def test_only_so_many_answers_are_verified_at_a_time() -> None:
     assert book.begin("a")
 
 
-def test_what_is_excused_proves_nothing_but_does_not_go_on_for_ever() -> None:
+def test_an_excused_difference_proves_nothing_but_does_not_go_on_for_ever() -> None:
     book = probation()
     book.begin("a")
     judged = 0
@@ -149,7 +149,7 @@ def test_an_answer_that_is_made_of_further_queries_is_not_excused() -> None:
     assert book.judge("a", Finding.DIVERGED, ("queries",), more=True) is Finding.DIVERGED
 
 
-def test_what_speaks_against_a_route_puts_it_on_probation_again_but_not_all_the_time() -> None:
+def test_evidence_against_a_route_puts_the_route_on_probation_again_but_not_all_the_time() -> None:
     book = probation()
     book.doubt("unknown", now_ms=0)
 

@@ -48,7 +48,7 @@ def test_one_write_just_after_the_start_is_not_a_thousand_a_second() -> None:
     assert rates.rate_hz(["a"], now_ms=START_MS + 2) == pytest.approx(1.0, rel=0.02)
 
 
-def test_what_stopped_is_forgotten_and_what_began_is_noticed() -> None:
+def test_ended_writes_are_forgotten_and_new_ones_are_noticed() -> None:
     rates = WriteRates(since_ms=START_MS)
     middle_ms = START_MS + 600_000
     written(rates, "before", every_ms=100, from_ms=START_MS, until_ms=middle_ms)

@@ -93,7 +93,7 @@ def test_a_plan_names_every_condition_by_which_the_index_may_find_it(sources: li
     st.lists(st.one_of(st.sampled_from(TEXTS), st.text("abAB \n\u017f\u212aksK1", max_size=8)), max_size=20),
 )
 @settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_a_pattern_requires_is_in_every_text_that_it_matches(
+def test_the_required_text_of_a_pattern_is_in_every_text_that_it_matches(
     expression: tuple[str, str], texts: list[str]
 ) -> None:
     try:

@@ -208,7 +208,7 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
         assert sorted(replayed) == expected
 
 
-def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
+def test_changes_no_longer_retained_cannot_be_announced() -> None:
     """A read from before the retained writes is refused, and may be tried again with a newer one."""
     column = Column(1, 1, images=False)
     query = Query(namespace="db.things", operation=Operation.FIND, filter={})

@@ -18,7 +18,7 @@ from quaestor.admin.status_text import text
         (False, [], "no: everything goes to the handlers"),
     ],
 )
-def test_what_is_left_out_is_named(serving: bool, lagging: list[int], said: str) -> None:
+def test_omitted_parts_are_named(serving: bool, lagging: list[int], said: str) -> None:
     status: dict[str, Any] = {
         "serving": serving, "lagging": lagging, "mode": "distributed", "deployment": "d", "grid": None, "counts": {},
         "registered_urls": 0,

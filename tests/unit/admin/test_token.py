@@ -64,7 +64,7 @@ def test_a_client_that_is_wrong_too_often_has_to_wait_and_others_do_not() -> Non
     assert failures.wait_ms("a") == 0
 
 
-def test_what_is_remembered_of_clients_is_bounded() -> None:
+def test_memory_of_clients_is_bounded() -> None:
     failures = Failures(lambda: 1)
     for number in range(10_000):
         failures.note(str(number))

@@ -27,6 +27,6 @@ def test_spellings_of_one_url_have_one_name(url: str, name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "flights", "ftp://a/x", "http://", "http:///x", "/a b", "/é", "http://a b/x", "http://u@a/"]
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_a_text_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         url_name(url)

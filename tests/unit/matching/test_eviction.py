@@ -25,7 +25,7 @@ def test_the_query_that_is_read_least_makes_room() -> None:
     assert scene.node.tally.evicted == 1
 
 
-def test_what_is_asked_for_once_does_not_displace_what_is_read() -> None:
+def test_an_entry_asked_for_once_does_not_displace_entries_that_are_read() -> None:
     scene = Scene(max_registrations=3)
     for number in range(3):
         scene.register(by(number))
@@ -36,7 +36,7 @@ def test_what_is_asked_for_once_does_not_displace_what_is_read() -> None:
     assert scene.node.queries == 3
 
 
-def test_what_is_asked_for_again_and_again_gets_in() -> None:
+def test_an_entry_asked_for_again_and_again_gets_in() -> None:
     scene = Scene(max_registrations=2)
     for number in range(2):
         scene.register(by(number))
@@ -136,7 +136,7 @@ def test_a_result_larger_than_the_node_is_refused_and_costs_little() -> None:
     assert scene.node.queries == 20
 
 
-def test_what_is_given_back_is_what_was_charged() -> None:
+def test_the_bytes_given_back_are_those_charged() -> None:
     scene = Scene()
     queries = [
         by(1),

@@ -87,7 +87,7 @@ MATCH = {"$match": {"s": 1}}
         ),
     ],
 )
-def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
+def test_fields_that_are_read_matter(query: Any, shown: tuple[str, ...]) -> None:
     assert plan_query(query).fields == Fields(shown)
 
 
@@ -118,7 +118,7 @@ def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
         aggregate(MATCH, {"$set": {"x": {"$function": {}}}}, {"$count": "n"}),
     ],
 )
-def test_what_cannot_be_read_off_makes_everything_matter(query: Any) -> None:
+def test_an_unreadable_part_makes_every_field_matter(query: Any) -> None:
     assert plan_query(query).fields == ALL
 
 
@@ -151,7 +151,7 @@ def test_a_nested_projection_hides_as_a_dotted_one_does() -> None:
     assert plan_query(nested).fields == plan_query(dotted).fields == Fields(("s",), ("a.b",))
 
 
-def test_what_a_projection_hides_may_be_touched() -> None:
+def test_fields_that_a_projection_hides_may_change() -> None:
     hidden = plan_query(find({"s": 1}, projection={"views": 0, "stats": 0})).fields
     assert hidden.untouched(["views"])
     assert hidden.untouched(["views", "stats"])

@@ -212,7 +212,7 @@ def test_a_write_that_came_between_read_and_registration_is_judged_by_the_names_
     assert types(scene.register(query, None, since=since)) == ["match"]
 
 
-def test_what_names_records_by_another_way_or_names_nobody_is_judged_as_before() -> None:
+def test_changes_that_name_records_in_another_way_or_name_none_are_judged_as_before() -> None:
     for condition in ({"$or": [{"_id": 5}, {"a": 1}]}, {"_id": {"$in": [5, None]}}, {"_id": {"$gt": 5}}, {"a": 5}):
         scene = Scene()
         scene.register(find(condition, projection=BARE), None)
@@ -245,7 +245,7 @@ def test_each_of_many_filters_on_one_record_is_notified() -> None:
     assert sum(len(outcome.registration_ids) for outcome in scene.delete(5)) == 100
 
 
-def test_what_is_farther_away_than_the_last_of_the_nearest_changes_nothing() -> None:
+def test_records_farther_away_than_the_last_of_the_nearest_change_nothing() -> None:
     scene = Scene()
     nearest = find({"at": {"$near": [0, 0]}, "open": True}, limit=2)
     for _ in range(2):  # also where the query is known already
@@ -352,7 +352,7 @@ def test_a_change_outside_projection_sort_and_filter_changes_nothing() -> None:
     assert types(scene.update(record | {"views": 2, "name": "m"}, before=record | {"views": 2})) == ["change"]
 
 
-def test_what_only_the_filter_reads_may_change_while_it_lets_the_record_through() -> None:
+def test_fields_that_only_the_filter_reads_may_change_while_it_matches() -> None:
     scene = Scene()
     scene.register(find({"price": {"$gt": 1}}, projection={"name": 1}, sort=(("rank", 1),)), (1,))
     record = {"_id": 1, "name": "n", "price": 5, "rank": 3}

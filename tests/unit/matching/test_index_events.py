@@ -54,11 +54,11 @@ def ends(query: Query, event: AfterImage) -> bool:
         (aggregate({"$match": {"a": 1}}, JOIN), ["z"], True),
     ],
 )
-def test_what_an_index_may_find_otherwise_ends(query: Query, first_fields: list[str], expected: bool) -> None:
+def test_results_that_an_index_may_change_end(query: Query, first_fields: list[str], expected: bool) -> None:
     assert ends(query, of_indexes(150, *first_fields)) is expected
 
 
-def test_what_was_read_before_the_index_was_ready_ends_and_what_was_read_after_it_lives() -> None:
+def test_results_read_before_the_index_was_ready_end_and_later_results_live() -> None:
     scene = Scene()
     before = scene.registration(UNORDERED, (1,))
     assert scene.node.process(of_indexes(before.since + 5, "a"), now_ms=scene.now_ms) == []
@@ -95,7 +95,7 @@ def test_indexes_of_a_joined_collection_count_but_not_those_of_another() -> None
     assert not ends(join, of_indexes(150, "k", namespace="shop.others"))
 
 
-def test_what_is_known_of_records_before_their_next_write_stays_known() -> None:
+def test_knowledge_of_records_before_their_next_write_stays() -> None:
     scene = Scene()
     scene.write(WriteKind.INSERT, 1, {"_id": 1, "a": 1, "x": 1})
     scene.node.process(of_indexes(scene.version, "a"), now_ms=scene.now_ms)

@@ -34,7 +34,7 @@ def test_a_records_key_is_its_id_in_bson(key: Any) -> None:
 
 
 @pytest.mark.parametrize("key", [object(), 2**64, {"a": object()}])
-def test_what_bson_does_not_know_is_no_key(key: Any) -> None:
+def test_values_unknown_to_bson_are_no_keys(key: Any) -> None:
     with pytest.raises((bson.errors.BSONError, OverflowError)):
         record_key(key)
 

@@ -194,7 +194,7 @@ def test_a_query_widened_by_its_shown_fields_is_still_judged_by_its_filter(query
         find({"a": 1}, projection={"b": "$$x"}, let={"x": 1}),
     ],
 )
-def test_what_is_not_supported_is_widened_to_the_collection_with_a_reason(query: Any) -> None:
+def test_unsupported_filters_are_widened_to_the_collection_with_a_reason(query: Any) -> None:
     plan = plan_query(query)
     assert (plan.match, plan.predicate, plan.index) == ("widened", None, "every write")
     assert plan.reason
@@ -360,14 +360,14 @@ def _foreign(*stages: Any) -> list[tuple[str, Any, Any]]:
         ),
     ],
 )
-def test_what_is_read_of_other_collections(stages: Any, expected: Any) -> None:
+def test_reads_of_other_collections(stages: Any, expected: Any) -> None:
     assert _foreign(MATCH, *stages) == [expected]
 
 
 @pytest.mark.parametrize(
     "query", [find({"a": {"$gt": 1, "$nonsense": 1}}), find({"$and": []}), find({}, sort=(("a", 7),))]
 )
-def test_what_mongod_refuses_is_malformed(query: Any) -> None:
+def test_filters_that_mongod_refuses_are_malformed(query: Any) -> None:
     with pytest.raises(MalformedQueryError):
         plan_query(query)
 

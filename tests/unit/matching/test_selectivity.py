@@ -118,7 +118,7 @@ def test_a_write_tries_few_queries_that_look_for_no_value(conditions: Any, recor
     assert results or most == 0
 
 
-def test_what_cannot_be_indexed_is_tried_once_per_predicate() -> None:
+def test_queries_without_an_index_are_tried_once_per_predicate() -> None:
     assert tried(lambda n: {"a": {"$not": {"$size": n % 10}}}, {"a": -1}) == 10
 
 

@@ -73,7 +73,7 @@ def test_a_newcomer_gets_its_share_of_a_full_node_however_much_the_others_are_re
     assert (apps.held("one"), apps.held("two"), apps.held("three")) == (20, 20, 20)
 
 
-def test_what_a_tenant_loses_is_what_is_read_least() -> None:
+def test_a_tenant_loses_the_entries_read_least() -> None:
     apps = Apps(max_registrations=40)
     for number in range(40):
         apps.register("one", in_own("one", number))

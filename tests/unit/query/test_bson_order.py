@@ -99,6 +99,6 @@ def test_nan_inside_documents_compares_field_names_before_values() -> None:
     assert compare({"b": float("nan")}, {"a": 1}) > 0
 
 
-def test_what_is_not_bson_is_refused() -> None:
+def test_values_outside_bson_are_refused() -> None:
     with pytest.raises(TypeError, match="not a BSON type"):
         order_key({1, 2})

@@ -69,7 +69,7 @@ def test_documents_of_every_kind_that_pymongo_gives() -> None:
         ({"a": {"$_internalExprEq": 1}}, "_internalExprEq"),
     ],
 )
-def test_what_is_not_evaluated_says_so(filter_: dict[str, Any], reason: str) -> None:
+def test_filters_that_are_not_evaluated_say_so(filter_: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedQueryError, match=reason):
         compile_query(filter_)
 

@@ -93,7 +93,7 @@ def test_repetitions_are_multiplied_out(source: str, work: int, monkeypatch: pyt
     assert translate(source, Options()).work == work
 
 
-def test_what_people_search_for_stays_exact() -> None:
+def test_common_searches_stay_exact() -> None:
     words = "|".join(f"word{number}" for number in range(90))
     for source in (
         "^.{1,500}$",
@@ -149,7 +149,7 @@ def test_compiled_patterns_stay_within_their_bytes_for_any_number_of_holders() -
         patterns.ENGINES = saved  # type: ignore[misc]
 
 
-def test_what_was_used_since_its_last_turn_stays() -> None:
+def test_patterns_used_since_their_last_turn_stay() -> None:
     kept: WithinBytes[int] = WithinBytes(budget_bytes=100)
     for name in range(10):
         kept.get(name, lambda: (0, 10))

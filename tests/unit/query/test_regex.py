@@ -66,13 +66,13 @@ def test_look_around_and_references_are_evaluated() -> None:
 @pytest.mark.parametrize(
     "source", ["(", "a)", "[a", "a**", "*a", "a{2,1}", "\\", "(?<n", "[z-a]", "(?<=a+)b", "a\0b", "(a)\\2"]
 )
-def test_what_pcre_refuses_is_malformed(source: str) -> None:
+def test_patterns_that_pcre_refuses_are_malformed(source: str) -> None:
     with pytest.raises(MalformedQueryError, match="regular expression"):
         compile_query({"a": {"$regex": source}})
 
 
 @pytest.mark.parametrize("source", ["(?R)", "a(?1)(b)", "\\C", "\\R", "\\X", "a(*SKIP)b", "(?C1)a", "(?|(a)|(b))\\1"])
-def test_what_no_engine_here_shares_with_pcre_is_unsupported(source: str) -> None:
+def test_patterns_that_no_engine_here_shares_with_pcre_are_unsupported(source: str) -> None:
     with pytest.raises(UnsupportedQueryError) as raised:
         compile_query({"a": {"$regex": source}})
     assert "regular expression" in raised.value.reason
@@ -130,7 +130,7 @@ def test_case_is_ignored_as_in_unicode_7(source: str, text: str, matched: bool) 
         ("(?:(?=a)b*a|(?=a)c*a)", ""),
     ],
 )
-def test_what_pcre_8_mistakes_for_the_first_character_is_left_to_mongod(source: str, options: str) -> None:
+def test_patterns_whose_first_character_pcre_8_mistakes_are_left_to_mongod(source: str, options: str) -> None:
     """mongod 6.0 finds nothing in "a", though each of them matches."""
     with pytest.raises(UnsupportedQueryError, match="first character"):
         pattern(source, options)

@@ -147,7 +147,7 @@ async def test_another_list_that_read_the_record_again_does_not_put_it_where_it_
 
 
 @pytest.mark.parametrize("heard", ["list", "record", "list record"])
-async def test_what_is_heard_while_records_are_read_again_is_not_overlooked(heard: str) -> None:
+async def test_a_change_while_records_are_read_again_is_not_overlooked(heard: str) -> None:
     """A write to another member, after the database has answered for the first one."""
     world = World()
     await world.answer()
@@ -162,7 +162,7 @@ async def test_what_is_heard_while_records_are_read_again_is_not_overlooked(hear
 
 
 @pytest.mark.parametrize("heard", ["list", "record", "list record"])
-async def test_what_is_heard_while_the_list_is_read_is_not_kept(heard: str) -> None:
+async def test_a_list_that_changes_while_it_is_read_is_not_kept(heard: str) -> None:
     """The registration comes after the write, so the grid refuses it, or kills it a moment later."""
     world = World()
 
@@ -180,7 +180,7 @@ async def test_what_is_heard_while_the_list_is_read_is_not_kept(heard: str) -> N
     assert world.asked == ["list", "list"]
 
 
-async def test_what_dies_between_its_activation_and_its_keeping_is_not_kept() -> None:
+async def test_a_list_that_dies_between_activation_and_storage_is_not_kept() -> None:
     """Later the registry may have forgotten that it died."""
     world = World()
     await world.answer()
@@ -251,7 +251,7 @@ async def test_nothing_is_answered_from_memory_while_the_grid_cannot_vouch() -> 
     assert world.asked == ["list"] * 3
 
 
-async def test_who_waited_for_anothers_read_is_not_given_what_changed_since() -> None:
+async def test_a_request_that_waited_for_another_read_is_not_given_records_changed_since() -> None:
     world = World()
     reading, go_on = anyio.Event(), anyio.Event()
 

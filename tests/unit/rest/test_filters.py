@@ -55,7 +55,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "name", "position", "pointer"), REFUSED, ids=[text[:40] for text, *_ in REFUSED])
-def test_what_is_refused_is_refused_with_its_place(text: str, name: str, position: int, pointer: str | None) -> None:
+def test_a_refused_filter_is_refused_with_its_place(text: str, name: str, position: int, pointer: str | None) -> None:
     problem = refusal(text)
     assert (problem.name, problem.extra["position"], problem.extra.get("pointer")) == (name, position, pointer)
 

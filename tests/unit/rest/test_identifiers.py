@@ -83,6 +83,6 @@ def test_an_identifier_names_its_key_and_type(text: str, key: Any) -> None:
         '~{"$regularExpression": {"pattern": "a", "options": ""}}', "~NaN", '~{"a": 1, "a": 2}', '~{"$where": "1"}',
     ],
 )  # fmt: skip
-def test_what_cannot_be_an_id_or_would_be_an_operator_is_refused(text: str) -> None:
+def test_texts_that_are_no_id_or_would_be_an_operator_are_refused(text: str) -> None:
     with pytest.raises(BadIdError):
         parse_id(text)

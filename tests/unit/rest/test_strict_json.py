@@ -41,7 +41,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "position", "pointer"), REFUSED, ids=[text[:30] for text, *_ in REFUSED])
-def test_what_is_refused_is_refused_with_its_place(text: str, position: int, pointer: str | None) -> None:
+def test_invalid_json_is_refused_with_its_place(text: str, position: int, pointer: str | None) -> None:
     with pytest.raises(JsonError) as refused:
         parse(text, depth=8)
     assert (refused.value.position, refused.value.pointer) == (position, pointer)
@@ -102,7 +102,7 @@ def test_every_place_is_found_in_every_layout(value: Any, indent: int | None, es
 
 
 @given(values)
-def test_what_is_written_is_read_as_it_was(value: Any) -> None:
+def test_a_written_value_is_read_as_it_was(value: Any) -> None:
     assert parse(dumps(value).decode(), depth=100) == value
 
 

@@ -42,7 +42,7 @@ def counts(figures: Figures) -> list[int]:
     return [round(share * figures.requests) for share in shares]
 
 
-def test_who_answers_follows_from_the_lifetimes() -> None:
+def test_the_answering_cache_follows_from_the_lifetimes() -> None:
     """First the database; then the client's own copy; another client by the CDN's; after 60 s the app gives the lifetime
     again."""
     workload = by_hand([(0, 0), (1, 0), (2, 2), (59, 0), (61, 0), (62, 0)], [])
@@ -81,7 +81,7 @@ def test_without_browsers_and_edges_the_app_answers_everything() -> None:
     assert counts(figures) == [0, 0, 1, 2]
 
 
-def test_what_fills_the_caches_is_not_counted() -> None:
+def test_requests_that_fill_the_caches_are_not_counted() -> None:
     """Asked for at 0 s, before it is counted: later answers come from there; the change at 30 s is counted."""
     workload = by_hand([(0, 0), (20, 0), (21, 2), (45, 0), (46, 1)], [30.0])
     figures = simulated(workload, StaticTtl(60_000), System(), counted_from_s=20.0)
@@ -184,7 +184,7 @@ def test_the_most_fresh_hits_within_the_bound_are_chosen_and_the_present_ones_of
         "above the bound",
     ],
 )
-def test_what_is_not_better_in_the_time_held_back_is_not_taken(after: Shown, expected: bool) -> None:
+def test_parameters_not_better_in_the_held_back_time_are_not_taken(after: Shown, expected: bool) -> None:
     assert better(after, Shown(0.5, 0.01), 0.02) is expected
 
 

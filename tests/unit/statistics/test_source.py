@@ -149,7 +149,7 @@ def test_an_event_of_a_whole_collection_is_one_row(fed: Feed) -> None:
     assert (row["kind"], row["namespace"], row["key"]) == ("collection", "shop.items", None)
 
 
-def test_what_was_trimmed_before_it_was_read_is_counted_and_said(fed: Feed) -> None:
+def test_entries_trimmed_before_they_were_read_are_counted_and_reported(fed: Feed) -> None:
     fed.write(*(image(version, "same") for version in range(1, 11)))
     end, _ = fed.batch(START)
     fed.write(*(image(version, "same") for version in range(11, 31)))
@@ -163,7 +163,7 @@ def test_what_was_trimmed_before_it_was_read_is_counted_and_said(fed: Feed) -> N
     assert "trimmed" in gap["detail"]
 
 
-def test_what_is_trimmed_between_planning_and_reading_is_counted_and_said(fed: Feed) -> None:
+def test_entries_trimmed_between_planning_and_reading_are_counted_and_reported(fed: Feed) -> None:
     fed.write(*(image(version, "same") for version in range(1, 11)))
     start, _ = fed.batch(START)
     fed.write(*(image(version, "same") for version in range(11, 31)))

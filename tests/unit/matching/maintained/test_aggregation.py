@@ -152,7 +152,7 @@ def test_sums_have_the_widest_type_among_what_is_left() -> None:
     assert type(scene.shown()[0]["n"]) is int
 
 
-def test_what_was_added_and_taken_away_leaves_no_error_behind() -> None:
+def test_a_record_added_and_removed_leaves_no_error() -> None:
     scene = Scene(aggregate({"$group": {"_id": None, "n": {"$sum": "$n"}, "mean": {"$avg": "$n"}}}))
     scene.put(1, n=0.1)
     for number in (1e300, 1e-300, -3e17, float("inf"), float("nan")):
@@ -195,7 +195,7 @@ def test_an_expression_that_fails_the_query_there_makes_the_result_stand_still()
     assert [event.document["n"] for event in events] == [0.75]
 
 
-def test_what_a_renewal_has_read_is_not_counted_again() -> None:
+def test_records_that_a_renewal_has_read_are_not_counted_again() -> None:
     scene = Scene(count(), before_images=True)
     late = scene.image(1, {})
     scene.maintained.apply(AfterImage(namespace="*", kind=WriteKind.GAP, version=scene.version))

@@ -145,7 +145,7 @@ def test_redelivery_is_recognised_where_it_would_count_twice() -> None:
     assert [versions.admit(("n", 1), image) for image in (first, second, first, second)] == [True, True, False, False]
 
 
-def test_what_recognises_stale_images_can_be_given_up() -> None:
+def test_memory_that_recognises_stale_images_can_be_given_up() -> None:
     versions = Versions(0, repeatable=True)
     for key in range(10):
         versions.admit(("n", key), AfterImage(namespace="n", kind=WriteKind.DELETE, version=key + 1, key=key))

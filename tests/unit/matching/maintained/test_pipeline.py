@@ -35,7 +35,7 @@ LOOKUP = {"$lookup": {"from": "others", "localField": "a", "foreignField": "b", 
         ([{"$project": {"a": "$$NOW"}}], "changes without any write"),
     ],
 )
-def test_what_is_outside_is_refused_with_the_reason(stages: list[dict[str, Any]], reason: str) -> None:
+def test_unsupported_stages_are_refused_with_the_reason(stages: list[dict[str, Any]], reason: str) -> None:
     with pytest.raises(UnsupportedQueryError, match=reason):
         plan_maintenance(aggregate(*stages))
 
@@ -86,7 +86,7 @@ def test_so_are_finds_that_depend_on_more_than_their_records(query: Query) -> No
     ],
     ids=repr,
 )
-def test_what_the_database_refuses_is_malformed(stages: list[Any]) -> None:
+def test_pipelines_that_the_database_refuses_are_malformed(stages: list[Any]) -> None:
     with pytest.raises(MalformedQueryError):
         plan_maintenance(aggregate(*stages))
 

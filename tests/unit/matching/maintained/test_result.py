@@ -27,7 +27,7 @@ LOOKUP = {"$lookup": {"from": "others", "localField": "ref", "foreignField": "fk
     ],
     ids=["find", "window", "count", "group", "join", "unwind"],
 )
-def test_what_is_held_is_what_a_removal_would_change(query: Query) -> None:
+def test_held_records_are_those_that_a_removal_would_change(query: Query) -> None:
     scene = Scene(query, [{"_id": 1, "n": 1}])
     assert scene.maintained.holds(NAMESPACE, 1)
     assert not scene.maintained.holds(NAMESPACE, 2)
@@ -98,7 +98,7 @@ def test_a_write_says_what_happened_to_the_record_itself() -> None:
     ],
     ids=["window", "limited pipeline", "join", "join and group"],
 )
-def test_what_holds_its_records_anyway_needs_no_before_images(query: Query) -> None:
+def test_results_that_hold_their_records_need_no_before_images(query: Query) -> None:
     scene = Scene(query, before_images=True)
     image = scene.image(1, {"n": 1})
     scene.maintained.apply(replace(image, before=None, before_known=False))
@@ -115,7 +115,7 @@ def test_what_holds_its_records_anyway_needs_no_before_images(query: Query) -> N
     ],
     ids=["count", "group", "unwind and join", "unwind and group"],
 )
-def test_what_does_not_needs_them(query: Query) -> None:
+def test_results_that_hold_no_records_need_before_images(query: Query) -> None:
     scene = Scene(query, before_images=True)
     image = scene.image(1, {"n": 1, "m": [1]})
     scene.maintained.apply(replace(image, before=None, before_known=False))

@@ -175,7 +175,7 @@ def test_too_many_waiting_images_ask_for_a_newer_read() -> None:
     assert request.at_least == scene.version > first.at_least
 
 
-def test_what_grows_beyond_limit_and_slack_is_given_up() -> None:
+def test_a_result_that_grows_beyond_limit_and_slack_is_given_up() -> None:
     """Memory stays bounded by limit and slack; what was dropped is beyond the horizon again."""
     scene = Scene(find(sort=SORT, limit=2), [], slack=1)
     for number in range(10, 0, -1):

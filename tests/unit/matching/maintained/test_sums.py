@@ -38,7 +38,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(st.lists(NUMBERS), st.lists(NUMBERS))
-def test_what_is_added_and_taken_away_might_never_have_been_there(stay: list[Any], go: list[Any]) -> None:
+def test_a_number_added_and_removed_leaves_no_trace(stay: list[Any], go: list[Any]) -> None:
     changed = total([*go, *stay])
     for value in go:
         changed.add(value, -1)
