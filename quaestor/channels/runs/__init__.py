@@ -1,0 +1,1 @@
+"""Runs of channels: one plan for all subscriptions, results and progress in one entry."""
