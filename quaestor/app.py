@@ -133,7 +133,7 @@ class Quaestor:
         """
 
         def declare(function: ContinuousFunction) -> ContinuousFunction:
-            self.parts.declarations.append(
+            self.parts.continuous.declared.append(
                 Declaration(text=text, every=every, name=name or function.__name__, at_most=at_most, function=function)
             )
             return function

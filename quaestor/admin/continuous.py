@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -58,18 +58,12 @@ class ContinuousEndpoints:
             raise Refused(400, f"do is one of {', '.join(operations)}")
         return await self._answer(partial(_called, operation, body))
 
-    @cached_property
-    def _administration(self) -> Administration:
-        from quaestor.continuous.hosting import administration_of
-
-        return administration_of(self._quaestor.settings.continuous, clock=self._quaestor.parts.process.clock)
-
     async def _answer(self, work: Callable[[Administration], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the answer as plain JSON values."""
         return await anyio.to_thread.run_sync(self._answered, work)
 
     def _answered(self, work: Callable[[Administration], Mapping[str, Any]]) -> Mapping[str, Any]:
-        administration = self._administration
+        administration = self._quaestor.parts.continuous.administration()
         from quaestor.continuous.delivery.batch import to_json
 
         answer: dict[str, Any] = json.loads(to_json(work(administration)))

@@ -79,10 +79,17 @@ def explain(
     """Print a query's standard form, monotone query and incremental query, and its meaning over time."""
     extras.require("continuous", "queries")
     from quaestor.continuous.compilation import compile_query
+    from quaestor.continuous.reach import columns_read, reaches
     from quaestor.tables.catalogue import Catalogue
 
-    compiled = compile_query(text, Catalogue(_folder(_settings(folder))).schemas(), dialect=dialect)
+    schemas = Catalogue(_folder(_settings(folder))).schemas()
+    compiled = compile_query(text, schemas, dialect=dialect)
     print(compiled.explanation)
+    for name, reach in sorted(reaches(compiled.incremental).items()):
+        columns = ", ".join(columns_read(compiled.incremental, schemas[name])) or "no column"
+        print(f"A run reads of {name}: {reach}; {columns}.")
+    if compiled.may_repeat:
+        print("A run also reads the earlier results that may equal its own.")
     texts = {"standard form": compiled.standard, "monotone": compiled.monotone, "incremental": compiled.incremental}
     for name, query in texts.items():
         print(f"\n-- {name}\n{query.sql('duckdb', pretty=True)}")

@@ -11,7 +11,7 @@ from quaestor.clock import Clock, system_clock
 from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import moment, to_json
 from quaestor.continuous.functions import PREFIX
-from quaestor.continuous.installed import ROW, RUN, InstalledQueries, InstalledQuery
+from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQueries, InstalledQuery
 from quaestor.continuous.runs.deliveries import confirmed
 from quaestor.continuous.runs.run import close
 from quaestor.continuous.sql_engine import SqlEngine
@@ -124,7 +124,7 @@ class Administration:
                 {
                     "key": f"{name}/{row[RUN]}/{row[ROW]}",
                     "run": row[RUN],
-                    "row": {column: value for column, value in row.items() if column not in (RUN, ROW, TS)},
+                    "row": {column: value for column, value in row.items() if column not in OWN},
                 }
                 for row in rows
             ],

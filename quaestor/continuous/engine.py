@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from quaestor.tables.changes import Snapshot
+
+
+class Read(NamedTuple):
+    """Amount that a run has read.
+
+    bytes: of the read columns, in memory.
+    """
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Read) -> Read:
+        """Return both amounts together."""
+        return Read(self.files + other.files, self.rows + other.rows, self.bytes + other.bytes)
+
+
+NOTHING: Final = Read()
+
+
+class Evaluated(NamedTuple):
+    """Rows of an evaluation, and the amount that it read.
+
+    rows: an Arrow table.
+    """
+
+    rows: Any
+    read: Read
 
 
 class PreparedQuery(Protocol):
@@ -21,8 +49,13 @@ class PreparedQuery(Protocol):
         """Signature: queries of the same shape differ in constants only."""
         ...
 
-    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
-        """Return the results that entered in (after, upto], as an Arrow table. Rows of earlier runs may be among them.
+    @property
+    def may_repeat(self) -> bool:
+        """Whether rows of earlier runs may be among the rows of a run."""
+        ...
+
+    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
+        """Return the results that entered in (after, upto].
 
         snapshots: of each table; rows of these snapshots after `upto` are not visible.
 

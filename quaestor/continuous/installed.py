@@ -18,12 +18,15 @@ from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Change, Snapshot
 from quaestor.tables.log import Table
-from quaestor.tables.schema import Column, Schema, Type
+from quaestor.tables.schema import TS, Column, Schema, Type
 
 RUN: Final = "_run"
 ROW: Final = "_row"
-"""Columns of result tables: instant of the run, and number of the row in it."""
-_RESULTS: Final = Schema((Column(RUN, Type.BIGINT), Column(ROW, Type.BIGINT)))
+HASH: Final = "_hash"
+"""Columns of result tables: instant of the run, number of the row in it, and hash of the row's values."""
+RESULTS: Final = Schema((Column(RUN, Type.BIGINT), Column(ROW, Type.BIGINT), Column(HASH, Type.BIGINT)))
+OWN: Final = frozenset({RUN, ROW, HASH, TS})
+"""Columns of a result table that no query gives."""
 _FOLDER: Final = "_queries"
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _FORMAT: Final = 1
@@ -160,7 +163,7 @@ class InstalledQueries:
         number = 1
         while (table := f"results{'' if number == 1 else f'_{number}'}.{name}") in taken:
             number += 1
-        self._catalogue.create(table, _RESULTS)
+        self._catalogue.create(table, RESULTS)
         return table
 
 

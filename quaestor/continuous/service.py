@@ -17,6 +17,7 @@ from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.engine import Engine, PreparedQuery
 from quaestor.continuous.installed import InstalledQueries, InstalledQuery, State
 from quaestor.continuous.runs.deliveries import deliver
+from quaestor.continuous.runs.remembered import Remembered
 from quaestor.continuous.runs.run import Run, run
 from quaestor.continuous.schedule.periods import duration, period
 from quaestor.continuous.schedule.queue import Due, Schedule
@@ -56,6 +57,7 @@ class ContinuousService:
         self._schedule = Schedule()
         self._known: dict[str, InstalledQuery] = {}
         self._prepared: dict[str, PreparedQuery] = {}
+        self._remembered = Remembered()
         self._delivering: set[tuple[str, str]] = set()
 
     @property
@@ -162,6 +164,9 @@ class ContinuousService:
         metrics.run_s.observe(time.monotonic() - began_s)
         metrics.runs.labels("published" if outcome.published else "outrun").inc()
         metrics.rows.inc(outcome.rows)
+        for source, read in (("tables", outcome.read), ("results", outcome.read_results)):
+            metrics.read_rows.labels(source).inc(read.rows)
+            metrics.read_bytes.labels(source).inc(read.bytes)
         self._schedule.done(query.name, self._now())
         self._deliver(query, tasks)
 
@@ -169,7 +174,7 @@ class ContinuousService:
         prepared = self._prepared.get(query.name)
         if prepared is None:
             prepared = self._prepared[query.name] = self._parts.engine.prepare(query.text)
-        return run(query, prepared, self._parts.catalogue)
+        return run(query, prepared, self._parts.catalogue, self._remembered)
 
     async def _quarantine(self, query: InstalledQuery, reason: str) -> None:
         self._parts.telemetry.failure("continuous", "continuous.quarantined", reason, query=query.name)

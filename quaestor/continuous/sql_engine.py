@@ -9,7 +9,9 @@ from typing import Any
 from sqlglot import exp
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
+from quaestor.continuous.engine import Evaluated, Read
 from quaestor.continuous.executors.executor import Executor
+from quaestor.continuous.reach import Reach, columns_read, reaches
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 
@@ -38,22 +40,34 @@ class SqlQuery:
         )
         return bare.sql("duckdb")
 
-    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
+    @property
+    def may_repeat(self) -> bool:
+        """Whether rows of earlier runs may be among the rows of a run."""
+        return self.compiled.may_repeat
+
+    @cached_property
+    def reaches(self) -> dict[str, Reach]:
+        """Rows of each table that a run reads."""
+        return reaches(self.compiled.incremental)
+
+    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
         """Return the results that entered in (after, upto]. See PreparedQuery."""
         return self._executed(self.compiled.incremental, after, upto, snapshots)
 
     def entries(self, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
         """Return everything that the query returns up to an instant, each with its first instant in `_instant`."""
-        return self._executed(self.compiled.entries, 0, upto, snapshots)
+        return self._executed(self.compiled.entries, 0, upto, snapshots).rows
 
-    def _executed(self, expression: exp.Query, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
-        used = {column.name for column in expression.find_all(exp.Column)}
-        tables = {}
+    def _executed(self, expression: exp.Query, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
+        tables, read = {}, Read()
+        reached = self.reaches if expression is self.compiled.incremental else {}
         for name in self.tables:
             table, snapshot = self._catalogue.open(name), snapshots[name]
-            columns = [column for column in table.schema(snapshot).names if column in used]
-            tables[name] = table.scan(snapshot, 0, upto, columns)
-        return self._executor.rows(expression, after or None, upto, tables)
+            columns = columns_read(expression, table.schema(snapshot))
+            interval = reached.get(name, Reach()).interval(after, upto) if after else (-1, upto)
+            tables[name] = table.scan(snapshot, *interval, columns)
+            read = read.plus(Read(len(table.files(snapshot, *interval)), tables[name].num_rows, tables[name].nbytes))
+        return Evaluated(self._executor.rows(expression, after or None, upto, tables), read)
 
 
 class SqlEngine:

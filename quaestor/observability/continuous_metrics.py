@@ -16,6 +16,7 @@ class ContinuousMetrics:
     runs: by outcome.
     run_s: duration of a run.
     rows: new results.
+    read_rows, read_bytes: amount that runs have read, by source; bytes of the read columns in memory.
     queries: installed queries, by state.
     lag_s: lateness of the latest begun run.
     stretch: factor by which load stretches periods.
@@ -33,6 +34,9 @@ class ContinuousMetrics:
         self.runs = families.counters("continuous_runs", "runs of queries", outcome=vocabularies.RUNS)
         self.run_s = families.histogram("continuous_run_seconds", "duration of a run")
         self.rows = families.counter("continuous_rows", "new results")
+        sources = vocabularies.RUN_SOURCES
+        self.read_rows = families.counters("continuous_read_rows", "rows that runs have read", source=sources)
+        self.read_bytes = families.counters("continuous_read_bytes", "bytes that runs have read", source=sources)
         self.queries = families.gauges("continuous_queries", "installed queries", state=vocabularies.QUERY_STATES)
         self.lag_s = families.gauge("continuous_lag_seconds", "lateness of the latest run")
         self.stretch = families.gauge("continuous_stretch", "factor by which load stretches periods")

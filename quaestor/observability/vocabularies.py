@@ -67,6 +67,8 @@ DELIVERY_FAILURES = frozenset({
     "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk", "function",
 })  # fmt: skip
 """Reasons of failed deliveries. status: the receiver answered with an error."""
+RUN_SOURCES = frozenset({"tables", "results"})
+"""Sources of a run. results: earlier results of the same query."""
 RUNS = frozenset({"published", "outrun", "failed"})
 """Outcomes of runs. outrun: another process has published the same interval."""
 QUERY_STATES = frozenset({"active", "paused", "quarantined"})

@@ -17,20 +17,19 @@ async def continuous_queries(parts: Parts) -> Stop:
     """
     settings = parts.process.settings.continuous
     if not settings.continuous_folder:
-        if parts.declarations:
+        if parts.continuous.declared:
             raise ConfigurationError(
-                f"the continuous query {parts.declarations[0].name!r} needs a folder: set continuous_folder"
+                f"the continuous query {parts.continuous.declared[0].name!r} needs a folder: set continuous_folder"
             )
         return _nothing
     from quaestor.continuous.functions import DeclaredQueries
-    from quaestor.continuous.hosting import administration_of, hosted
+    from quaestor.continuous.hosting import hosted
 
     declared = DeclaredQueries()
-    for query in parts.declarations:
+    for query in parts.continuous.declared:
         declared.add(query.text, every=query.every, name=query.name, at_most=query.at_most, function=query.function)
-    clock = parts.process.clock
-    administration = await asyncio.to_thread(administration_of, settings, clock=clock)
-    run = partial(hosted, administration, parts.process.telemetry, declared=declared, clock=clock)
+    administration = await asyncio.to_thread(parts.continuous.administration)
+    run = partial(hosted, administration, parts.process.telemetry, declared=declared, clock=parts.process.clock)
     return parts.process.supervisor.keep("continuous", run).aclose
 
 

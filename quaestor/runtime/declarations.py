@@ -1,10 +1,16 @@
-"""Declarations of continuous queries on async functions of an application."""
+"""Continuous queries of an application: the declarations on its async functions, and the administration of its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from quaestor.runtime.supervision.process_context import ProcessContext
+
+if TYPE_CHECKING:
+    from quaestor.continuous.administration import Administration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +25,29 @@ class Declaration:
     name: str
     at_most: str
     function: Callable[[Any], Awaitable[object]]
+
+
+class ContinuousQueries:
+    """Continuous queries of one application.
+
+    declared: before its start.
+    """
+
+    def __init__(self, process: ProcessContext) -> None:
+        self.declared: list[Declaration] = []
+        self._process = process
+        self._lock = Lock()
+        self._administration: Administration | None = None
+
+    def administration(self) -> Administration:
+        """Return the administration that the service, the admin API and the results of this process share.
+
+        Raises ConfigurationError without `continuous_folder`. Blocks at its first use; thread-safe.
+        """
+        with self._lock:
+            if self._administration is None:
+                from quaestor.continuous.hosting import administration_of
+
+                process = self._process
+                self._administration = administration_of(process.settings.continuous, clock=process.clock)
+            return self._administration

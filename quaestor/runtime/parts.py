@@ -32,7 +32,7 @@ from quaestor.observability.tracing import Tracing
 from quaestor.ports import EventLayer, LifetimeEstimator
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
-from quaestor.runtime.declarations import Declaration
+from quaestor.runtime.declarations import ContinuousQueries
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
@@ -54,7 +54,7 @@ class Parts:
     broadcast: reports to every process the entries that are invalid by name.
     rechecking: rechecks queries before results are evicted; None: it is off, or there is no grid.
     collection_events: reports to the grid that whole collections have changed.
-    declarations: continuous queries that the application declares before its start.
+    continuous: continuous queries of the application.
     """
 
     process: ProcessContext
@@ -71,7 +71,7 @@ class Parts:
     effects: Effects
     rechecking: Rechecking | None
     subscriptions: Subscriptions
-    declarations: list[Declaration]
+    continuous: ContinuousQueries
 
 
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
@@ -142,7 +142,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         read_path=read_path,
         effects=effects,
         rechecking=rechecking,
-        declarations=[],
+        continuous=ContinuousQueries(process),
         subscriptions=Subscriptions(
             storage.layer, process, shape=lambda: registry.shape, resolver=LenientResolver(resolver)
         ),

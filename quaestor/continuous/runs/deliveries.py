@@ -10,7 +10,7 @@ from typing import Any, Final
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
-from quaestor.continuous.installed import ROW, RUN, InstalledQuery
+from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQuery
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
@@ -60,8 +60,7 @@ def _pending(table: VersionedTable, sink: str) -> list[dict[str, Any]]:
 
 def _batch(query: str, rows: list[dict[str, Any]]) -> ResultBatch:
     run = rows[0][RUN]
-    own = {RUN, ROW, TS}
-    values = [{name: value for name, value in row.items() if name not in own} for row in rows]
+    values = [{name: value for name, value in row.items() if name not in OWN} for row in rows]
     return ResultBatch(query=query, run=run, instant=run, rows=values)
 
 

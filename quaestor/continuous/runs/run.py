@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quaestor.continuous.engine import PreparedQuery
+from quaestor.continuous.engine import NOTHING, PreparedQuery, Read
 from quaestor.continuous.installed import InstalledQuery
-from quaestor.continuous.runs.results import fitted, numbered, schema_of, without
+from quaestor.continuous.runs.remembered import Remembered
+from quaestor.continuous.runs.results import different, fitted, hashed, numbered, schema_of
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 
@@ -31,12 +32,15 @@ class Run:
     after, upto: its interval, microseconds since 1970.
     rows: new results.
     published: False: another process has published a run of this interval's beginning, and nothing is changed.
+    read: amount that was read of the tables, and of the earlier results.
     """
 
     after: int
     upto: int
     rows: int
     published: bool
+    read: Read = NOTHING
+    read_results: Read = NOTHING
 
 
 def close(catalogue: Catalogue, tables: Iterable[str]) -> Closed:
@@ -46,8 +50,12 @@ def close(catalogue: Catalogue, tables: Iterable[str]) -> Closed:
     return Closed(instant, {name: table.snapshot() for name, table in opened.items()})
 
 
-def run(query: InstalledQuery, prepared: PreparedQuery, catalogue: Catalogue) -> Run:
+def run(
+    query: InstalledQuery, prepared: PreparedQuery, catalogue: Catalogue, remembered: Remembered | None = None
+) -> Run:
     """Execute one run of a query. Results and progress are durable together, or not at all.
+
+    remembered: results of earlier runs, as far as this process has read them.
 
     Raises QueryError, ConfigurationError (a table or a column is gone), DependencyError. The next run then begins where this
     one began, so nothing is lost, and nothing is published twice.
@@ -59,19 +67,27 @@ def run(query: InstalledQuery, prepared: PreparedQuery, catalogue: Catalogue) ->
     closed = close(catalogue, prepared.tables)
     if closed.instant <= after:
         return Run(after=after, upto=after, rows=0, published=False)
-    rows = fitted(prepared.rows(after, closed.instant, closed.snapshots))
+    evaluated = prepared.rows(after, closed.instant, closed.snapshots)
+    rows, read_results = fitted(evaluated.rows), NOTHING
     columns = schema_of(rows)
     if rows.num_rows:
-        shared = [name for name in rows.schema.names if results.schema(before).type_of(name) is not None]
-        if len(shared) == len(rows.schema.names):
-            rows = without(rows, results.scan(before, 0, before.instant, shared))
+        known = results.schema(before).names
+        if prepared.may_repeat and before.files and all(name in known for name in rows.schema.names):
+            rows, read_results = (remembered or Remembered()).new(rows, results, before)
         else:
-            rows = without(rows, rows.schema.empty_table())
+            rows = different(rows)
     results.append(
-        numbered(rows, closed.instant),
+        numbered(hashed(rows), closed.instant),
         progress={query.name: closed.instant},
         expected={query.name: progress},
         additions=columns,
     )
     published = results.snapshot().progress.get(query.name) == closed.instant
-    return Run(after=after, upto=closed.instant, rows=rows.num_rows if published else 0, published=published)
+    return Run(
+        after=after,
+        upto=closed.instant,
+        rows=rows.num_rows if published else 0,
+        published=published,
+        read=evaluated.read,
+        read_results=read_results,
+    )

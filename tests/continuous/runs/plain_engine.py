@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from quaestor.continuous.engine import Evaluated, Read
 from quaestor.errors import UnsupportedQueryError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
@@ -32,8 +32,9 @@ class PlainQuery:
     tables: tuple[str, ...]
     catalogue: Catalogue
     shape: str = "plain"
+    may_repeat: bool = True
 
-    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
+    def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
         """See PreparedQuery."""
         connection = duckdb.connect()
         try:
@@ -44,7 +45,7 @@ class PlainQuery:
                 name: pa.scalar(instant, pa.timestamp("us", tz="UTC")).as_py()
                 for name, instant in (("after", after), ("upto", upto))
             }
-            return connection.sql(self.text, params=moments).to_arrow_table()
+            return Evaluated(connection.sql(self.text, params=moments).to_arrow_table(), Read())
         finally:
             connection.close()
 

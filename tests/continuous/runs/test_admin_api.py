@@ -64,3 +64,24 @@ async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
         assert (await client.get("/continuous/results", params={"name": "due", "limit": "0"})).status_code == 400
         assert await do(do="drop", name="due") == {"dropped": "due"}
         assert (await client.get("/continuous", params={"name": "due"})).status_code == 400
+
+
+async def test_the_service_and_the_admin_api_share_their_engine(tmp_path: Path) -> None:
+    """One catalogue and one DuckDB in a process."""
+    World(tmp_path).reminders()
+    quaestor = Quaestor(grid=False, continuous_folder=str(tmp_path))
+    shared = quaestor.parts.continuous.administration()
+    assert quaestor.parts.continuous.administration() is shared
+    api = AdminApi(quaestor=quaestor, token=AdminToken(TOKEN))
+    await quaestor.start()
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(api),
+            base_url="http://a/quaestor/admin",
+            headers={"authorization": f"Bearer {TOKEN}"},
+        ) as client:
+            body = {"do": "install", "name": "due", "text": SQL, "every": "1m"}
+            assert (await client.post("/continuous", json=body)).status_code == 200
+        assert [query.name for query in shared.installed.all()] == ["due"]
+    finally:
+        await quaestor.stop()

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaestor.continuous.runs.results import fitted, without
+from quaestor.continuous.engine import NOTHING
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.runs.remembered import Remembered, joined
+from quaestor.continuous.runs.results import fitted, hashed, without
 from quaestor.continuous.runs.run import run
+from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.errors import ConfigurationError
 from quaestor.tables.schema import SchemaError
 from tests.continuous.runs.plain_engine import PlainQuery
@@ -64,7 +68,7 @@ def test_rows_that_appear_during_a_run_belong_to_the_next(world: World) -> None:
     prepared = world.engine.prepare(query.text)
 
     class Late:
-        tables, shape = prepared.tables, prepared.shape
+        tables, shape, may_repeat = prepared.tables, prepared.shape, True
 
         def rows(self, *arguments: object) -> object:
             world.add("reminders", {"id": 2, "note": "late"})
@@ -85,7 +89,7 @@ def test_a_slower_process_publishes_nothing(world: World) -> None:
     world.advance(minutes=1)
 
     class Overtaken:
-        tables, shape = prepared.tables, prepared.shape
+        tables, shape, may_repeat = prepared.tables, prepared.shape, True
 
         def rows(self, *arguments: object) -> object:
             assert world.run().published
@@ -182,3 +186,59 @@ def test_new_rows_are_a_difference_of_sets(
     new = [(row["a"], row["b"]) for row in without(*tables).to_pylist()]
     assert len(new) == len(set(new))
     assert set(new) == set(fresh) - set(known)
+
+
+def test_a_run_reads_only_what_it_needs(world: World) -> None:
+    """Of the tables the new files and the named columns; of earlier results the hashes once, and the rows that may be equal."""
+    engine = SqlEngine(world.catalogue, DuckDbExecutor())
+    world.install(text="SELECT note FROM reminders WHERE ts + INTERVAL 1 MINUTE <= now()")
+    query = world.installed.get("due")
+    prepared, remembered = engine.prepare(query.text), Remembered()
+    outcomes = []
+    for minute, note in enumerate("abcab"):
+        world.add("reminders", *({"id": minute * 10 + n, "note": f"{note}{n}", "due_at": NOON} for n in range(10)))
+        world.advance(seconds=61)
+        outcomes.append(run(query, prepared, world.catalogue, remembered))
+    assert [(done.read.files, done.read.rows) for done in outcomes] == [(1, 10), (1, 10), (1, 10), (1, 10), (1, 10)]
+    assert [done.rows for done in outcomes] == [10, 10, 10, 0, 0]
+    assert outcomes[1].read.bytes < 10 * 40  # two columns of four
+    assert [(done.read_results.files, done.read_results.rows) for done in outcomes] == [
+        (0, 0), (1, 10), (1, 10), (2, 20), (1, 10),
+    ]  # fmt: skip
+    again = run(query, prepared, world.catalogue, Remembered())
+    assert (again.rows, again.read.rows) == (0, 0)
+
+
+def test_earlier_results_are_not_read_where_no_row_can_repeat(world: World) -> None:
+    engine = SqlEngine(world.catalogue, DuckDbExecutor())
+    world.install(text="SELECT ts AS at, note FROM reminders")
+    query = world.installed.get("due")
+    prepared = engine.prepare(query.text)
+    for _ in range(3):
+        world.add("reminders", {"note": "x"}, {"note": "x"})
+        done = run(query, prepared, world.catalogue)
+        assert (done.rows, done.read_results) == (1, NOTHING)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=8, min_size=1), st.lists(st.tuples(VALUES, VALUES), max_size=8))
+def test_equal_rows_have_equal_hashes(
+    first: list[tuple[int | None, int | None]], second: list[tuple[int | None, int | None]]
+) -> None:
+    """Also after integers have become decimals or doubles; other rows have other hashes."""
+    narrow = pa.table({"a": pa.array([a for a, _ in first], pa.int64()), "b": pa.array([str(b) for _, b in first])})
+    kind = pa.decimal128(38, 12) if len(second) % 2 else pa.float64()
+    wide = pa.table({"a": pa.array([a for a, _ in second], pa.int64()), "b": pa.array([str(b) for _, b in second])})
+    wide = wide.set_column(0, "a", wide.column("a").cast(kind))
+    equal = set(hashed(narrow).column("_hash").to_pylist()) & set(hashed(wide).column("_hash").to_pylist())
+    assert len(equal) == len({(a, str(b)) for a, b in first} & {(a, str(b)) for a, b in second})
+
+
+def test_many_equal_hashes_are_read_in_few_pieces() -> None:
+    """All instants are covered, and the widest gaps are left out."""
+    instants = sorted([*range(0, 5_000, 10), 10**9])
+    intervals = joined(instants)
+    assert len(intervals) == 64
+    assert all(any(first <= instant <= last for first, last in intervals) for instant in instants)
+    assert intervals[-1] == (10**9, 10**9)
+    assert joined([]) == []

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from quaestor.continuous.installed import ROW, RUN, InstalledQueries, InstalledQuery
+from quaestor.continuous.installed import HASH, ROW, RUN, InstalledQueries, InstalledQuery
 from quaestor.continuous.runs.run import Run, run
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import Column, Schema, Type
@@ -53,5 +53,5 @@ class World:
         """Return the present results in their order, without the instant of publication."""
         table = self.catalogue.open(self.installed.get(name).results)
         snapshot = table.snapshot()
-        rows = table.scan(snapshot, 0, snapshot.instant).drop_columns(["ts"]).to_pylist()
+        rows = table.scan(snapshot, 0, snapshot.instant).drop_columns(["ts", HASH]).to_pylist()
         return sorted(rows, key=lambda row: (row[RUN], row[ROW]))

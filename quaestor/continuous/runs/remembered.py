@@ -1,0 +1,77 @@
+"""Remembered results: hashes of published rows, so that a run reads earlier results only where they may equal its own."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, Final
+
+import pyarrow as pa
+
+from quaestor.continuous.engine import Read
+from quaestor.continuous.installed import HASH
+from quaestor.continuous.runs.results import hashed, matching, without
+from quaestor.tables.changes import Snapshot
+from quaestor.tables.versioned import VersionedTable
+
+_MOST_ROWS: Final = 5_000_000
+"""Remembered rows of all queries; 16 bytes each."""
+_MOST_SCANS: Final = 64
+
+
+class Remembered:
+    """Hashes and instants of published rows, by result table. Kept while they fit, and otherwise read again.
+
+    most: rows of all tables together.
+    """
+
+    def __init__(self, *, most: int = _MOST_ROWS) -> None:
+        self._most = most
+        self._kept: dict[VersionedTable, tuple[int, Any]] = {}
+        self._lock = Lock()
+
+    def new(self, rows: Any, table: VersionedTable, snapshot: Snapshot) -> tuple[Any, Read]:
+        """Return the rows that the table does not have, and what was read of the table. Raises DependencyError.
+
+        rows: whose columns are all in the table.
+
+        Only files with a row of an equal hash are read whole.
+        """
+        remembered, read = self._refreshed(table, snapshot)
+        instants = matching(remembered, hashed(rows))
+        parts = [rows.schema.empty_table()]
+        for first, last in joined(instants):
+            part = table.scan(snapshot, first - 1, last, rows.schema.names)
+            read = read.plus(Read(len(table.files(snapshot, first - 1, last)), part.num_rows, part.nbytes))
+            parts.append(part.select(rows.schema.names).cast(rows.schema))
+        return without(rows, pa.concat_tables(parts)), read
+
+    def forget(self, table: VersionedTable) -> None:
+        """Forget the rows of a table."""
+        with self._lock:
+            self._kept.pop(table, None)
+
+    def _refreshed(self, table: VersionedTable, snapshot: Snapshot) -> tuple[Any, Read]:
+        """Return hashes and instants of all rows of a snapshot, and what was read for them."""
+        with self._lock:
+            upto, known = self._kept.pop(table, (-1, None))
+        fresh = table.scan(snapshot, upto, snapshot.instant, [HASH])
+        read = Read(len(table.files(snapshot, upto, snapshot.instant)), fresh.num_rows, fresh.nbytes)
+        rows = fresh if known is None else pa.concat_tables([known, fresh]).combine_chunks()
+        with self._lock:
+            self._kept[table] = (snapshot.instant, rows)  # the newest is the last
+            total = sum(kept.num_rows for _, kept in self._kept.values())
+            for oldest in list(self._kept):
+                if total <= self._most:
+                    break
+                total -= self._kept.pop(oldest)[1].num_rows
+        return rows, read
+
+
+def joined(instants: list[int]) -> list[tuple[int, int]]:
+    """Return intervals that hold the instants: one each, or fewer and wider ones if there are many."""
+    if not instants:
+        return []
+    gaps = sorted(range(1, len(instants)), key=lambda place: instants[place - 1] - instants[place])
+    starts = [0, *sorted(gaps[: _MOST_SCANS - 1])]
+    ends = [*starts[1:], len(instants)]
+    return [(instants[start], instants[end - 1]) for start, end in zip(starts, ends, strict=True)]
