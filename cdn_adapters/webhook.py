@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,7 +15,7 @@ from quaestor.cdn_adapters.capabilities import TAG, URL, Capabilities, TagField
 from quaestor.cdn_adapters.hosted import HostedPlace
 from quaestor.cdn_adapters.place import Target, cheapest_targets
 from quaestor.cdn_adapters.secret_settings import secret
-from quaestor.errors import ConfigurationError
+from quaestor.webhook_signatures import Signer
 
 
 class Webhook(HostedPlace):
@@ -49,7 +45,7 @@ class Webhook(HostedPlace):
         message_id: Callable[[], str] = lambda: f"msg_{uuid.uuid4().hex}",
     ) -> None:
         self._key = secret(key, "the webhook's key")
-        _decoded(self._key)
+        self._signer = Signer(self._key, name="the webhook's key")
         self._clock = clock
         self._message_id = message_id
         parts = urlsplit(url)
@@ -76,23 +72,9 @@ class Webhook(HostedPlace):
 
     async def authorize(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         """See HostedPlace: `webhook-id`, `webhook-timestamp` and `webhook-signature`."""
-        message, moment = self._message_id(), str(int(self._clock()))
-        signed = f"{message}.{moment}.".encode() + request.content
-        digest = hmac.new(_decoded(self._key), signed, hashlib.sha256).digest()
-        request.headers["webhook-id"] = message
-        request.headers["webhook-timestamp"] = moment
-        request.headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        fields = self._signer.fields(self._message_id(), request.content.decode(), at_s=self._clock())
+        request.headers.update(fields)
 
     def answer(self, response: httpx.Response) -> Answer:
         """See HostedPlace: any 2xx that is not a web page."""
         return Delivered()
-
-
-def _decoded(key: SecretStr) -> bytes:
-    try:
-        decoded = base64.b64decode(key.get_secret_value().removeprefix("whsec_"), validate=True)
-    except binascii.Error as error:
-        raise ConfigurationError("the webhook's key is not whsec_ and base64") from error
-    if not 24 <= len(decoded) <= 64:
-        raise ConfigurationError(f"the webhook's key has {len(decoded)} bytes; make one of 24 to 64")
-    return decoded

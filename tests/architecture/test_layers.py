@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.tasks",
         "quaestor.token_bucket",
     ),
-    ("quaestor.model", "quaestor.settings"),
+    ("quaestor.model", "quaestor.settings", "quaestor.webhook_signatures"),
     (
         "quaestor.ports",
         "quaestor.purge_ports",

@@ -1,0 +1,127 @@
+"""Signed HTTP requests to a receiver: bounded in time, and only to allowed addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import Final
+
+import httpx
+
+from quaestor.continuous.delivery.networks import Networks
+from quaestor.continuous.delivery.sink import DeliveryError
+from quaestor.errors import ConfigurationError
+from quaestor.webhook_signatures import Signer
+
+_LONGEST_RETRY_AFTER_S: Final = 3_600.0
+_RETRYABLE: Final = frozenset({408, 421, 425, 429})
+"""Statuses below 500 after which the same request may succeed (RFC 9110, RFC 8470, RFC 6585)."""
+
+
+class SignedRequests:
+    """Signed POST requests to one receiver.
+
+    url: https, or http within the allowed private networks.
+    timeout_s: for one whole delivery, from the look-up of the name to the status of the answer.
+    clock: seconds since 1970, for the signature.
+
+    The receiver confirms with any 2xx; its body is not read. A redirect is never followed. Raises ConfigurationError for a URL
+    that cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        signer: Signer,
+        networks: Networks,
+        timeout_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.url = url
+        self._url = checked(url)
+        self._signer = signer
+        self._networks = networks
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def post(self, message: str, body: str, fields: Mapping[str, str]) -> None:
+        """Send a request, and return once the receiver has confirmed it. Raises DeliveryError.
+
+        message: identity of the message, `webhook-id`. A repeated request has the same.
+        fields: further header fields.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._send(message, body, fields)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise DeliveryError(f"{self.url} did not confirm within {self._timeout_s:g} s", reason="timeout") from error
+        except (httpx.HTTPError, OSError) as error:
+            raise DeliveryError(f"{self.url} broke off: {error!r}", reason="unreachable") from error
+
+    async def _send(self, message: str, body: str, fields: Mapping[str, str]) -> None:
+        host, port = self._url.host, self._url.port or (443 if self._url.scheme == "https" else 80)
+        address = await self._networks.address_of(host, port)
+        if self._url.scheme == "http" and not self._networks.is_private(address):
+            raise DeliveryError(
+                f"{self.url} is http, and {address} is in no network of webhook_networks: use https",
+                reason="forbidden-address",
+                retryable=False,
+            )
+        signed = self._signer.fields(message, body, at_s=self._clock())
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=self._timeout_s, verify=self._tls) as client,
+            client.stream(
+                "POST",
+                self._url.copy_with(host=address),
+                content=body,
+                headers={"host": self._url.netloc.decode(), "content-type": "application/json", **fields, **signed},
+                extensions={"sni_hostname": host},
+            ) as response,
+        ):
+            self._judge(response)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    def _judge(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if response.is_success:
+            return
+        if response.is_redirect:
+            raise DeliveryError(
+                f"{self.url} redirects ({status}); declare the new address", reason="redirect", retryable=False
+            )
+        raise DeliveryError(
+            f"{self.url} answered {status}",
+            reason="status",
+            retryable=status >= 500 or status in _RETRYABLE,
+            retry_after_s=_retry_after_s(response, self._clock()),
+        )
+
+
+def checked(url: str) -> httpx.URL:
+    """Return the parsed URL of a receiver. Raises ConfigurationError."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigurationError(f"the webhook {url!r} is no URL: {error}") from error
+    if parsed.scheme not in ("https", "http") or not parsed.host or parsed.userinfo or parsed.fragment:
+        raise ConfigurationError(f"the webhook {url!r} must be https://host/path, without a user and a fragment")
+    return parsed
+
+
+def _retry_after_s(response: httpx.Response, now_s: float) -> float | None:
+    """Return the wait that the receiver wants, within an hour; None: it names no wait (RFC 9110, section 10.2.3)."""
+    text = response.headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), _LONGEST_RETRY_AFTER_S)
+    try:
+        return min(max(0.0, parsedate_to_datetime(text).timestamp() - now_s), _LONGEST_RETRY_AFTER_S)
+    except (ValueError, OverflowError):
+        return None
