@@ -82,7 +82,7 @@ def explain(
     from quaestor.continuous.reach import columns_read, reaches
     from quaestor.tables.catalogue import Catalogue
 
-    schemas = Catalogue(_folder(_settings(folder))).schemas()
+    schemas = Catalogue(folder_of(_settings(folder))).schemas()
     compiled = compile_query(text, schemas, dialect=dialect)
     print(compiled.explanation)
     for name, reach in sorted(reaches(compiled.incremental).items()):
@@ -103,10 +103,11 @@ def _letters(settings: Settings) -> DeadLetters:
     from quaestor.continuous.delivery.dead_letters import DeadLetters
     from quaestor.tables.storage import FolderStorage
 
-    return DeadLetters(FolderStorage(_folder(settings)))
+    return DeadLetters(FolderStorage(folder_of(settings)))
 
 
-def _folder(settings: Settings) -> Path:
+def folder_of(settings: Settings) -> Path:
+    """Return the folder of tables and queries. Raises ConfigurationError if no setting names it."""
     folder = settings.continuous.continuous_folder
     if not folder:
         raise ConfigurationError("no folder of continuous queries: pass --folder, or set QUAESTOR_CONTINUOUS_FOLDER")

@@ -28,6 +28,7 @@ from quaestor.cli import (
     monitoring_commands,
     settings_command,
     statistics_commands,
+    tables_commands,
     ttl_commands,
 )
 from quaestor.cli.plain_text import printable
@@ -207,6 +208,7 @@ cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")
 app.add_typer(monitoring_commands.commands, name="monitoring")
 app.add_typer(statistics_commands.commands, name="statistics")
+app.add_typer(tables_commands.commands, name="tables")
 app.add_typer(ttl_commands.commands, name="ttl")
 
 

@@ -31,7 +31,10 @@ def run(
     lateness: Annotated[int, typer.Option(min=0, help="A window is final so many seconds after its end.")] = 10,
     keep_days: KeepDays = 30,
 ) -> None:
-    """Run the statistics job until Ctrl-C. The job goes on where it stopped, however it ended."""
+    """Run the statistics job until Ctrl-C. The job goes on where it stopped, however it ended.
+
+    QUAESTOR_FILLED_TABLES names collections of MONGO_URL that it also fills tables from, below QUAESTOR_CONTINUOUS_FOLDER.
+    """
     extras.require("spark", "the statistics job")
     from quaestor.statistics import command
 
@@ -39,7 +42,7 @@ def run(
     options = command.options(
         settings, directory, windows_s=windows, trigger_s=trigger, lateness_s=lateness, keep_days=keep_days
     )
-    command.run(options, master=master)
+    command.run(options, master=master, settings=settings)
 
 
 @commands.command("show")

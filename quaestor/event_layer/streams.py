@@ -108,6 +108,11 @@ def leader(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:leader"
 
 
+def filler(deployment: str) -> str:
+    """Lease: the process that fills the tables (see tables/filling.py)."""
+    return f"quaestor:{{{deployment}:n}}:filler"
+
+
 def claims(deployment: str, generation: int) -> str:
     """Pipeline of the grids that claim this generation; the first claimant owns it."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}claims"

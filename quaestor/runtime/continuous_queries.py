@@ -1,21 +1,26 @@
-"""Service of continuous queries in an application."""
+"""Services of continuous queries in an application: their runs, and the filling of their tables."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
+from quaestor.capture.clients import WatchClient
 from quaestor.errors import ConfigurationError
 from quaestor.runtime.parts import Parts
 from quaestor.runtime.services import Stop
+from quaestor.settings.continuous import ContinuousSettings
+from quaestor.tables.filled import FilledTable, filled_tables
 
 
 async def continuous_queries(parts: Parts) -> Stop:
     """Runs of the queries below `continuous_folder`, in one of the processes that share the folder.
 
-    Raises ConfigurationError for declared queries without a folder, or a malformed declaration.
+    Raises ConfigurationError for declared queries or filled tables without a folder, and for a malformed declaration.
     """
     settings = parts.process.settings.continuous
+    _filled(settings)
     if not settings.continuous_folder:
         if parts.continuous.declared:
             raise ConfigurationError(
@@ -31,6 +36,49 @@ async def continuous_queries(parts: Parts) -> Stop:
     administration = await asyncio.to_thread(parts.continuous.administration)
     run = partial(hosted, administration, parts.process.telemetry, declared=declared, clock=parts.process.clock)
     return parts.process.supervisor.keep("continuous", run).aclose
+
+
+async def table_filling(parts: Parts, client: WatchClient) -> Stop:
+    """Filling of tables from the collections in `filled_tables`, in one process of the deployment."""
+    settings, process = parts.process.settings, parts.process
+    tables = _filled(settings.continuous)
+    if not tables:
+        return _nothing
+    from quaestor.tables.catalogue import Catalogue
+    from quaestor.tables.filling import LEASE_S, Filling, FillingParts
+
+    lease = None
+    if settings.redis_url is not None:
+        from quaestor.runtime.shared_services import filling_lease  # drivers of Redis: see parts
+
+        lease = filling_lease(settings.redis_url, settings.deployment, lease_s=LEASE_S)
+    filling = Filling(
+        tables,
+        FillingParts(
+            client=client,
+            catalogue=Catalogue(Path(settings.continuous.continuous_folder), clock=process.clock),
+            telemetry=process.telemetry,
+            supervisor=process.supervisor,
+            held=(lambda: True) if lease is None else lease.held,
+            keep_days=settings.continuous.table_days,
+            clock=process.clock,
+        ),
+    )
+    thread = process.supervisor.thread("filling", filling.run)
+
+    async def stop() -> None:
+        await thread.aclose()
+        if lease is not None:
+            await asyncio.to_thread(lease.end)
+
+    return stop
+
+
+def _filled(settings: ContinuousSettings) -> tuple[FilledTable, ...]:
+    tables = filled_tables(settings.filled_tables)
+    if tables and not settings.continuous_folder:
+        raise ConfigurationError("filled_tables needs a folder: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
+    return tables
 
 
 async def _nothing() -> None:

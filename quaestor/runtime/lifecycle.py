@@ -16,7 +16,7 @@ import anyio.to_thread
 from quaestor.capture.clients import WatchClient
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.runtime import services
-from quaestor.runtime.continuous_queries import continuous_queries
+from quaestor.runtime.continuous_queries import continuous_queries, table_filling
 from quaestor.runtime.parts import Parts
 from quaestor.runtime.services import Stop
 from quaestor.runtime.settling import Settling
@@ -36,6 +36,7 @@ _SERVICES: Final = (
 _WATCHING: Final = (
     *(services.embedded_grid, services.elected_grid, services.catalog_polling),
     *(services.contributor_reading, services.rechecking, services.unreported_writing),
+    table_filling,
 )
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import anyio.to_thread
 
 from quaestor.capture.clients import WatchClient
+from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.fenced import FencedLayer
+from quaestor.event_layer.lease import Lease
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.election import Election
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
@@ -20,7 +22,7 @@ from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
 
-__all__ = ["elected", "keep_accounting", "measured"]
+__all__ = ["elected", "filling_lease", "keep_accounting", "measured"]
 
 
 def measured(parts: Parts, redis: SharedClient) -> Coroutine[Any, Any, None]:
@@ -47,3 +49,8 @@ def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitab
     )  # fmt: skip
     election.start()
     return partial(anyio.to_thread.run_sync, election.stop, abandon_on_cancel=True)
+
+
+def filling_lease(url: str, deployment: str, *, lease_s: float) -> Lease:
+    """Return the lease of the process that fills the tables of a deployment."""
+    return Lease(event_layer(url, deployment), streams.filler(deployment), lease_s=lease_s)

@@ -96,6 +96,8 @@ class SettingsArguments(TypedDict, total=False):
     cdn_addresses: tuple[str, ...]
     cdn_canary_ms: int
     continuous_folder: str
+    filled_tables: tuple[str, ...]
+    table_days: int
     webhook_key: str
     webhook_networks: tuple[str, ...]
     mail_server: str

@@ -23,6 +23,14 @@ class ContinuousSettings:
     continuous_folder: str = text(
         "", "Folder of the tables, the installed queries and the dead letters. Empty: no continuous queries."
     )
+    filled_tables: tuple[str, ...] = texts(
+        "Collections that become tables of the folder: 'shop.orders', or 'orders=shop.orders(_id:text price:double)' with "
+        "the table's name and declared columns (docs/tables.md).",
+        Form(description="a collection like 'shop.orders'", fits=lambda name: all(name.partition("."))),
+    )
+    table_days: int = whole(
+        0, "days", 0, 36_500, "Days for which filled tables keep superseded versions of records. 0: for ever."
+    )
     webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
     webhook_networks: tuple[str, ...] = texts(
         "Private networks that webhooks may reach, besides public addresses: '10.1.0.0/16'. Webhooks to them may be http.",

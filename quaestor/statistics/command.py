@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
 
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
+from quaestor.event_layer import streams
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.lease import Lease
+from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
 from quaestor.statistics.options import StatisticsOptions
+from quaestor.tables.filled import filled_tables
 
 
 def options(
@@ -44,8 +55,11 @@ def lengths(text: str) -> tuple[int, ...]:
         raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {text!r}") from error
 
 
-def run(options: StatisticsOptions, *, master: str | None) -> None:
-    """Run the job; return when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
+def run(options: StatisticsOptions, *, master: str | None, settings: Settings | None = None) -> None:
+    """Run the job; return when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError.
+
+    settings: may name tables that the job fills from collections beside its own work.
+    """
     try:
         from quaestor.statistics.job import StatisticsJob
         from quaestor.statistics.session import DEFAULT_MASTER
@@ -54,7 +68,38 @@ def run(options: StatisticsOptions, *, master: str | None) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    StatisticsJob(options, master=master or DEFAULT_MASTER).run(stop)
+    telemetry = Telemetry()
+    with ExitStack() as closing:
+        filled = settings is not None and settings.continuous.filled_tables
+        beside = _filling(settings, telemetry, closing) if settings is not None and filled else None
+        StatisticsJob(options, master=master or DEFAULT_MASTER, telemetry=telemetry, beside=beside).run(stop)
+
+
+def _filling(settings: Settings, telemetry: Telemetry, closing: ExitStack) -> Callable[[threading.Event], object]:
+    """Return the filling of tables, under the same lease as the filling in the processes of the app."""
+    folder = settings.continuous.continuous_folder
+    if settings.mongo_url is None or not folder:
+        raise ConfigurationError(
+            "filled tables need a MongoDB and a folder: set MONGO_URL and QUAESTOR_CONTINUOUS_FOLDER"
+        )
+    from quaestor.tables.catalogue import Catalogue
+    from quaestor.tables.filling import LEASE_S, Filling, FillingParts
+
+    layer = event_layer(redis_url(settings), settings.deployment)
+    lease = Lease(layer, streams.filler(settings.deployment), lease_s=LEASE_S)
+    closing.callback(lease.end)
+    client = closing.enter_context(
+        MongoClient[dict[str, Any]](settings.mongo_url, appname="quaestor", datetime_conversion="DATETIME_AUTO")
+    )
+    parts = FillingParts(
+        client=client,
+        catalogue=Catalogue(Path(folder)),
+        telemetry=telemetry,
+        supervisor=Supervisor(telemetry),
+        held=lease.held,
+        keep_days=settings.continuous.table_days,
+    )
+    return Filling(filled_tables(settings.continuous.filled_tables), parts).run
 
 
 def compact(directory: Path, *, keep_days: int) -> str:

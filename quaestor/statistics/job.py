@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import DependencyError, EventLayerError
 from quaestor.event_layer.connecting import event_layer
 from quaestor.observability.telemetry import Telemetry
+from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.statistics import history, published, windows
 from quaestor.statistics.options import StatisticsOptions
 from quaestor.statistics.session import DEFAULT_MASTER, spark_session
@@ -38,8 +40,14 @@ class StatisticsJob:
         master: str = DEFAULT_MASTER,
         telemetry: Telemetry | None = None,
         clock: Clock = system_clock,
+        beside: Callable[[threading.Event], object] | None = None,
     ) -> None:
+        """Make the job; `run` runs it.
+
+        beside: work of a supervised thread of the driver, as long as the job runs: the filling of tables.
+        """
         self._options = options
+        self._beside = beside
         self._master = master
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
@@ -55,6 +63,8 @@ class StatisticsJob:
             session.dataSource.register(PipelineSource)
             queries = [_SupervisedQuery(self, session, HISTORY), _SupervisedQuery(self, session, EVENTS)]
             self._telemetry.event("statistics.started", directory=str(self._options.directory))
+            supervisor = Supervisor(self._telemetry)
+            beside = None if self._beside is None else supervisor.thread("filling", self._beside)
             maintain_at_s = time.monotonic() + self._options.maintain_every_s
             try:
                 while not stop.wait(_LOOK_EVERY_S):
@@ -68,6 +78,8 @@ class StatisticsJob:
                         self.maintain()
                         maintain_at_s = time.monotonic() + self._options.maintain_every_s
             finally:
+                if beside is not None:
+                    beside.stop()
                 for query in queries:
                     query.stop()
 

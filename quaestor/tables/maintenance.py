@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.files import TS_TYPE, data_file, instants
 from quaestor.tables.log import Table
+from quaestor.tables.pins import oldest_pin
 from quaestor.tables.schema import STEP, TS
 from quaestor.tables.storage import DRAFTS, FolderStorage
 
@@ -86,7 +87,7 @@ def compact(table: Table, files: Sequence[DataFile], *, now_ms: int) -> bool:
     False: another process removed one of them meanwhile.
     """
     path = f"{files[0].path.rpartition('/')[0]}/compacted-{uuid.uuid4().hex}.parquet"
-    with tempfile.TemporaryDirectory(dir=_drafts(table)) as folder:
+    with tempfile.TemporaryDirectory(dir=drafts(table)) as folder:
         draft = Path(folder, "compacted.parquet")
         rows = _write(draft, table, files)
         if rows != sum(file.rows for file in files):
@@ -106,7 +107,7 @@ def compact(table: Table, files: Sequence[DataFile], *, now_ms: int) -> bool:
     return published
 
 
-def _drafts(table: Table) -> Path | None:
+def drafts(table: Table) -> Path | None:
     """Return the folder of drafts, in the table's own file system if it lies in one."""
     if not isinstance(table.storage, FolderStorage):
         return None
@@ -176,9 +177,12 @@ def expire(table: Table, *, keep_days: int, now_ms: int) -> int:
 
 
 def tidy(table: Table, *, grace_s: float, now_ms: int) -> int:
-    """Delete files that were removed, or left behind unpublished, longer than grace_s ago."""
+    """Delete files that were removed, or left behind unpublished, longer than grace_s ago. Pinned files stay."""
     before_ms, unpublished_before_ms = (now_ms - int(s * 1000) for s in (grace_s, max(grace_s, _UNPUBLISHED_S)))
     snapshot = table.snapshot()
+    pin = oldest_pin(table, now_ms=now_ms)
+    if pin is not None:
+        before_ms = min(before_ms, pin // 1000 - 1)
     gone = [path for path, removed_ms in snapshot.removed.items() if removed_ms <= before_ms]
     for path in gone:
         table.storage.delete(path)

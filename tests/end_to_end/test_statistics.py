@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pymongo
 import pytest
 
 from quaestor.event_layer import streams
@@ -29,6 +30,7 @@ from quaestor.model import Invalidated, MatchType, WriteKind
 from quaestor.statistics.published import Windows
 from quaestor.statistics.reader import newest as newest_windows
 from quaestor.statistics.reader import writes
+from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.log import Table
 from quaestor.tables.maintenance import maintain
 from quaestor.tables.reading import table_rows
@@ -42,7 +44,7 @@ AT_ONCE = 25
 class Job:
     """The job's process."""
 
-    def __init__(self, redis_url: str, deployment: str, directory: Path) -> None:
+    def __init__(self, redis_url: str, deployment: str, directory: Path, **variables: str) -> None:
         self.directory = directory
         self.log = directory.with_suffix(".log")
         with self.log.open("ab") as log:
@@ -52,7 +54,8 @@ class Job:
                     "--trigger", "0.5", "--lateness", "1",
                 ],
                 env=os.environ
-                | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment, "TMPDIR": str(directory.parent)},
+                | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment, "TMPDIR": str(directory.parent)}
+                | variables,
                 stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -86,8 +89,8 @@ class Job:
 
 
 @contextmanager
-def running(redis_url: str, deployment: str, directory: Path) -> Iterator[Job]:
-    job = Job(redis_url, deployment, directory)
+def running(redis_url: str, deployment: str, directory: Path, **variables: str) -> Iterator[Job]:
+    job = Job(redis_url, deployment, directory, **variables)
     try:
         yield job
     finally:
@@ -193,6 +196,31 @@ def test_every_write_is_in_the_history_once_and_counted_though_the_job_is_killed
     )
     assert _counted(None, directory) == writers.counts
     _check_windows(directory)
+
+
+def test_the_job_fills_tables_from_collections(mongo_url: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
+    """The driver fills `filled_tables` beside its own work, and releases the lease at its end."""
+    database = f"statistics_{prefix}"
+    catalogue = Catalogue(tmp_path / "tables")
+
+    def versions() -> int:
+        if "items" not in catalogue.names():
+            return 0
+        return sum(file.rows for file in catalogue.open("items").snapshot().files.values())
+
+    with pymongo.MongoClient[Any](mongo_url, w="majority") as client, feed(redis_url, prefix) as fed:
+        client[database].items.insert_one({"_id": 0, "n": 0})
+        with running(
+            redis_url, prefix, tmp_path / "statistics", MONGO_URL=mongo_url,
+            QUAESTOR_FILLED_TABLES=f"{database}.items", QUAESTOR_CONTINUOUS_FOLDER=str(tmp_path / "tables"),
+        ) as job:  # fmt: skip
+            job.until(lambda: versions() == 1)
+            client[database].items.update_one({"_id": 0}, {"$set": {"n": 1}})
+            job.until(lambda: versions() == 2)
+            assert fed.layer.leaseholder(streams.filler(prefix)) is not None
+            job.stop()
+        assert fed.layer.leaseholder(streams.filler(prefix)) is None
+        client.drop_database(database)
 
 
 def _counted(fed: Feed | None, directory: Path) -> Counter[tuple[str, str, str]]:

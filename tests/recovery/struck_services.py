@@ -137,6 +137,7 @@ IN_GRIDS: Final = ("task-", "grid-watch", "run-watch")
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "continuous": "runs where there is a folder of queries: tests/continuous has such folders, and kills their processes",
+    "filling": "runs where collections fill tables: tests/versioned kills such processes between their steps",
     "live": "runs while a client follows a live page, and no client of this site does: tests/live has such sites",
     "spark-": "waits for a job of Spark, which restarts its tasks: tests/recovery/test_spark_grid.py kills them",
 }

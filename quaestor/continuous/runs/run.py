@@ -12,6 +12,7 @@ from quaestor.continuous.runs.remembered import Remembered
 from quaestor.continuous.runs.results import different, fitted, hashed, numbered, schema_of
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
+from quaestor.tables.pins import pinned
 
 
 class Closed(NamedTuple):
@@ -67,7 +68,8 @@ def run(
     closed = close(catalogue, prepared.tables)
     if closed.instant <= after:
         return Run(after=after, upto=after, rows=0, published=False)
-    evaluated = prepared.rows(after, closed.instant, closed.snapshots)
+    with pinned({catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
+        evaluated = prepared.rows(after, closed.instant, closed.snapshots)
     rows, read_results = fitted(evaluated.rows), NOTHING
     columns = schema_of(rows)
     if rows.num_rows:
