@@ -58,6 +58,10 @@ class LatestVersions:
         """
         return _brought_forward(None, self._scan(snapshot, after, upto), self._key)
 
+    def versions(self, snapshot: Snapshot, upto: int) -> Any:
+        """Return all versions of all records up to an instant, with the hidden mark of deletions."""
+        return self._scan(snapshot, -1, upto)
+
     def _scan(self, snapshot: Snapshot, after: int, upto: int) -> Any:
         present = self._table.schema(snapshot).names
         rows = self._table.scan(snapshot, after, upto, [name for name in self._wanted.names if name in present])

@@ -130,7 +130,13 @@ from quaestor.cdn_adapters import (
     varnish_vcl,
 )
 from quaestor.channels.datasets import Dataset, Position, dataset_names
+from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
+from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Shape
+from quaestor.channels.runs.results import Results
+from quaestor.channels.runs.run import Runner, create_tables, drop_tables
+from quaestor.channels.subscriptions import Subscriptions
 from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
@@ -507,6 +513,24 @@ def datasets(catalogue: Catalogue, schema: Schema) -> list[str]:
     return dataset_names(catalogue)
 
 
+def channels(catalogue: Catalogue, body: str, officer: int) -> object:
+    shapes = {name: Shape(Dataset.open(catalogue, name).schema) for name in dataset_names(catalogue)}
+    compiled = compile_channel(ChannelDefinition(name="near", body=body, parameters=(Parameter("oid"),)), shapes)
+    create_tables(catalogue, compiled)
+    subscriptions = Subscriptions(catalogue, "near", compiled.parameters)
+    mine = subscriptions.add("broker", [officer], user="me")
+    subscriptions.change(mine, broker="other")
+    subscriptions.pause(mine)
+    subscriptions.resume(mine)
+    subscriptions.remove(mine)
+    outcome = Runner(catalogue, DuckDbExecutor()).run(compiled, 0)
+    print(outcome.current, outcome.previous, outcome.reasons, outcome.seconds, compiled.explanation(outcome.sizes))
+    print(compile_ordinary(body, shapes).columns, compiled.definition.period, compiled.definition.push)
+    Results(catalogue, "near").retain(after=outcome.run)
+    drop_tables(catalogue, "near")
+    return outcome
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -519,6 +543,7 @@ USES = (
         history,
         tables,
         continuous,
+        channels,
         datasets,
         filled,
         read_from_copies,

@@ -1,0 +1,152 @@
+"""Results of a channel: one table, one entry for each run. The entry holds the results and the bounds that they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quaestor.channels.rewriting.joining import BROKER, TARGET
+from quaestor.continuous.delivery.batch import to_json
+from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.changes import Change, Snapshot
+from quaestor.tables.schema import Column, Schema, Type
+from quaestor.tables.versioned import VersionedTable
+
+RUN: Final = "run"
+ROW: Final = "row"
+RECORD: Final = "record"
+MEMBERS_AT: Final = "members_at"
+SCHEMA: Final = Schema(
+    (
+        Column(RUN, Type.BIGINT),
+        Column(ROW, Type.BIGINT),
+        Column("target", Type.TEXT),
+        Column("broker", Type.TEXT),
+        Column(MEMBERS_AT, Type.BIGINT),
+        Column(RECORD, Type.TEXT),
+    )
+)
+"""run: instant of the run. target: group or subscription. members_at: instant of the subscriptions that the run has read."""
+_PROGRESS: Final = "channel"
+_BOUNDS: Final = "bounds"
+_DIRECT: Final = 2_000
+"""Rows up to which each is encoded by itself."""
+
+Bounds = Mapping[str, tuple[int, ...]]
+"""Instant up to which a run has read each partition of each dataset, by dataset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Newest run of a channel. run: None: no run yet; `bounds` are then those of the channel's start."""
+
+    run: int | None
+    bounds: Bounds
+
+
+class Results:
+    """Result table of a channel. Methods raise DependencyError."""
+
+    def __init__(self, catalogue: Catalogue, channel: str) -> None:
+        self.table: VersionedTable = catalogue.open(table_name(channel))
+
+    @classmethod
+    def create(cls, catalogue: Catalogue, channel: str, start: Bounds) -> Results:
+        """Create the table, with the bounds after which records are new. Raises ConfigurationError if it exists."""
+        catalogue.create(table_name(channel), SCHEMA).append((), notes={_BOUNDS: json.dumps(start)})
+        return cls(catalogue, channel)
+
+    def progress(self, snapshot: Snapshot | None = None) -> Progress:
+        """Return the newest run."""
+        known = snapshot or self.table.snapshot()
+        bounds = json.loads(known.notes[_BOUNDS])
+        return Progress(known.progress.get(_PROGRESS), {name: tuple(parts) for name, parts in bounds.items()})
+
+    def publish(self, rows: Any, run: int, before: Progress, bounds: Bounds) -> bool:
+        """Publish the results of a run and its bounds as one entry; return whether it was published.
+
+        rows: from `numbered`.
+        before: progress from which the run began. If the table has another one, another process was faster.
+        """
+        self.table.append(
+            rows, progress={_PROGRESS: run}, expected={_PROGRESS: before.run}, notes={_BOUNDS: json.dumps(bounds)}
+        )
+        return self.progress() == Progress(run, dict(bounds))
+
+    def without_delivered(self, rows: Any) -> Any:
+        """Return the different rows (target, broker, record) whose target has not received the record yet."""
+        snapshot = self.table.snapshot()
+        known = self.table.scan(snapshot, -1, snapshot.instant, ["target", RECORD])
+        with duckdb.connect() as connection:
+            connection.register("fresh", rows)
+            connection.register("known", known)
+            query = (
+                "SELECT target, any_value(broker) AS broker, record FROM fresh ANTI JOIN known USING (target, record)"
+            )
+            return connection.sql(f"{query} GROUP BY target, record").to_arrow_table().cast(rows.schema)
+
+    def retain(self, after: int) -> int:
+        """Remove the runs up to an instant, and return the number of their files. Maintenance deletes them later."""
+        removed: tuple[str, ...] = ()
+
+        def decide(now: Snapshot) -> Change | None:
+            nonlocal removed
+            removed = tuple(path for path, file in now.files.items() if file.last <= after)
+            return Change(remove=removed) if removed else None
+
+        self.table.publish(decide)
+        return len(removed)
+
+
+def table_name(channel: str) -> str:
+    """Return the name of the table of a channel's results."""
+    return f"{channel}_results"
+
+
+def encoded(rows: Any) -> Any:
+    """Return target, broker and record of each row of a plan; the record is JSON."""
+    names = rows.schema.names[2:]
+    if rows.num_rows <= _DIRECT:
+        texts = pa.array([to_json(record) for record in rows.select(names).to_pylist()], pa.string())
+    else:
+        texts = _encoded_once(rows, names)
+    return pa.table(
+        [rows.column(TARGET).cast(pa.string()), rows.column(BROKER).cast(pa.string()), texts],
+        names=["target", "broker", RECORD],
+    )
+
+
+def numbered(rows: Any, run: int, members_at: int) -> Any:
+    """Return rows (target, broker, record) in their order, with the columns of the table."""
+    rows = rows.sort_by([("broker", "ascending"), ("target", "ascending"), (RECORD, "ascending")])
+    number = rows.num_rows
+    columns = {
+        RUN: pa.repeat(pa.scalar(run, pa.int64()), number),
+        ROW: pa.array(range(number), pa.int64()),
+        "target": rows.column("target"),
+        "broker": rows.column("broker"),
+        MEMBERS_AT: pa.repeat(pa.scalar(members_at, pa.int64()), number),
+        RECORD: rows.column(RECORD),
+    }
+    return pa.table(columns)
+
+
+def _encoded_once(rows: Any, names: list[str]) -> Any:
+    """Return the JSON of each row; equal records are encoded once, because many targets share a record."""
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("numbered", rows.select(names).append_column("_number", numbers))
+        query = f"SELECT {columns}, list(_number) AS _numbers FROM numbered GROUP BY {columns}"
+        grouped = connection.sql(query).to_arrow_table().combine_chunks()
+    texts = pa.array([to_json(record) for record in grouped.select(names).to_pylist()], pa.string())
+    lists = grouped.column("_numbers").combine_chunks()
+    places = pc.list_flatten(lists)
+    return texts.take(pc.list_parent_indices(lists)).take(pc.sort_indices(places))

@@ -1,0 +1,167 @@
+"""Run of a channel: takes one vector of bounds, executes the plan, and publishes results and bounds as one entry (T8, T9)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from quaestor.channels.datasets import Dataset
+from quaestor.channels.rewriting.compilation import CompiledChannel
+from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
+from quaestor.channels.runs.relations import BEGINNING, Relations, Seen
+from quaestor.channels.runs.results import Bounds, Results, encoded, numbered, table_name
+from quaestor.channels.subscriptions import Subscriptions, dataset_name
+from quaestor.continuous.executors.executor import Executor
+from quaestor.errors import ConfigurationError
+from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.instants import instant_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """Outcome of a run.
+
+    run: its instant, and its number in the results.
+    previous, current: bounds of each partition of each dataset.
+    rows: results, one for each group or subscription and record.
+    published: False: another process has published a run from the same bounds, and nothing is changed.
+    reasons: choices of the plan.
+    sizes: records of each relation.
+    seconds: duration of each stage: load, execute, encode, publish.
+    """
+
+    run: int
+    previous: Bounds
+    current: Bounds
+    rows: int
+    published: bool
+    reasons: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def create_tables(catalogue: Catalogue, compiled: CompiledChannel) -> None:
+    """Create the results and the subscriptions of a channel. Its start decides which records its first run counts as new.
+
+    Raises ConfigurationError for a taken name or a bad start, DependencyError.
+    """
+    start: dict[str, tuple[int, ...]] = {}
+    for relation in compiled.relations:
+        dataset = Dataset.open(catalogue, relation.dataset)
+        if compiled.definition.every_instant and len(dataset.partitions) > 1:
+            raise ConfigurationError(
+                f"channel {compiled.definition.name!r} is EVERY INSTANT, and {relation.dataset!r} has several partitions, "
+                "whose instants have no common order: use a dataset with one partition"
+            )
+        start[relation.dataset] = _start(compiled.definition.start, dataset)
+    Subscriptions.create(catalogue, compiled.definition.name, compiled.parameters)
+    Results.create(catalogue, compiled.definition.name, start)
+
+
+def drop_tables(catalogue: Catalogue, channel: str) -> None:
+    """Drop the results and the subscriptions of a channel. Raises ConfigurationError if there is none of this name."""
+    catalogue.drop(table_name(channel))
+    Dataset.drop(catalogue, dataset_name(channel))
+
+
+class Runner:
+    """Runs of channels in one process. States of datasets stay in memory, so a run reads new files only.
+
+    executor: runs the plans; a channel that is slow should have a runner of its own.
+    """
+
+    def __init__(self, catalogue: Catalogue, executor: Executor) -> None:
+        self._catalogue = catalogue
+        self._executor = executor
+        self._relations = Relations(catalogue)
+        self._subscriptions: dict[str, Subscriptions] = {}
+
+    def run(self, channel: CompiledChannel, now: int) -> RunOutcome:
+        """Execute one run. Results and bounds are durable together, or not at all.
+
+        now: microseconds since 1970; also the value of now() in the body.
+
+        The datasets are read before the subscriptions, so a subscription gets every record that is published after it.
+        Raises ConfigurationError if a dataset is gone, DependencyError. The next run then begins where this one began.
+        """
+        watch = _Stages()
+        results = Results(self._catalogue, channel.definition.name)
+        before = results.progress()
+        run = now if before.run is None else max(now, before.run + 1)
+        seen = self._seen(channel)
+        subscriptions = self._subscriptions_of(channel)
+        members_at = subscriptions.dataset.snapshots()[0].instant
+        tables = {
+            relation.name: self._relations.table(relation, seen[relation.dataset], before.bounds[relation.dataset])
+            for relation in channel.relations
+        }
+        tables[SUBSCRIPTIONS] = subscriptions.relation(members_at, individual=channel.individual)
+        sizes = {name: table.num_rows for name, table in tables.items()}
+        plan = channel.plan(sizes)
+        watch.end("load")
+        rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
+        watch.end("execute")
+        rows = encoded(rows)
+        if channel.definition.distinct:
+            rows = results.without_delivered(rows)
+        watch.end("encode")
+        current = {name: state.bounds for name, state in seen.items()}
+        published = results.publish(numbered(rows, run, members_at), run, before, current)
+        watch.end("publish")
+        return RunOutcome(
+            run=run,
+            previous=before.bounds,
+            current=current,
+            rows=rows.num_rows if published else 0,
+            published=published,
+            reasons=plan.reasons,
+            sizes=sizes,
+            seconds=watch.seconds,
+        )
+
+    def _seen(self, channel: CompiledChannel) -> dict[str, Seen]:
+        names = dict.fromkeys(relation.dataset for relation in channel.relations)
+        if channel.definition.every_instant:
+            return self._relations.closed(names)
+        return {name: self._relations.seen(name) for name in names}
+
+    def _subscriptions_of(self, channel: CompiledChannel) -> Subscriptions:
+        name = channel.definition.name
+        location = self._catalogue.open(dataset_name(name)).table.location
+        if location not in self._subscriptions:
+            self._subscriptions[location] = Subscriptions(self._catalogue, name, channel.parameters)
+        return self._subscriptions[location]
+
+
+class _Stages:
+    """Durations of the stages of a run, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+
+    def end(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage], self._began = now - self._began, now
+
+
+def _instants(channel: CompiledChannel, previous: Bounds, seen: Mapping[str, Seen], run: int) -> tuple[int | None, int]:
+    """Return the instants that a plan gets as tau and t."""
+    if not channel.definition.every_instant:
+        return None, run
+    dataset = channel.relations[0].dataset
+    after = previous[dataset][0]
+    return (None if after == BEGINNING else after), seen[dataset].bounds[0]
+
+
+def _start(text: str, dataset: Dataset) -> tuple[int, ...]:
+    if text == "now":
+        return tuple(snapshot.instant for snapshot in dataset.snapshots())
+    if text == "beginning":
+        return (BEGINNING,) * len(dataset.partitions)
+    try:
+        return (instant_of(datetime.fromisoformat(text)),) * len(dataset.partitions)
+    except ValueError as error:
+        raise ConfigurationError(f"{text!r} is no instant: write beginning, now, or 2026-11-28T12:00:00Z") from error
