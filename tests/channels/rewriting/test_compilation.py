@@ -162,8 +162,10 @@ def test_cells_find_the_pairs_of_the_exact_test(world: World, function: str, rad
 
 def test_few_pairs_need_no_cells_and_the_reasons_say_so(world: World) -> None:
     """EXPLAIN names each choice with its reason (V1)."""
-    body = "SELECT t.tid FROM Tweets t, OfficerLocations o WHERE is_new(t) AND o.oid = oid "
+    body = (
+        "SELECT t.tid FROM Tweets t, OfficerLocations o WHERE is_new(t) AND o.oid = oid "
         "AND near(t.location, o.location, 5)"
+    )
     compiled = world.create(body, "oid")
     sizes = {relation.name: 10 if relation.new_only else 100_000 for relation in compiled.relations}
     few = "\n".join(compiled.explanation({**dict.fromkeys(sizes, 5), "_subscriptions": 3}))
@@ -184,8 +186,10 @@ def test_figure_40_nests_the_schools_of_the_area(world: World) -> None:
             {"sid": 3, "area_code": "B", "name": "z"},
         ]
     )
-    body = "SELECT t.tid, (SELECT list(s ORDER BY s.sid) FROM Schools s "
+    body = (
+        "SELECT t.tid, (SELECT list(s ORDER BY s.sid) FROM Schools s "
         "WHERE s.area_code = area) AS schools FROM Tweets t WHERE is_new(t) AND t.hateful_flag AND t.area_code = area"
+    )
     world.create(body, "area")
     world.subscribe("A")
     world.subscribe("C")
@@ -203,24 +207,44 @@ def test_figure_40_nests_the_schools_of_the_area(world: World) -> None:
     ("body", "expected"),
     [
         ("SELECT * FROM Tweets t WHERE is_new(t) AND t.area_code = area ORDER BY t.tid", {"A": 2, "B": 1}),
-        ("SELECT t.area_code, count(*) AS n FROM Tweets t WHERE is_new(t) "
-            "AND t.area_code = area GROUP BY 1", {"A": 1, "B": 1}),
+        (
+            "SELECT t.area_code, count(*) AS n FROM Tweets t WHERE is_new(t) AND t.area_code = area GROUP BY 1",
+            {"A": 1, "B": 1},
+        ),
         ("SELECT count(*) AS n FROM Tweets t WHERE is_new(t) AND t.area_code = area", {"A": 1, "B": 1, "C": 1}),
-        ("SELECT t.tid FROM Tweets t WHERE is_new(t) "
-            "AND t.area_code = area ORDER BY t.tid DESC LIMIT 1", {"A": 1, "B": 1}),
+        (
+            "SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.area_code = area ORDER BY t.tid DESC LIMIT 1",
+            {"A": 1, "B": 1},
+        ),
         ("SELECT DISTINCT t.area_code FROM Tweets t WHERE is_new(t) AND t.area_code = area", {"A": 1, "B": 1}),
-        ("SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.area_code = area UNION ALL SELECT t.tid + 10 "
-            "FROM Tweets t WHERE is_new(t) AND t.area_code = area", {"A": 4, "B": 2}),
-        ("WITH fresh AS (SELECT * FROM Tweets t WHERE is_new(t)) SELECT f.tid FROM fresh f "
-            "WHERE f.area_code = area", {"A": 2, "B": 1}),
-        ("SELECT t.tid FROM Tweets t WHERE is_new(t) AND EXISTS (SELECT * FROM Schools s "
-            "WHERE s.area_code = t.area_code) AND t.area_code = area", {"A": 2}),
-        ("SELECT t.tid, s.name FROM Tweets t LEFT JOIN Schools s ON s.area_code = t.area_code "
-            "WHERE is_new(t) AND t.area_code = area", {"A": 2, "B": 1}),
-        ("SELECT t.tid, rank() OVER (ORDER BY t.tid) AS r FROM Tweets t WHERE is_new(t) "
-            "AND t.area_code = area", {"A": 2, "B": 1}),
-        ("SELECT t.tid, area AS mine FROM Tweets t WHERE is_new(t) AND t.area_code = area "
-            "AND now() > TIMESTAMP '1970-01-01'", {"A": 2, "B": 1}),
+        (
+            "SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.area_code = area UNION ALL SELECT t.tid + 10 "
+            "FROM Tweets t WHERE is_new(t) AND t.area_code = area",
+            {"A": 4, "B": 2},
+        ),
+        (
+            "WITH fresh AS (SELECT * FROM Tweets t WHERE is_new(t)) SELECT f.tid FROM fresh f WHERE f.area_code = area",
+            {"A": 2, "B": 1},
+        ),
+        (
+            "SELECT t.tid FROM Tweets t WHERE is_new(t) AND EXISTS (SELECT * FROM Schools s "
+            "WHERE s.area_code = t.area_code) AND t.area_code = area",
+            {"A": 2},
+        ),
+        (
+            "SELECT t.tid, s.name FROM Tweets t LEFT JOIN Schools s ON s.area_code = t.area_code "
+            "WHERE is_new(t) AND t.area_code = area",
+            {"A": 2, "B": 1},
+        ),
+        (
+            "SELECT t.tid, rank() OVER (ORDER BY t.tid) AS r FROM Tweets t WHERE is_new(t) AND t.area_code = area",
+            {"A": 2, "B": 1},
+        ),
+        (
+            "SELECT t.tid, area AS mine FROM Tweets t WHERE is_new(t) AND t.area_code = area "
+            "AND now() > TIMESTAMP '1970-01-01'",
+            {"A": 2, "B": 1},
+        ),
     ],
 )
 def test_bodies_of_many_forms_serve_all_subscriptions_in_one_plan(
@@ -247,8 +271,7 @@ def test_names_of_results_keep_their_capitals(world: World) -> None:
 
 def test_every_instant_delivers_what_was_true_between_two_runs_only(world: World) -> None:
     """An officer passes a tweet between two runs: the period does not matter (T11)."""
-    body = "SELECT o.oid, t.tid FROM Tweets t, OfficerLocations o WHERE o.oid = oid "
-        "AND near(t.location, o.location, 5)"
+    body = "SELECT o.oid, t.tid FROM Tweets t, OfficerLocations o WHERE o.oid = oid AND near(t.location, o.location, 5)"
     world.create(body, "oid", every_instant=True, start="beginning")
     world.create(body, "oid", name="periodic", start="beginning")
     for name in ("c", "periodic"):
