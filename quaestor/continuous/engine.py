@@ -11,7 +11,7 @@ from quaestor.tables.changes import Snapshot
 class Read(NamedTuple):
     """Amount that a run has read.
 
-    bytes: of the read columns, in memory.
+    bytes: of the read columns, in memory; of the files, where an engine reads them itself.
     """
 
     files: int = 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from sqlglot import exp
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
-from quaestor.continuous.engine import Evaluated, Read
+from quaestor.continuous.engine import NOTHING, Evaluated, Read
 from quaestor.continuous.executors.executor import Executor
+from quaestor.continuous.executors.stored import StoredRows
 from quaestor.continuous.reach import Reach, columns_read, reaches
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
@@ -59,15 +60,15 @@ class SqlQuery:
         return self._executed(self.compiled.entries, 0, upto, snapshots).rows
 
     def _executed(self, expression: exp.Query, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
-        tables, read = {}, Read()
+        tables = {}
         reached = self.reaches if expression is self.compiled.incremental else {}
         for name in self.tables:
             table, snapshot = self._catalogue.open(name), snapshots[name]
-            columns = columns_read(expression, table.schema(snapshot))
+            columns = tuple(columns_read(expression, table.schema(snapshot)))
             interval = reached.get(name, Reach()).interval(after, upto) if after else (-1, upto)
-            tables[name] = table.scan(snapshot, *interval, columns)
-            read = read.plus(Read(len(table.files(snapshot, *interval)), tables[name].num_rows, tables[name].nbytes))
-        return Evaluated(self._executor.rows(expression, after or None, upto, tables), read)
+            tables[name] = StoredRows(table, snapshot, interval, columns)
+        rows = self._executor.rows(expression, after or None, upto, tables)
+        return Evaluated(rows, reduce(Read.plus, (stored.read for stored in tables.values()), NOTHING))
 
 
 class SqlEngine:

@@ -10,8 +10,9 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from quaestor.continuous.executors.binding import bound
 from quaestor.continuous.executors.executor import ExecutionError, Executor
-from quaestor.continuous.instants import BEGINNING, timestamp
+from quaestor.continuous.executors.stored import StoredRows
 
 
 class DuckDbExecutor(Executor):
@@ -34,19 +35,19 @@ class DuckDbExecutor(Executor):
             self._connection.execute(f"SET {name} = '{value}'")
         self._lock = Lock()
 
-    def rows(self, expression: exp.Query, tau: int | None, t: int, snapshots: Mapping[str, pa.Table]) -> pa.Table:
+    def rows(
+        self, expression: exp.Query, tau: int | None, t: int, snapshots: Mapping[str, pa.Table | StoredRows]
+    ) -> pa.Table:
         """Return the rows of an expression. See `Executor.rows`."""
-        instants = {"tau": BEGINNING if tau is None else timestamp(tau), "t": timestamp(t)}
-        used = {node.name for node in expression.find_all(exp.Placeholder)}
-        names = {node.name for node in expression.find_all(exp.Table)}
+        query = bound(expression, tau, t)
+        names = {node.name for node in query.find_all(exp.Table)}
         with self._lock:
             try:
                 for name in names:
-                    self._connection.register(name, without_zones(snapshots[name]))
-                relation = self._connection.sql(
-                    expression.sql("duckdb"), params={name: instants[name] for name in instants if name in used}
-                )
-                return with_zones(relation.to_arrow_table())
+                    rows = snapshots[name]
+                    whole = rows.arrow() if isinstance(rows, StoredRows) else rows
+                    self._connection.register(name, without_zones(whole))
+                return with_zones(self._connection.sql(query.sql("duckdb")).to_arrow_table())
             except duckdb.Error as error:
                 raise ExecutionError(f"DuckDB refused the query: {error}", retryable=False) from error
             finally:

@@ -22,7 +22,8 @@ class Executor(Protocol):
 
         tau: instant of the run before, in microseconds; None: no run yet.
         t: instant of this run, in microseconds.
-        snapshots: `pyarrow.Table` of each table by name, with the column `ts`; rows later than t do not matter.
+        snapshots: of each table by name, its rows as a `pyarrow.Table` with the column `ts`, or as StoredRows; rows later than
+            t do not matter.
 
         Raises ExecutionError.
         """
