@@ -15,7 +15,7 @@ from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.sink import Sink
-from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.executors.choice import executor_of
 from quaestor.continuous.functions import PREFIX, DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.continuous.sql_engine import SqlEngine
@@ -33,7 +33,8 @@ def administration_of(settings: ContinuousSettings, *, clock: Clock = system_clo
     if not settings.continuous_folder:
         raise ConfigurationError("no folder of continuous queries: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
-    return Administration(settings, catalogue, SqlEngine(catalogue, DuckDbExecutor()), clock=clock)
+    executor = executor_of(settings.continuous_executor, settings.continuous_spark_master)
+    return Administration(settings, catalogue, SqlEngine(catalogue, executor), clock=clock)
 
 
 async def hosted(

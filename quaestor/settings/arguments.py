@@ -98,6 +98,8 @@ class SettingsArguments(TypedDict, total=False):
     continuous_folder: str
     filled_tables: tuple[str, ...]
     table_days: int
+    continuous_executor: str
+    continuous_spark_master: str
     webhook_key: str
     webhook_networks: tuple[str, ...]
     mail_server: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_network
 
@@ -14,6 +15,10 @@ def _is_network(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_executor(name: str) -> bool:
+    return name in ("duckdb", "spark") or re.fullmatch(r"\d+(\.\d+)? ?[KMGT]B", name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,12 @@ class ContinuousSettings:
     table_days: int = whole(
         0, "days", 0, 36_500, "Days for which filled tables keep superseded versions of records. 0: for ever."
     )
+    continuous_executor: str = text(
+        "duckdb",
+        "Engine of continuous queries: duckdb, spark, or the size of a query's tables above which Spark executes it: '10GB'.",
+        Form(description="duckdb, spark, or a size like '10GB'", fits=_is_executor),
+    )
+    continuous_spark_master: str = text("local[*]", "Spark of continuous queries, as spark-submit takes it.")
     webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
     webhook_networks: tuple[str, ...] = texts(
         "Private networks that webhooks may reach, besides public addresses: '10.1.0.0/16'. Webhooks to them may be http.",

@@ -28,3 +28,7 @@ class Executor(Protocol):
         Raises ExecutionError.
         """
         ...
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+        ...
