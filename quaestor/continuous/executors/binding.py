@@ -51,21 +51,21 @@ def bound(expression: exp.Query, tau: int | None, t: int) -> exp.Query:
 
 def windows(query: exp.Select) -> dict[str, Window]:
     """Return the windows of the tables of a bound SELECT, by alias, where its conditions bound `ts`."""
-    found: dict[str, Window] = {}
+    bounds: dict[str, Window] = {}
     for alias, after, upto in _bounds(query):
-        before = found.get(alias, Window())
-        found[alias] = Window(
+        before = bounds.get(alias, Window())
+        bounds[alias] = Window(
             max((value for value in (before.after, after) if value is not None), default=None),
             min((value for value in (before.upto, upto) if value is not None), default=None),
         )
-    return found
+    return bounds
 
 
 def _bounds(query: exp.Select) -> Iterator[tuple[str, int | None, int | None]]:
     where = query.args.get("where")
     if where is None:
         return
-    for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
+    for condition in _parts(where.this):
         if not isinstance(condition, _COMPARISONS):
             continue
         low, high = condition.this, condition.expression
@@ -76,6 +76,18 @@ def _bounds(query: exp.Select) -> Iterator[tuple[str, int | None, int | None]]:
             yield high.table, instant if strict else instant - 1, None
         elif _is_ts(low) and (instant := _instant(high)) is not None:
             yield low.table, None, instant - 1 if strict else instant
+
+
+def _parts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins."""
+    match condition:
+        case exp.Paren():
+            yield from _parts(condition.this)
+        case exp.And():
+            yield from _parts(condition.this)
+            yield from _parts(condition.expression)
+        case _:
+            yield condition
 
 
 def _is_ts(node: exp.Expr) -> bool:

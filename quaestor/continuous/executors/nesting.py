@@ -1,7 +1,7 @@
 """Subqueries for engines that let a subquery name the tables of the query around it only, not those further out.
 
-A condition `EXISTS (P ... EXISTS (S))` in which S names a table A around P becomes one in which P joins a copy of A whose used
-columns equal those of A, and S names the copy. The truth of EXISTS is the same.
+Subquery S lies in subquery P, and names a table A around P. P then joins a copy of A: the used columns of the copy equal
+those of A. S names the copy. The truth of EXISTS stays the same.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _full_name(table: exp.Table) -> str:
 
 def _translated(error: Exception) -> Exception:
     """Return the error of Spark as one of ours: errors of a query recur, errors of the engine may pass."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import errors
 
     if not isinstance(error, errors.PySparkException | Py4JError | OSError):
