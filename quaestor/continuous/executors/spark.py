@@ -103,7 +103,7 @@ class SparkExecutor(Executor):
         if isinstance(rows, StoredRows):
             if isinstance(rows.table.table.storage, FolderStorage) and self._files is not None:
                 return self._files.frame(rows, window)
-            rows = rows.arrow(window.after or 0)
+            rows = rows.arrow()
         return self._session.createDataFrame(with_zones(rows))
 
 

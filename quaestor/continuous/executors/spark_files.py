@@ -37,10 +37,10 @@ class SparkFiles:
 
         Raises SchemaError, DependencyError.
         """
-        after = max(0, window.after or 0)
-        upto = rows.upto if window.upto is None else min(rows.upto, window.upto)
+        after, upto = rows.within(window.after, window.upto)
         forms: dict[Any, list[DataFile]] = {}
-        files = rows.table.files(rows.snapshot, after, upto)
+        files = rows.files(after, upto)
+        rows.read_files(files)
         for file in files:
             forms.setdefault(self._form(rows, file), []).append(file)
         whole = all(after < file.first and file.last <= upto for file in files)
@@ -54,8 +54,8 @@ class SparkFiles:
             return frame
         from pyspark.sql import functions
 
-        instant = functions.unix_micros(functions.col(TS))
-        return frame.where((instant > after) & (instant <= upto))
+        first, last = (functions.timestamp_micros(functions.lit(instant)) for instant in (after, upto))
+        return frame.where((functions.col(TS) > first) & (functions.col(TS) <= last))
 
     def _form(self, rows: StoredRows, file: DataFile) -> Any:
         """Return the columns of a file that a query uses, with the types in the file."""

@@ -38,7 +38,9 @@ class StoredRows:
 
     def within(self, after: int | None, upto: int | None) -> tuple[int, int]:
         """Return the part of these rows' interval that lies in another one."""
-        return max(self.after, self.after if after is None else after), min(self.upto, self.upto if upto is None else upto)
+        return max(self.after, self.after if after is None else after), min(
+            self.upto, self.upto if upto is None else upto
+        )
 
     def arrow(self) -> Any:
         """Return the rows as an Arrow table. Raises SchemaError, DependencyError."""

@@ -48,7 +48,7 @@ def stored(catalogue: Catalogue, text: str) -> tuple[Any, int, dict[str, StoredR
     rows = {}
     for name in compiled.tables:
         table = catalogue.open(name)
-        rows[name] = StoredRows(table, table.snapshot(), instant, table.schema().names)
+        rows[name] = StoredRows(table, table.snapshot(), (-1, instant), table.schema().names)
     return compiled, instant, rows
 
 
