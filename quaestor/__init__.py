@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         UnsupportedQueryError,
     )
     from quaestor.incremental import ResultEvent, replay
+    from quaestor.live.pages.endpoint import ContinuousResults
     from quaestor.live.websocket.endpoint import LiveQueries
     from quaestor.live.websocket.limits import SocketLimits
     from quaestor.live.websocket.principals import Grant
@@ -63,6 +64,7 @@ __all__ = [
     "CdnError",
     "CollectionAccess",
     "ConfigurationError",
+    "ContinuousResults",
     "Dashboard",
     "DatabaseError",
     "DeliveryChanged",
@@ -144,6 +146,7 @@ _NAMES = {
     "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",
+    "quaestor.live.pages.endpoint": "ContinuousResults",
     "quaestor.live.websocket.endpoint": "LiveQueries",
     "quaestor.live.websocket.limits": "SocketLimits",
     "quaestor.live.websocket.principals": "Grant",

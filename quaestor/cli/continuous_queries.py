@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(pretty_exceptions_enable=False)
 """Commands that join the group `quaestor continuous`."""
+
+_LOOK_S: Final = 1.0
 
 Folder = Annotated[
     Path | None, typer.Option(help="Folder of the tables and queries; default: QUAESTOR_CONTINUOUS_FOLDER.")
@@ -130,13 +134,22 @@ def results(
     name: Name,
     after: Annotated[int, typer.Option(help="Show results after this position: `next` of the page before.")] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Rows after which no further run is shown.")] = 1_000,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with new results until Ctrl-C.")] = False,
     folder: Folder = None,
 ) -> None:
     """Show published results, oldest first: one JSON object a line. The last line holds the position of the next page."""
-    page = _administration(folder).results(name, after=after, limit=limit)
-    for row in page["rows"]:
-        _print(row)
-    _print({"next": page["next"], "complete": page["complete"]})
+    administration = _administration(folder)
+    with suppress(KeyboardInterrupt):
+        while True:
+            page = administration.results(name, after=after, limit=limit)
+            for row in page["rows"]:
+                _print(row)
+            if not follow:
+                return _print({"next": page["next"], "complete": page["complete"]})
+            sys.stdout.flush()
+            after = page["next"]
+            if page["complete"]:
+                time.sleep(_LOOK_S)
 
 
 def _administration(folder: Path | None) -> Administration:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.executors.choice import executor_of
 from quaestor.continuous.functions import PREFIX, DeclaredQueries
-from quaestor.continuous.service import ContinuousService, ServiceParts
+from quaestor.continuous.service import ContinuousService, ServiceParts, unheard
 from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -43,10 +43,12 @@ async def hosted(
     *,
     declared: DeclaredQueries | None = None,
     clock: Clock = system_clock,
+    published: Callable[[str], Awaitable[object]] | None = None,
 ) -> None:
     """Run the queries of a folder until cancelled, as soon as no other process does. Raises DependencyError.
 
     declared: queries of this application, installed at the beginning.
+    published: see ServiceParts.
     """
     settings, catalogue = administration.settings, administration.catalogue
     folder = Path(settings.continuous_folder)
@@ -67,6 +69,7 @@ async def hosted(
             sink_of=sink,
             telemetry=telemetry,
             clock=clock,
+            published=published or unheard,
         )
     )
     while True:

@@ -27,11 +27,16 @@ from quaestor.observability.vocabularies import QUERY_STATES
 from quaestor.tables.catalogue import Catalogue
 
 
+async def unheard(_name: str) -> None:
+    """Do nothing: nobody wants to know of results."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
     """Parts that the service works with.
 
     sink_of: returns the sink of an address; None: another process delivers to it. Raises ConfigurationError.
+    published: called with the name of a query whose results have changed, until it raises no error.
     pause: waits for some seconds.
     """
 
@@ -42,6 +47,7 @@ class ServiceParts:
     sink_of: Callable[[str], Sink | None]
     telemetry: Telemetry
     clock: Clock = system_clock
+    published: Callable[[str], Awaitable[object]] = unheard
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -58,6 +64,7 @@ class ContinuousService:
         self._known: dict[str, InstalledQuery] = {}
         self._prepared: dict[str, PreparedQuery] = {}
         self._remembered = Remembered()
+        self._unannounced: set[str] = set()
         self._delivering: set[tuple[str, str]] = set()
 
     @property
@@ -85,6 +92,7 @@ class ContinuousService:
             self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
         else:
             await self._take_up(installed, tasks)
+        await self._announce()
         metrics = self._parts.telemetry.continuous
         now = self._now()
         for due in self._schedule.take(now):
@@ -107,10 +115,13 @@ class ContinuousService:
         for name in self._known.keys() - present.keys():
             self._schedule.remove(name)
             self._prepared.pop(name, None)
+            self._unannounced.add(name)
         for name, query in present.items():
             before = self._known.get(name)
             if query == before:
                 continue
+            if before is None:
+                self._unannounced.add(name)  # the process before may have ended between publication and announcement
             if before is None or query.text != before.text:
                 self._prepared.pop(name, None)
             if query.state is not State.ACTIVE:
@@ -169,6 +180,23 @@ class ContinuousService:
             metrics.read_bytes.labels(source).inc(read.bytes)
         self._schedule.done(query.name, self._now())
         self._deliver(query, tasks)
+        if outcome.rows:
+            self._unannounced.add(query.name)
+            await self._announce()
+
+    async def _announce(self) -> None:
+        """Report the queries whose results have changed. What fails is reported again with the next look."""
+        for name in sorted(self._unannounced):
+            try:
+                self._unannounced.discard(name)
+                await self._parts.published(name)
+            except ConfigurationError:
+                self._unannounced.add(name)  # no database is watched yet, so nothing can be invalidated
+                return
+            except QuaestorError as error:
+                self._unannounced.add(name)
+                self._parts.telemetry.failure("continuous", "continuous.unannounced", error, query=name)
+                return
 
     def _run_in_thread(self, query: InstalledQuery) -> Run:
         prepared = self._prepared.get(query.name)

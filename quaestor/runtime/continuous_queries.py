@@ -34,7 +34,10 @@ async def continuous_queries(parts: Parts) -> Stop:
     for query in parts.continuous.declared:
         declared.add(query.text, every=query.every, name=query.name, at_most=query.at_most, function=query.function)
     administration = await asyncio.to_thread(parts.continuous.administration)
-    run = partial(hosted, administration, parts.process.telemetry, declared=declared, clock=parts.process.clock)
+    run = partial(
+        hosted, administration, parts.process.telemetry,
+        declared=declared, clock=parts.process.clock, published=parts.continuous.published,
+    )  # fmt: skip
     return parts.process.supervisor.keep("continuous", run).aclose
 
 

@@ -11,6 +11,7 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 
 if TYPE_CHECKING:
     from quaestor.continuous.administration import Administration
+    from quaestor.continuous.runs.pages import ResultPages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +32,16 @@ class ContinuousQueries:
     """Continuous queries of one application.
 
     declared: before its start.
+    observers: called with the name of each query whose results have changed, in the process that runs the queries.
     """
 
     def __init__(self, process: ProcessContext) -> None:
         self.declared: list[Declaration] = []
+        self.observers: list[Callable[[str], Awaitable[object]]] = []
         self._process = process
         self._lock = Lock()
         self._administration: Administration | None = None
+        self._pages: ResultPages | None = None
 
     def administration(self) -> Administration:
         """Return the administration that the service, the admin API and the results of this process share.
@@ -51,3 +55,18 @@ class ContinuousQueries:
                 process = self._process
                 self._administration = administration_of(process.settings.continuous, clock=process.clock)
             return self._administration
+
+    def pages(self) -> ResultPages:
+        """Return the results as pages. Raises and blocks as `administration` does."""
+        administration = self.administration()
+        with self._lock:
+            if self._pages is None:
+                from quaestor.continuous.runs.pages import ResultPages
+
+                self._pages = ResultPages(administration.catalogue, administration.installed)
+            return self._pages
+
+    async def published(self, name: str) -> None:
+        """Call the observers. Raises what an observer raises; those after it are called again with it."""
+        for observer in self.observers:
+            await observer(name)

@@ -22,6 +22,7 @@ from quaestor import (
     CdnError,
     CollectionAccess,
     ConfigurationError,
+    ContinuousResults,
     Dashboard,
     DatabaseError,
     DeliveryChanged,
@@ -216,6 +217,7 @@ async def grant(request: Request) -> Grant:
     return Grant(principal=await principal(request), expires_at_ms=None)
 
 
+app.include_router(ContinuousResults(quaestor, path="/results", scope=public(), dependencies=[Depends(principal)]))
 live_queries = LiveQueries(
     client.shop, quaestor=quaestor, path="/live", access=access, principal=grant, origins=["https://shop.example"],
     limits=SocketLimits(subscriptions=10),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -194,3 +197,34 @@ def test_a_command_without_a_folder_names_the_setting(
 )
 def test_an_instant_without_an_offset_is_utc(text: str, expected: int) -> None:
     assert instant(text) == expected
+
+
+def test_results_can_be_followed(world: World, tmp_path: Path) -> None:
+    """`results --follow` prints the rows there are, and then each new row, once."""
+    world.install()
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "quaestor.cli.main",
+            "continuous",
+            "results",
+            "due",
+            "--follow",
+            "--folder",
+            str(tmp_path),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as followed:
+        assert followed.stdout is not None
+        try:
+            for number in (1, 2, 3):
+                world.add("reminders", {"id": number, "note": "x", "due_at": world.now + timedelta(seconds=1)})
+                world.advance(minutes=1)
+                world.run()
+                assert json.loads(followed.stdout.readline())["row"]["id"] == number
+        finally:
+            followed.send_signal(signal.SIGINT)
+        assert followed.wait(60) == 0
+        assert followed.stdout.read() == ""
