@@ -185,7 +185,7 @@ class ContinuousService:
             await self._announce()
 
     async def _announce(self) -> None:
-        """Report the queries whose results have changed. What fails is reported again with the next look."""
+        """Report the queries whose results have changed. The next look repeats a report that failed."""
         for name in sorted(self._unannounced):
             try:
                 self._unannounced.discard(name)

@@ -29,6 +29,7 @@ WAITED_FOR = {
     "quaestor/invalidation/effects/purge_probe.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/purging.py": "a task group raises what its tasks raise",
     "quaestor/invalidation/effects/own_writes.py": "counts its only failure; asked again at the next request",
+    "quaestor/live/pages/following.py": "the request waits for it",
     "quaestor/live/websocket/connection.py": "a task group raises what its tasks raise",
     "quaestor/observability/metrics_server.py": "the server answers for each request's failure by itself",
     "quaestor/proxy/": "the request waits for it",

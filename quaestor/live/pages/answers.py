@@ -33,7 +33,7 @@ def answered(request: Request, body: str, lifetime: str) -> Response:
 
 
 def problem(status: int, detail: str) -> Response:
-    """Return a problem (RFC 9457). It is never stored."""
+    """Return a problem (RFC 9457). Caches never store a problem."""
     content = json.dumps({"title": _TITLES[status], "status": status, "detail": detail})
     return Response(content, status_code=status, media_type=_PROBLEM, headers=_FIELDS.get(status, _UNSTORED))
 
