@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from quaestor.admin.request import Call, Refused
 from quaestor.app import Quaestor
+from quaestor.observability.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from quaestor.continuous.administration import Administration
@@ -40,18 +41,26 @@ class ContinuousEndpoints:
             raise Refused(400, f"limit is from 1 to {_MOST_ROWS}")
         return await self._answer(lambda administration: administration.results(name, after=after, limit=limit))
 
+    async def dead_letters(self, call: Call) -> Mapping[str, Any]:
+        """Batches of the query `name` that a sink refused for good, the oldest first."""
+        call.only("name")
+        name = call.required("name")
+        from quaestor.continuous.overview import dead_letters
+
+        return await self._answer(lambda administration: {"dead_letters": dead_letters(administration, name)})
+
     async def change(self, call: Call) -> Mapping[str, Any]:
         """Install or change a query.
 
         {"do": "install", "name", "text", "every", "from", "sinks", "at_most"}; {"do": "set-text", "name", "text", "from"};
         {"do": "change", "name", "every", "sinks", "at_most"}; {"do": "pause" or "resume" or "drop", "name"};
-        {"do": "dry-run", "text", "after", "upto"}.
+        {"do": "replay", "name"}: send its dead letters again; {"do": "dry-run", "text", "after", "upto"}.
         """
         call.only()
         body = _texts(call.body)
         operations: Mapping[str, Callable[..., Mapping[str, Any]]] = {
             "install": _install, "set-text": _set_text, "change": _change, "dry-run": _dry_run, "pause": _pause,
-            "resume": _resume, "drop": _drop,
+            "resume": _resume, "drop": _drop, "replay": partial(_replay, self._quaestor.parts.process.telemetry),
         }  # fmt: skip
         operation = operations.get(body.pop("do", ""))
         if operation is None:
@@ -122,6 +131,12 @@ def _pause(administration: Administration, *, name: str) -> Mapping[str, Any]:
 
 def _resume(administration: Administration, *, name: str) -> Mapping[str, Any]:
     return administration.resume(name)
+
+
+def _replay(telemetry: Telemetry, administration: Administration, *, name: str) -> Mapping[str, Any]:
+    from quaestor.continuous.overview import replay
+
+    return replay(administration, name, telemetry)
 
 
 def _drop(administration: Administration, *, name: str) -> Mapping[str, Any]:

@@ -75,6 +75,7 @@ class Endpoints:
             ("GET", "/continuous"): self._continuous.queries,
             ("POST", "/continuous"): self._continuous.change,
             ("GET", "/continuous/results"): self._continuous.results,
+            ("GET", "/continuous/dead-letters"): self._continuous.dead_letters,
         }
 
     @property

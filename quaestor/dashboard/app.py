@@ -18,10 +18,11 @@ from quaestor.admin.problem_details import problem
 from quaestor.admin.request import Refused, json_body
 from quaestor.admin.token import AdminToken
 from quaestor.clock import Clock
-from quaestor.dashboard import publishing
+from quaestor.dashboard import continuous, publishing
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.assets import GUARDED, Assets
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.leaving import each_while_there
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.publishing import Publishing
@@ -33,7 +34,9 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
 from quaestor.ttl.published import SupersededError
 
-_CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST"} | dict.fromkeys(publishing.CALLS, "POST")
+_CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST"}
+_CALLS |= dict.fromkeys(publishing.CALLS, "POST") | continuous.CALLS
+_READ_ONLY = "This is read-only: only the operators' token can "
 _TUNED_THERE = "this application has an estimator of its own: its lifetimes are tuned there"
 
 
@@ -47,6 +50,14 @@ class DashboardTokens:
 
     operators: Sequence[AdminToken]
     viewers: Sequence[AdminToken]
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardProcess:
+    """Process that serves the dashboard."""
+
+    telemetry: Telemetry
+    clock: Clock
 
 
 class DashboardApp:
@@ -64,16 +75,17 @@ class DashboardApp:
         applying: Applying | None,
         canaries: Canaries | None,
         what_if: WhatIf,
-        telemetry: Telemetry,
-        clock: Clock,
+        queries: ContinuousView,
+        process: DashboardProcess,
     ) -> None:
         self._path = path
         self._operators = tuple(tokens.operators)
-        self._guard = Guard((*tokens.operators, *tokens.viewers), telemetry, clock)
+        self._guard = Guard((*tokens.operators, *tokens.viewers), process.telemetry, process.clock)
         self._assets = Assets()
         self._live, self._applying, self._what_if = live, applying, what_if
         self._publish = None if applying is None or canaries is None else Publishing(applying, canaries)
-        self._telemetry = telemetry
+        self._queries = queries
+        self._telemetry = process.telemetry
 
     def serves(self, path: str) -> bool:
         """Whether a path belongs to the dashboard."""
@@ -111,6 +123,8 @@ class DashboardApp:
                 return await self._try(await json_body(scope, receive), receive, send)
             if below == "/parameters":
                 answer = await self._state(token)
+            elif below in continuous.CALLS:
+                answer = await self._continuous(below, token, scope, receive)
             else:
                 answer = await self._published(below, token, scope, receive)
         except Exception as error:
@@ -136,10 +150,21 @@ class DashboardApp:
         }
         return state if self._applying is None else state | await self._applying.state()
 
+    async def _continuous(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
+        may_change = token in self._operators
+        if _CALLS[call] == "GET":
+            return await self._queries.look(call, scope["query_string"], may_change=may_change)
+        body = await json_body(scope, receive)
+        if not may_change:
+            raise Refused(403, f"{_READ_ONLY}change queries.")
+        answer = await self._queries.change(body)
+        self._telemetry.event("continuous.changed", do=body["do"], query=body["name"], client=client_of(scope))
+        return answer
+
     async def _published(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
         body = await json_body(scope, receive)
         if token not in self._operators:
-            raise Refused(403, "This is read-only: only the operators' token can apply anything.")
+            raise Refused(403, f"{_READ_ONLY}apply anything.")
         if self._publish is None:
             raise ConfigurationError(_TUNED_THERE)
         publication = await self._publish(call, body, receive)

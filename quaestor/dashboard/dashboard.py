@@ -13,9 +13,10 @@ from typing import Final
 
 from quaestor.admin.token import AdminToken
 from quaestor.app import Quaestor
-from quaestor.dashboard.app import DashboardApp, DashboardTokens
+from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.process_report import ProcessReporter
 from quaestor.dashboard.reports import SharedReports
@@ -62,6 +63,7 @@ class Dashboard:
         if parts.storage.redis is not None:
             shared = SharedReports(parts.storage.redis, scope=parts.process.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
+        queries = parts.continuous.administration if parts.process.settings.continuous.continuous_folder else None
         return DashboardApp(
             path=self.path,
             tokens=DashboardTokens(operators=() if self.read_only else (self.token,), viewers=viewers),
@@ -77,6 +79,6 @@ class Dashboard:
             applying=applying,
             canaries=canaries,
             what_if=what_if,
-            telemetry=parts.process.telemetry,
-            clock=parts.process.clock,
+            queries=ContinuousView(queries, parts.process.telemetry, parts.process.clock),
+            process=DashboardProcess(parts.process.telemetry, parts.process.clock),
         )

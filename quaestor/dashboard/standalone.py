@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
 from quaestor.admin.problem_details import problem
 from quaestor.admin.token import AdminToken
 from quaestor.clock import system_clock
-from quaestor.dashboard.app import DashboardApp, DashboardTokens
+from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.dashboard import PATH
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.reports import SharedReports
@@ -29,6 +31,9 @@ from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.ttl.canary_watch import OwnReports
 from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.published import PublishedParameters
+
+if TYPE_CHECKING:
+    from quaestor.continuous.administration import Administration
 
 _HERE: Final = PATH.lstrip("/").encode() + b"/"
 
@@ -67,8 +72,8 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
         applying=applying,
         canaries=canaries,
         what_if=what_if,
-        telemetry=telemetry,
-        clock=system_clock,
+        queries=ContinuousView(_administration(settings), telemetry, system_clock),
+        process=DashboardProcess(telemetry, system_clock),
     )
 
     async def end() -> None:
@@ -78,6 +83,20 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
             await redis.aclose()
 
     return _program(dashboard, end)
+
+
+def _administration(settings: Settings) -> Callable[[], Administration] | None:
+    """Return the maker of the administration of the folder in the settings; the libraries are loaded at its first call."""
+    if not settings.continuous.continuous_folder:
+        return None
+
+    @cache
+    def administration() -> Administration:
+        from quaestor.continuous.hosting import administration_of
+
+        return administration_of(settings.continuous)
+
+    return administration
 
 
 def serve(app: App, listen: Listen) -> None:

@@ -61,10 +61,12 @@ def stripped(app: App) -> App:
 
 
 @contextmanager
-def site(mongo_url: str, database: str, trace: Path | None = None, **options: Any) -> Iterator[Site]:
+def site(
+    mongo_url: str, database: str, trace: Path | None = None, settings: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Site]:
     """A site with an embedded cache, and with a trace if it has a place."""
-    settings = {"trace_file": str(trace)} if trace is not None else {}
-    quaestor = Quaestor(trust_new_sketch=True, **PATIENT | settings)
+    traced = {"trace_file": str(trace)} if trace is not None else {}
+    quaestor = Quaestor(trust_new_sketch=True, **PATIENT | traced | (settings or {}))
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
 
     @asynccontextmanager

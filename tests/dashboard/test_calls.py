@@ -30,8 +30,8 @@ async def test_the_page_is_for_everybody_and_what_it_shows_is_not() -> None:
     async with watched() as client:
         page = await client.get(f"{HERE}/")
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        calls = ("data", "parameters", "apply", "canary", "promote", "rollback", "what-if")
-        for path in (*calls, "nothing", "../admin/status", "assets.py"):
+        calls = ("data", "parameters", "apply", "canary", "promote", "rollback", "what-if", "continuous")
+        for path in (*calls, "continuous/query", "continuous/change", "nothing", "../admin/status", "assets.py"):
             for method in ("GET", "POST"):
                 answer = await client.request(method, f"{HERE}/{path}", headers={"authorization": "Bearer x"})
                 if path != "../admin/status":

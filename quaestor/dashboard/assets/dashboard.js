@@ -1,6 +1,7 @@
 // The page: asks once a second for what all viewers are told, and shows it. Tuning is in tuning.js.
 
 import { chart } from "./charts.js";
+import { keepContinuous } from "./continuous.js";
 import { showLive } from "./live.js";
 import { explained, startRoutes } from "./routes.js";
 import { call, forget, known, Problem, remember } from "./server.js";
@@ -239,7 +240,8 @@ async function enter() {
 		tuning.take(state);
 		complain("");
 		showing = crypto.randomUUID?.() ?? String(Math.random());
-		await keepLooking(showing);
+		const round = showing;
+		await Promise.all([keepLooking(round), keepContinuous(() => known() && round === showing, call)]);
 	} catch (error) {
 		if (!(error instanceof Problem)) throw error;
 		if (error.status === 401) leave("That is not the token.");

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from quaestor import AdminApi, AdminToken, Quaestor
+from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.delivery.dead_letters import DeadLetter, DeadLetters
 from tests.continuous.runs.world import NOON, World
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +26,10 @@ async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
     world.add("reminders", {"id": 1, "note": "x", "due_at": NOON + timedelta(seconds=1)})
     world.advance(minutes=1)
     api = AdminApi(
-        quaestor=Quaestor(grid=False, continuous_folder=str(tmp_path), clock=world.clock), token=AdminToken(TOKEN)
+        quaestor=Quaestor(
+            grid=False, continuous_folder=str(tmp_path), delivery_folder=str(tmp_path / "out"), clock=world.clock
+        ),
+        token=AdminToken(TOKEN),
     )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(api),
@@ -62,6 +67,16 @@ async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
             "complete": True,
         }
         assert (await client.get("/continuous/results", params={"name": "due", "limit": "0"})).status_code == 400
+        batch = ResultBatch(query="due", run=1, instant=1, rows=[row])
+        (tmp_path / "out").mkdir()
+        DeadLetters(world.catalogue.root).put(
+            DeadLetter(batch=batch, sink="file:due.ndjson", reason="disk", error="full", attempts=8)
+        )
+        (letter,) = (await client.get("/continuous/dead-letters", params={"name": "due"})).json()["dead_letters"]
+        assert (letter["key"], letter["reason"], letter["rows"]) == ("due/1/0", "disk", 1)
+        assert await do(do="replay", name="due") == {"delivered": 1, "failed": 0}
+        assert "due/1/0" in (tmp_path / "out" / "due.ndjson").read_text()
+        assert (await client.get("/continuous/dead-letters", params={"name": "due"})).json() == {"dead_letters": []}
         assert await do(do="drop", name="due") == {"dropped": "due"}
         assert (await client.get("/continuous", params={"name": "due"})).status_code == 400
 
