@@ -14,6 +14,7 @@ from quaestor.continuous.sql.current_time import involves_time
 from quaestor.continuous.sql.formulas import Absent, Block, Every, Formula, Present, Static, conjunctions, every
 from quaestor.continuous.sql.model import Selection, TableUse
 from quaestor.continuous.sql.refusals import refusal
+from quaestor.tables.inference import DELETED
 from quaestor.tables.schema import Schema, Type
 
 _SQL_TYPES: Final = {
@@ -196,8 +197,8 @@ class Blocks:
         alias = table.alias_or_name
         unique = next(name for name in _names(alias) if name not in self._used)
         self._used.add(unique)
-        deletions = bool(schema.key) and schema.type_of("deleted") is Type.BOOL
-        return {alias: Source(TableUse(table.name, unique, schema.key, deletions), schema)}
+        marks = [name for name in (DELETED, "deleted") if schema.key and schema.type_of(name) is Type.BOOL]
+        return {alias: Source(TableUse(table.name, unique, schema.key, marks[0] if marks else ""), schema)}
 
 
 def resolved(node: exp.Expr, sources: Sources) -> exp.Expr:

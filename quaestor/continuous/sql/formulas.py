@@ -117,7 +117,7 @@ def _of_tables(tables: tuple[TableUse, ...]) -> Conjunction:
     """Return R9's bounds: a row counts from its publication on; a version until the next version (R20)."""
     return Conjunction(
         tables,
-        tuple(exp.not_(column(table.alias, "deleted").is_(exp.true())) for table in tables if table.deletions),
+        tuple(exp.not_(column(table.alias, table.deletions).is_(exp.true())) for table in tables if table.deletions),
         tuple(Instant(column(table.alias, TS)) for table in tables),
         tuple(Instant(column(table.alias, UNTIL), -1) for table in tables if table.key),
         (),

@@ -39,13 +39,13 @@ class TableUse:
 
     alias: unique in the whole query.
     key: columns that identify a record, for tables of versions.
-    deletions: whether the table marks deleted versions.
+    deletions: column that marks deleted versions; empty: there is none.
     """
 
     name: str
     alias: str
     key: tuple[str, ...] = ()
-    deletions: bool = False
+    deletions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
