@@ -131,10 +131,13 @@ from quaestor.cdn_adapters import (
     varnish_vcl,
 )
 from quaestor.channels.datasets import Dataset, Position, dataset_names
-from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
-from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Shape
+from quaestor.channels.pages import ResultPages
+from quaestor.channels.rewriting.compilation import compile_channel
+from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
+from quaestor.channels.runs.queries import Queries, shapes
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, create_tables, drop_tables
+from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.subscriptions import Subscriptions
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
@@ -516,8 +519,8 @@ def datasets(catalogue: Catalogue, schema: Schema) -> list[str]:
 
 
 def channels(catalogue: Catalogue, body: str, officer: int) -> object:
-    shapes = {name: Shape(Dataset.open(catalogue, name).schema) for name in dataset_names(catalogue)}
-    compiled = compile_channel(ChannelDefinition(name="near", body=body, parameters=(Parameter("oid"),)), shapes)
+    definition = ChannelDefinition(name="near", body=body, parameters=(Parameter("oid"),))
+    compiled = compile_channel(definition, shapes(catalogue))
     create_tables(catalogue, compiled)
     subscriptions = Subscriptions(catalogue, "near", compiled.parameters)
     mine = subscriptions.add("broker", [officer], user="me")
@@ -527,8 +530,12 @@ def channels(catalogue: Catalogue, body: str, officer: int) -> object:
     subscriptions.remove(mine)
     outcome = Runner(catalogue, DuckDbExecutor()).run(compiled, 0)
     print(outcome.current, outcome.previous, outcome.reasons, outcome.seconds, compiled.explanation(outcome.sizes))
-    print(compile_ordinary(body, shapes).columns, compiled.definition.period, compiled.definition.push)
+    print(Queries(catalogue, DuckDbExecutor()).rows(body), definition.period, definition.push, definition.start)
     Results(catalogue, "near").retain(after=outcome.run)
+    pages: ResultPages = StoredPages(catalogue)
+    for page in (*pages.after("near", "broker", 0, 100), *pages.of_subscription("near", mine, 0, 100)):
+        print(page.run, [(row.number, row.record, row.subscriptions) for row in page.rows])
+    print(pages.newest("near"), pages.oldest("near"))
     drop_tables(catalogue, "near")
     return outcome
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quaestor.channels.datasets import Dataset, dataset_names
+from quaestor.channels.datasets import Dataset
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Shape
+from quaestor.channels.runs.queries import shapes
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, RunOutcome, create_tables
 from quaestor.channels.subscriptions import Subscriptions
@@ -58,8 +59,7 @@ class World:
             Dataset.create(self.catalogue, name, schema, partitions=partitions)
 
     def shapes(self) -> Mapping[str, Shape]:
-        opened = ((name, self.dataset(name)) for name in dataset_names(self.catalogue))
-        return {name: Shape(dataset.schema, dataset.active) for name, dataset in opened}
+        return shapes(self.catalogue)
 
     def create(self, body: str, *parameters: str, name: str = "c", **fields: Any) -> CompiledChannel:
         """Create a channel; each parameter is a name, or a name and a type."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from quaestor.channels.rewriting.joining import BROKER, TARGET
 from quaestor.continuous.delivery.batch import to_json
+from quaestor.errors import DependencyError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Change, Snapshot
 from quaestor.tables.schema import Column, Schema, Type
@@ -35,6 +36,7 @@ SCHEMA: Final = Schema(
 """run: instant of the run. target: group or subscription. members_at: instant of the subscriptions that the run has read."""
 _PROGRESS: Final = "channel"
 _BOUNDS: Final = "bounds"
+_OLDEST: Final = "oldest"
 _DIRECT: Final = 2_000
 """Rows up to which each is encoded by itself."""
 
@@ -44,10 +46,14 @@ Bounds = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Newest run of a channel. run: None: no run yet; `bounds` are then those of the channel's start."""
+    """Newest run of a channel. run: None: no run yet; `bounds` are then those of the channel's start.
+
+    least: least instant of a next run.
+    """
 
     run: int | None
     bounds: Bounds
+    least: int
 
 
 class Results:
@@ -66,18 +72,35 @@ class Results:
         """Return the newest run."""
         known = snapshot or self.table.snapshot()
         bounds = json.loads(known.notes[_BOUNDS])
-        return Progress(known.progress.get(_PROGRESS), {name: tuple(parts) for name, parts in bounds.items()})
+        parts = {name: tuple(instants) for name, instants in bounds.items()}
+        return Progress(known.progress.get(_PROGRESS), parts, known.instant + 1)
 
     def publish(self, rows: Any, run: int, before: Progress, bounds: Bounds) -> bool:
         """Publish the results of a run and its bounds as one entry; return whether it was published.
 
         rows: from `numbered`.
         before: progress from which the run began. If the table has another one, another process was faster.
+
+        A run is published at its instant or later, and before the next run: instants of entries and runs have one order.
         """
-        self.table.append(
-            rows, progress={_PROGRESS: run}, expected={_PROGRESS: before.run}, notes={_BOUNDS: json.dumps(bounds)}
-        )
-        return self.progress() == Progress(run, dict(bounds))
+        files = (self.table.prepare(rows, SCHEMA),) if rows.num_rows else ()
+        change = Change(add=files, progress={_PROGRESS: run}, notes={_BOUNDS: json.dumps(bounds)})
+        published = True
+
+        def decide(now: Snapshot) -> Change | None:
+            nonlocal published
+            published = now.progress.get(_PROGRESS) == before.run
+            return change if published else None
+
+        try:
+            self.table.table.publish(decide, now_us=run)
+        except DependencyError:
+            published = True  # perhaps: maintenance deletes the file if not
+            raise
+        finally:
+            for file in () if published else files:
+                self.table.table.storage.delete(file.path)
+        return published
 
     def without_delivered(self, rows: Any) -> Any:
         """Return the different rows (target, broker, record) whose target has not received the record yet."""
@@ -91,14 +114,26 @@ class Results:
             )
             return connection.sql(f"{query} GROUP BY target, record").to_arrow_table().cast(rows.schema)
 
+    def runs(self, after: int) -> Iterator[Any]:
+        """Yield the rows of the runs after a run, file by file, oldest first. Files of earlier runs are not opened."""
+        snapshot = self.table.snapshot()
+        for file in self.table.files(snapshot, after - 1, snapshot.instant):
+            rows = self.table.scan(snapshot, file.first - 1, file.last)
+            yield rows.filter(pc.greater(rows.column(RUN), pa.scalar(after, pa.int64())))
+
+    def oldest(self) -> int:
+        """Return the first run whose results are kept; 0: nothing was dropped yet."""
+        return int(self.table.snapshot().notes.get(_OLDEST, 0))
+
     def retain(self, after: int) -> int:
-        """Remove the runs up to an instant, and return the number of their files. Maintenance deletes them later."""
+        """Drop the runs up to a run, and return the number of their files. Maintenance deletes the files later."""
         removed: tuple[str, ...] = ()
 
         def decide(now: Snapshot) -> Change | None:
             nonlocal removed
             removed = tuple(path for path, file in now.files.items() if file.last <= after)
-            return Change(remove=removed) if removed else None
+            oldest = str(max(int(now.notes.get(_OLDEST, 0)), after + 1))
+            return Change(remove=removed, notes={_OLDEST: oldest}) if removed else None
 
         self.table.publish(decide)
         return len(removed)

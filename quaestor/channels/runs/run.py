@@ -89,7 +89,7 @@ class Runner:
         watch = _Stages()
         results = Results(self._catalogue, channel.definition.name)
         before = results.progress()
-        run = now if before.run is None else max(now, before.run + 1)
+        run = max(now, before.least)
         seen = self._seen(channel)
         subscriptions = self._subscriptions_of(channel)
         members_at = subscriptions.dataset.snapshots()[0].instant

@@ -12,6 +12,7 @@ import pytest
 from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
 from quaestor.channels.rewriting.definition import ChannelDefinition, Kind, Parameter, Shape
 from quaestor.channels.rewriting.spatial import EARTH_M
+from quaestor.channels.runs.queries import Queries
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.tables.schema import Type
 from tests.channels.world import OFFICERS, SCHOOLS, TWEETS, World
@@ -289,7 +290,11 @@ def test_every_instant_delivers_what_was_true_between_two_runs_only(world: World
 
 
 def test_an_ordinary_query_sees_every_record_as_new(world: World) -> None:
-    """The previous time of an analyst's query is 1970."""
+    """The previous time of an analyst's query is before 1970, and the hidden columns are not in its result (T12)."""
+    world.dataset("Tweets").insert([{"tid": 1}, {"tid": 2, "text": "x"}])
+    rows = Queries(world.catalogue, world.executor).rows("SELECT * FROM Tweets t WHERE is_new(t) AND t.tid > 1")
+    assert rows.schema.names == list(TWEETS.names)
+    assert rows.to_pylist()[0]["text"] == "x"
     compiled = compile_ordinary("SELECT * FROM Tweets t WHERE is_new(t) AND t.tid > 1", world.shapes())
     assert compiled.columns == TWEETS.names
     assert not compiled.subscribed
