@@ -26,6 +26,7 @@ from quaestor.tables.catalogue import Catalogue
 
 _LOCK: Final = ".runner"
 _AGAIN_S: Final = 1.0
+_LOOK_S: Final = 1.0
 
 
 def administration_of(settings: ContinuousSettings, *, clock: Clock = system_clock) -> Administration:
@@ -70,7 +71,8 @@ async def hosted(
             telemetry=telemetry,
             clock=clock,
             published=published or unheard,
-        )
+        ),
+        look_s=_LOOK_S,
     )
     while True:
         with _lock(folder) as is_ours:

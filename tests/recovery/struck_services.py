@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from quaestor import Quaestor
+from quaestor.continuous.installed import InstalledQuery
+from quaestor.tables.schema import Column, Schema, Type
 from quaestor.ttl.published import PublishedParameters, SupersededError
 from tests.inputs.flights import is_hit
 from tests.support import eventually
@@ -62,6 +67,26 @@ async def watch_dashboard(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
     assert answer.status_code in (200, 503)
 
 
+async def stand(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
+    """An order is published, and a query that stands delivers it to a file, once."""
+    administration = await asyncio.to_thread(quaestor.parts.continuous.administration)
+    catalogue, settings = administration.catalogue, quaestor.settings.continuous
+    if "orders" not in await asyncio.to_thread(catalogue.names):
+        catalogue.create("orders", Schema((Column("id", Type.BIGINT),)))
+        query = InstalledQuery(name="orders", text="SELECT id FROM orders", every="1s", sinks=("file:orders.ndjson",))
+        await asyncio.to_thread(administration.install, query, "beginning")
+    orders = catalogue.open("orders")
+    number = sum(file.rows for file in orders.snapshot().files.values())
+    orders.append([{"id": number}])
+    lines = Path(settings.delivery_folder, "orders.ndjson")
+
+    def delivered() -> list[int]:
+        return [json.loads(line)["row"]["id"] for line in lines.read_text().splitlines()] if lines.exists() else []
+
+    await eventually(lambda: number in delivered(), within_s=60)
+    assert sorted(delivered()) == list(range(number + 1))
+
+
 _TUNED = Struck(pauses={"quaestor.runtime.services._TUNED_EVERY_S": QUICKLY_S}, stir=publish)
 _SKETCH = Struck(pauses={"quaestor.read_path.sketch_watching.EVERY_S": QUICKLY_S})
 _DASHBOARD = Struck(
@@ -98,6 +123,11 @@ EMBEDDED: Final[Mapping[str, Struck]] = {
         settings={"trace_file": "{folder}/trace"}, pauses={"quaestor.runtime.services._HOUSEKEEPING_EVERY_S": QUICKLY_S}
     ),
     "manual-invalidation": Struck(pauses={"quaestor.invalidation.effects.manual.AGAIN_AFTER_S": QUICKLY_S}),
+    "continuous": Struck(
+        settings={"continuous_folder": "{folder}/tables", "delivery_folder": "{folder}"},
+        pauses={"quaestor.continuous.hosting._AGAIN_S": QUICKLY_S, "quaestor.continuous.hosting._LOOK_S": QUICKLY_S},
+        stir=stand,
+    ),
     "dashboard": _DASHBOARD,
     "dashboard-samples": _DASHBOARD,
 }
@@ -136,7 +166,6 @@ IN_GRIDS: Final = ("task-", "grid-watch", "run-watch")
 """In the processes of a grid."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "continuous": "runs where there is a folder of queries: tests/continuous has such folders, and kills their processes",
     "filling": "runs where collections fill tables: tests/versioned kills such processes between their steps",
     "live": "runs while a client follows a live page, and no client of this site does: tests/live has such sites",
     "spark-": "waits for a job of Spark, which restarts its tasks: tests/recovery/test_spark_grid.py kills them",
