@@ -1,6 +1,7 @@
 """Run and delivery, killed at each durable step: a program that forks, kills its child at one `fsync`, and goes on.
 
 Prints one JSON object: number of kills, and what the tables, the file and the receiver hold in the end of each.
+The engine is `plain`, or `sql`: the service with the real compiler, and a query whose rows repeat.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import pyarrow as pa
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.file import FileSink
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.runs.deliveries import deliver
+from quaestor.continuous.service import ContinuousService, ServiceParts
+from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.observability.telemetry import Telemetry
+from quaestor.tables.schema import Type
 from quaestor.tables.storage import FolderStorage
 from tests.continuous.runs.world import NOON, World
 
 RUNS = 2
+REPEATING = "SELECT r.id, r.note FROM reminders r, rooms WHERE r.due_at = now()"
 _real_fsync = os.fsync
 
 
@@ -60,24 +66,45 @@ def kill_at(step: int) -> None:
     os.fsync = fsync
 
 
-def prepare(folder: Path) -> None:
-    """Make the tables: a reminder is due in each of the minutes."""
+def prepare(folder: Path, engine: str) -> None:
+    """Make the tables: a reminder is due in each of the minutes, and was due in the first one too."""
     world = World(folder / "tables")
     world.reminders()
-    world.install(sinks=("file:results.ndjson", "file:log"))
+    sinks = "file:results.ndjson", "file:log"
+    if engine == "plain":
+        world.install(sinks=sinks)
+    else:
+        world.table("rooms", id=Type.BIGINT)
+        world.add("rooms", {"id": 1}, {"id": 2})
+        world.install(text=REPEATING, sinks=sinks)
     for minute in range(1, RUNS + 1):
         world.add("reminders", {"id": minute, "note": "x", "due_at": NOON + timedelta(minutes=minute)})
+    world.add("reminders", {"id": 1, "note": "x", "due_at": NOON + timedelta(minutes=RUNS)})
 
 
-def work(folder: Path) -> None:
+def work(folder: Path, engine: str) -> None:
     """Run the query at each minute and deliver its results, from wherever the process before was."""
     world = World(folder / "tables")
-    courier = Courier(DeadLetters(FolderStorage(folder)), Telemetry(), attempts=1)
-    sinks = FileSink("file:results.ndjson", folder / "results.ndjson"), KeyLog(folder / "log")
+    telemetry = Telemetry()
+    courier = Courier(DeadLetters(FolderStorage(folder)), telemetry, attempts=1)
+    sinks = {
+        "file:results.ndjson": FileSink("file:results.ndjson", folder / "results.ndjson"),
+        "file:log": KeyLog(folder / "log"),
+    }
+    if engine == "sql":
+        service = ContinuousService(
+            ServiceParts(
+                catalogue=world.catalogue, installed=world.installed, engine=SqlEngine(world.catalogue, DuckDbExecutor()),
+                courier=courier, sink_of=sinks.get, telemetry=telemetry, clock=world.clock,
+            )
+        )  # fmt: skip
     for _ in range(RUNS):
         world.advance(minutes=1)
+        if engine == "sql":
+            asyncio.run(service.run_due())
+            continue
         world.run()
-        for sink in sinks:
+        for sink in sinks.values():
             asyncio.run(deliver(world.installed.get("due"), sink, world.catalogue, courier))
 
 
@@ -110,27 +137,27 @@ def in_child(job: Any) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def strike(folder: Path, step: int) -> bool:
+def strike(folder: Path, engine: str, step: int) -> bool:
     """Prepare a folder, and kill a process that works in it at a step; return whether it came that far."""
     folder.mkdir()
-    assert in_child(partial(prepare, folder)) == 0
+    assert in_child(partial(prepare, folder, engine)) == 0
 
     def struck() -> None:
         kill_at(step)
-        work(folder)
+        work(folder, engine)
 
     status = in_child(struck)
     assert status == 0 or os.WIFSIGNALED(status), status
     return status != 0
 
 
-def main(root: Path) -> None:
+def main(root: Path, engine: str) -> None:
     """Kill at each step, and let another process go on, until a process ends by itself."""
     pa.array([NOON], pa.timestamp("us", tz="UTC")).to_pylist()  # loads in the parent what every child would load
     ended = []
     step = 1
-    while strike(folder := root / str(step), step):
-        assert in_child(partial(work, folder)) == 0
+    while strike(folder := root / str(step), engine, step):
+        assert in_child(partial(work, folder, engine)) == 0
         assert in_child(partial(keep_state, folder)) == 0
         ended.append(json.loads((folder / "state").read_text()))
         step += 1
@@ -138,4 +165,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

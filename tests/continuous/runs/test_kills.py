@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import ROOT
 
 
-def test_a_kill_at_any_step_loses_nothing_and_publishes_nothing_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["plain", "sql"])
+def test_a_kill_at_any_step_loses_nothing_and_publishes_nothing_twice(tmp_path: Path, engine: str) -> None:
     """Each result is published once. The file has each once; a receiver without a memory gets repetitions with equal keys."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.continuous.runs.killed_at_each_step", str(tmp_path)],
+        [sys.executable, "-m", "tests.continuous.runs.killed_at_each_step", str(tmp_path), engine],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
