@@ -461,6 +461,7 @@ async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbo
 ) -> None:
     """The sender looks for other purges now and then: a request costs its own two round trips and no third."""
     monkeypatch.setattr("quaestor.cdn_adapters.side_by_side.POLL_S", 3_600.0)
+    monkeypatch.setattr("quaestor.cdn_adapters.due_purges.POLL_S", 3_600.0)
     api = Busy(replace(LIMITED, rates=()))
     outbox = api.outbox = CountingOutbox()
     async with api.sender(repurge_after_ms=3_600_000_000) as api.own:
