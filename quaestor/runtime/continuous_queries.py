@@ -20,7 +20,7 @@ async def continuous_queries(parts: Parts) -> Stop:
     Raises ConfigurationError for declared queries or filled tables without a folder, and for a malformed declaration.
     """
     settings = parts.process.settings.continuous
-    _filled(settings)
+    filled = _filled(settings)
     if not settings.continuous_folder:
         if parts.continuous.declared:
             raise ConfigurationError(
@@ -34,6 +34,10 @@ async def continuous_queries(parts: Parts) -> Stop:
     for query in parts.continuous.declared:
         declared.add(query.text, every=query.every, name=query.name, at_most=query.at_most, function=query.function)
     administration = await asyncio.to_thread(parts.continuous.administration)
+    if filled:
+        from quaestor.tables.filling import create_declared
+
+        await asyncio.to_thread(create_declared, filled, administration.catalogue)
     run = partial(
         hosted, administration, parts.process.telemetry,
         declared=declared, clock=parts.process.clock, published=parts.continuous.published,

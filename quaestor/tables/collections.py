@@ -99,7 +99,7 @@ class FollowedCollection:
                 return None if schema is None else self._catalogue.create(self._name, schema)
             table = self._catalogue.open(self._name)
             if self._declared is not None:
-                table.evolve(_with_key(self._declared, table.schema()))
+                table.evolve(with_key(self._declared, table.schema()))
         except ConfigurationError as error:
             self._telemetry.failure("tables", "tables.schema_refused", error, lasting=True, table=self._name)
             raise
@@ -110,7 +110,7 @@ class FollowedCollection:
         if (kind := declared.type_of(ID)) is None:
             record = change_stream.any_record(self._collection)
             kind = None if record is None else type_of(record[ID])
-        return None if kind is None else _with_key(declared, schema_of_key(kind))
+        return None if kind is None else with_key(declared, schema_of_key(kind))
 
     def _follow(self, table: VersionedTable, position: str, stop: threading.Event) -> None:
         """Append writes until `stop` is set, or another process has appended."""
@@ -194,8 +194,11 @@ class FollowedCollection:
                 yield row
 
 
-def _with_key(declared: Schema, key: Schema) -> Schema:
-    """Return declared columns with the columns of every collection."""
+def with_key(declared: Schema, key: Schema) -> Schema:
+    """Return declared columns with the columns of every collection.
+
+    key: columns of every collection.
+    """
     own = [column for column in key.columns if column.name in (ID, DELETED) and declared.type_of(column.name) is None]
     return Schema((*own, *declared.columns), (ID,))
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pymongo import MongoClient
 
 from quaestor.clock import Clock, system_clock
-from quaestor.errors import DependencyError, QuaestorError
+from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.runtime.supervision.supervisor import KeptThread, Supervisor
 from quaestor.tables.catalogue import Catalogue
-from quaestor.tables.collections import FollowedCollection
+from quaestor.tables.collections import FollowedCollection, with_key
 from quaestor.tables.filled import FilledTable
+from quaestor.tables.inference import ID, schema_of_key
 from quaestor.tables.maintenance import Maintained, maintain
 from quaestor.tables.retention import retain
 from quaestor.tables.versioned import VersionedTable
@@ -113,6 +115,19 @@ class Filling:
         except DependencyError as error:
             self._parts.telemetry.failure("event-layer", "tables.lease_failed", error)
             return before
+
+
+def create_declared(tables: Sequence[FilledTable], catalogue: Catalogue) -> None:
+    """Create the tables whose columns and key are declared, so that queries find them before the first record.
+
+    Raises DependencyError. A refused declaration is reported by the filling.
+    """
+    for described in tables:
+        kind = None if described.declared is None else described.declared.type_of(ID)
+        if described.declared is None or kind is None or described.name in catalogue.names():
+            continue
+        with suppress(ConfigurationError):  # another process was faster
+            catalogue.create(described.name, with_key(described.declared, schema_of_key(kind)))
 
 
 def maintained(table: VersionedTable, *, keep_days: int, now_ms: int) -> Maintained:

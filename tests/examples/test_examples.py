@@ -15,9 +15,9 @@ import pymongo
 import pytest
 
 from quaestor.testing import servers
-from tests.docs.transcripts import run
+from tests.docs.transcripts import run, transcript
 from tests.examples.started import process, uvicorn
-from tests.support import eventually
+from tests.support import becomes, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 60.0
@@ -39,6 +39,24 @@ def keeps_its_promise(url: str, folder: Path) -> None:
 def test_an_app_with_the_cache_in_its_process(app: str, mongo_url: str, database: str, tmp_path: Path) -> None:
     with uvicorn(tmp_path, f"examples.{app}:app", MONGO_URL=mongo_url, DATABASE=database) as url:
         keeps_its_promise(url, tmp_path)
+
+
+def test_continuous_queries_report_as_their_tutorial_prints(mongo_url: str, database: str, tmp_path: Path) -> None:
+    """Reminders, expiring offers and orders without a reply, each once; a restart repeats nothing."""
+    document, places = "docs/continuous/tutorial.md", {"MONGO_URL": mongo_url, "DATABASE": database}
+    places["QUAESTOR_CONTINUOUS_FOLDER"] = str(tmp_path / "tables")
+    with uvicorn(tmp_path, "examples.continuous_app:app", **places) as url:
+        commands = list(run(document, tmp_path, {"localhost:8000": url.removeprefix("http://")}))
+        before = httpx.get(f"{url}/reports").json()
+    assert len(commands) == len(transcript(document)) >= 9
+    (tmp_path / "again").mkdir()
+    with uvicorn(tmp_path / "again", "examples.continuous_app:app", **places) as url:
+        added = {"note": "after the restart", "in_s": 0}
+        assert httpx.post(f"{url}/reminders", json=added, timeout=PATIENCE_S).status_code == 201
+        expected = sorted([*before, "remind: after the restart"])
+        becomes(lambda: httpx.get(f"{url}/reports").json() == expected, within_s=PATIENCE_S)
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        assert client[database].reports.count_documents({}) == len(expected)
 
 
 @pytest.fixture(scope="module")
