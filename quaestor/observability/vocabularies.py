@@ -60,7 +60,7 @@ PARTS = frozenset(
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
-SINKS = frozenset({"webhook", "mail", "file", "function"})
+SINKS = frozenset({"webhook", "mail", "file", "function", "broker"})
 DELIVERIES = frozenset({"delivered", "failed", "dead"})
 """Outcomes of deliveries. dead: the last attempt failed too, and the batch became a dead letter."""
 DELIVERY_FAILURES = frozenset({

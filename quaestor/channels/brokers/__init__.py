@@ -1,1 +1,1 @@
-"""Brokers: registered receivers of results, deliveries to them and their acknowledgements."""
+"""Brokers: HTTP endpoints that receive the results of channels for their subscribers, and serve them."""

@@ -1,0 +1,1 @@
+"""Results of channels over HTTP: pages, long polls, streams of events, and WebSockets."""

@@ -1,0 +1,134 @@
+"""Results of a subscription as they come: a stream of events (SSE), or a WebSocket. Both resume after a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from quaestor.errors import ConfigurationError, DependencyError
+from quaestor.live.followers import Places
+from quaestor.live.results.source import ResultSource
+from quaestor.live.sse import HEADERS, HEARTBEAT, event, last_event_id
+
+_ROWS: Final = 500
+_HEARTBEAT_S: Final = 15.0
+_MOST_OF_CLIENT: Final = 1_000
+_RUN: Final = re.compile(r"\d{1,18}", re.ASCII)
+
+
+class ResultStream:
+    """Streams of events: one event for each page of runs. Its id is the last run, so a browser resumes by itself.
+
+    most: streams and sockets of this process.
+    """
+
+    def __init__(self, source: ResultSource, most: int) -> None:
+        self._source = source
+        self.places = Places(most=most, most_of_one=_MOST_OF_CLIENT)
+
+    async def response(self, request: Request, channel: str, subscription: str, after: int) -> Response:
+        """Return the stream of a subscription. Raises ConfigurationError for an unknown name."""
+        resumed = last_event_id(request.scope["headers"]).decode("latin-1")
+        if _RUN.fullmatch(resumed):
+            after = int(resumed)
+        client = request.client.host if request.client else ""
+        if self.places.refusal(client):
+            return JSONResponse({"error": "too many streams"}, status_code=503, headers={"retry-after": "5"})
+        first = await _next(self._source, channel, subscription, after)
+        give_back = self.places.take(client)
+        fields = {name.decode(): value.decode() for name, value in HEADERS if name != b"content-type"}
+        return StreamingResponse(
+            self._events(channel, subscription, first, give_back),
+            media_type="text/event-stream; charset=utf-8",
+            headers=fields,
+        )
+
+    async def _events(
+        self, channel: str, subscription: str, page: tuple[bytes, int], give_back: Callable[[], None]
+    ) -> AsyncIterator[bytes]:
+        try:
+            is_first = True
+            while True:
+                body, upto = page
+                if is_first or json.loads(body)["runs"]:
+                    yield event([body], etag=str(upto).encode())
+                is_first = False
+                if not json.loads(body)["complete"] or await self._source.wait(channel, upto, _HEARTBEAT_S):
+                    page = await _next(self._source, channel, subscription, upto)
+                else:
+                    yield HEARTBEAT
+                    page = (b'{"runs":[],"complete":true}', upto)
+        except (ConfigurationError, DependencyError) as error:
+            reason = "gone" if isinstance(error, ConfigurationError) else "failed"
+            yield event([json.dumps({"reason": reason}).encode()], name=b"end")
+        finally:
+            give_back()
+
+
+class ResultSocket:
+    """WebSockets: each message from the server is a page of results. The client's messages are acknowledgements of nothing.
+
+    ASGI application. The parameter `after` is the last run that the client has.
+    """
+
+    def __init__(self, source: ResultSource, places: Places) -> None:
+        self._source = source
+        self._places = places
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one socket."""
+        socket = WebSocket(scope, receive, send)
+        channel, subscription = socket.path_params["channel"], socket.path_params["subscription"]
+        text = socket.query_params.get("after", "0")
+        client = socket.client.host if socket.client else ""
+        if not _RUN.fullmatch(text) or self._places.refusal(client):
+            await socket.close(1008)
+            return
+        give_back = self._places.take(client)
+        try:
+            await socket.accept()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_left, socket, tasks.cancel_scope)
+                await self._send(socket, channel, subscription, int(text))
+                tasks.cancel_scope.cancel()
+        finally:
+            give_back()
+
+    async def _send(self, socket: WebSocket, channel: str, subscription: str, after: int) -> None:
+        is_first = True
+        try:
+            while True:
+                body, after = await _next(self._source, channel, subscription, after)
+                fields: dict[str, Any] = json.loads(body)
+                if is_first or fields["runs"]:
+                    await socket.send_text(body.decode())
+                is_first = False
+                if fields["complete"]:
+                    while not await self._source.wait(channel, after, _HEARTBEAT_S):
+                        pass
+        except ConfigurationError:
+            await socket.close(4404, "no such subscription")
+        except DependencyError:
+            await socket.close(1013, "the results cannot be read now")
+        except (WebSocketDisconnect, RuntimeError):
+            return  # the client has left
+
+    async def _until_left(self, socket: WebSocket, scope: anyio.CancelScope) -> None:
+        """Read messages until the client leaves, and end the socket then."""
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+        scope.cancel()
+
+
+async def _next(source: ResultSource, channel: str, subscription: str, after: int) -> tuple[bytes, int]:
+    """Return the page of results after a run, and its last run."""
+    page = await anyio.to_thread.run_sync(lambda: source.for_subscription(channel, subscription, after, _ROWS, None))
+    return page.body, page.upto
