@@ -48,7 +48,7 @@ class Acknowledgements:
         return self.of(broker, channel).upto
 
     def advance(self, broker: str, channel: str, run: int) -> int:
-        """Acknowledge all runs up to a run; return the new state of `upto`. It never goes back."""
+        """Acknowledge all runs up to a run; return the highest acknowledged run, which never goes back."""
         return self._changed(
             broker,
             channel,
