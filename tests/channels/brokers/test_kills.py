@@ -18,7 +18,7 @@ def test_a_kill_at_any_step_loses_no_result_and_a_repeated_message_has_its_old_k
     received: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
 
     class Broker(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             received[self.path].append((self.headers["webhook-id"], body["results"][0]["result"]))
             self.send_response(204)
