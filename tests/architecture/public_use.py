@@ -12,6 +12,7 @@ import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 from pymongo.database import Database
+from starlette.applications import Starlette
 
 from quaestor import (
     Access,
@@ -130,6 +131,11 @@ from quaestor.cdn_adapters import (
     provider_configuration,
     varnish_vcl,
 )
+from quaestor.channels.brokers.acknowledgements import Acknowledgements
+from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts
+from quaestor.channels.brokers.registry import Brokers
+from quaestor.channels.brokers.serving import ServedResults
+from quaestor.channels.brokers.wire import decoded
 from quaestor.channels.datasets import Dataset, Position, dataset_names
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.rewriting.compilation import compile_channel
@@ -140,10 +146,15 @@ from quaestor.channels.runs.run import Runner, create_tables, drop_tables
 from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.subscriptions import Subscriptions
 from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.delivery.courier import Courier
+from quaestor.continuous.delivery.dead_letters import DeadLetters
+from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts
+from quaestor.live.results.endpoint import channel_results
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
+from quaestor.observability.telemetry import Telemetry
 from quaestor.tables import (
     Catalogue,
     Column,
@@ -540,6 +551,29 @@ def channels(catalogue: Catalogue, body: str, officer: int) -> object:
     return outcome
 
 
+async def brokers(catalogue: Catalogue, pages: ResultPages, telemetry: Telemetry, networks: Networks) -> Starlette:
+    registry = Brokers(catalogue.root, networks=networks)
+    broker = registry.register("b", "https://broker.example/", options={"lease": "PT1H"}, owner="me", replaces=True)
+    print(broker.accepts_subscriptions, broker.described(), registry.resume("b"), registry.drain("b"))
+    acknowledgements = Acknowledgements(catalogue.root)
+    delivery = BrokerDelivery(
+        DeliveryParts(
+            brokers=registry,
+            pages=pages,
+            acknowledgements=acknowledgements,
+            courier=Courier(DeadLetters(catalogue.root.below("_broker_letters")), telemetry),
+            telemetry=telemetry,
+            networks=networks,
+        )
+    )
+    await delivery.deliver("near", push=True)
+    await delivery.replay("near")
+    print(acknowledgements.upto("b", "near"), decoded(b"{}"))
+    registry.drop("b")
+    acknowledgements.forget("b")
+    return Starlette(routes=channel_results(ServedResults(pages, registry, acknowledgements)))
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -552,6 +586,7 @@ USES = (
         history,
         tables,
         continuous,
+        brokers,
         channels,
         datasets,
         filled,

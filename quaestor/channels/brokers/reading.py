@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from quaestor.channels.pages import ResultPages, RunPage
 from quaestor.continuous.delivery.batch import moment
-
-DEFAULT_LIMIT: Final = 1_000
-MOST_LIMIT: Final = 10_000
 
 _Pages = Callable[[int, int], Sequence[RunPage]]
 

@@ -87,5 +87,5 @@ class StoredPages:
         for run, rows in runs.items():
             if sum(len(page.rows) for page in pages) >= limit:
                 break
-            pages.append(RunPage(run, rows))
+            pages.append(RunPage(run, tuple(rows)))
         return pages
