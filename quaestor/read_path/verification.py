@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from quaestor.errors import QueryError
-from quaestor.model import CapturedRead, Operation
+from quaestor.model import CapturedRead, Operation, Query
 from quaestor.planning.index_order import leaves_order_open
 from quaestor.planning.plan_cache import plan_of
+from quaestor.planning.timed_conditions import TimedCondition
 
 _COMPARED = frozenset({b"content-type", b"location", b"etag"})
 _DIGEST_BYTES = 16
@@ -100,9 +101,19 @@ def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
 
 def _query_id(read: CapturedRead) -> str:
     try:
-        return plan_of(read.query).query_id
+        return plan_of(_at_a_fixed_time(read.query)).query_id
     except QueryError:
         return f"{read.query.operation.value} on {read.query.namespace}"
+
+
+def _at_a_fixed_time(query: Query) -> Query:
+    """Return a query that follows the clock as every run of its handler has it: its times are those of one fixed moment."""
+    if query.clock is None:
+        return query
+    condition = TimedCondition(query.clock).at(0)
+    if query.pipeline:
+        return replace(query, pipeline=({"$match": condition}, *query.pipeline[1:]))
+    return replace(query, filter=condition)
 
 
 def _digest(body: bytes, *, packed: bool) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from pymongo import AsyncMongoClient
 
 from quaestor import Now, Quaestor
 from quaestor.middleware import QuaestorMiddleware
+from quaestor.observability.readings import readings
 from tests.oracle.clock_world import StoppedClock
 from tests.support import PATIENT, eventually
 
@@ -85,6 +86,30 @@ async def test_an_offer_leaves_the_list_at_the_instant_of_its_end(
             if await hit_until_the_end(made, f"soon {number}"):
                 return
         raise AssertionError("the list was no hit before the end of any offer")
+
+
+@pytest.mark.parametrize("name", ["now", "next hour", "leading match"])
+async def test_a_verification_compares_queries_as_of_one_moment(
+    mongo_url: str, prefix: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later run has other times in its filter, and the same queries: the route is not quarantined."""
+    monkeypatch.setitem(FILTERS, "next hour", lambda: {"ends": {"$gt": Now(), "$lte": Now() + timedelta(hours=1)}})
+    async with shop(mongo_url, prefix, name, verification=True) as made:
+        made.offers.insert_one({"_id": "later", "ends": datetime.now(UTC) + timedelta(minutes=30)})
+
+        async def verified() -> bool:
+            await made.get()
+            return verdicts(made)["same"] + verdicts(made)["diverged"] > 0
+
+        await eventually(verified, within_s=60)
+        assert verdicts(made)["diverged"] == 0
+        await eventually(made.hit)
+
+
+def verdicts(made: Shop) -> dict[str, int]:
+    """Verifications so far, by their verdict."""
+    numbers = readings(made.quaestor.telemetry.families.registry).get("verifications", {})
+    return {verdict: int(numbers.get(verdict, 0)) for verdict in ("same", "diverged")}
 
 
 async def hit_until_the_end(made: Shop, name: str) -> bool:
