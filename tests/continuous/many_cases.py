@@ -27,7 +27,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
-from quaestor.continuous.executors.duckdb import without_zones
+from quaestor.continuous.executors.zones import without_zones
 from quaestor.continuous.instants import BEGINNING, timestamp
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from tests.continuous import oracle, oracle_over_time

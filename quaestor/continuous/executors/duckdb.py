@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Self
+from typing import Final, Self
 
 import duckdb
 import pyarrow as pa
@@ -12,7 +12,12 @@ from sqlglot import exp
 
 from quaestor.continuous.executors.binding import bound
 from quaestor.continuous.executors.executor import ExecutionError, Executor
+from quaestor.continuous.executors.kept import DATABASE, KeptTables, joined_columns
 from quaestor.continuous.executors.stored import StoredRows
+from quaestor.continuous.executors.zones import with_zones, without_zones
+
+KEPT_BYTES: Final = 4_000_000_000
+"""Size of a table's files up to which the engine keeps a copy between runs."""
 
 
 class DuckDbExecutor(Executor):
@@ -20,11 +25,14 @@ class DuckDbExecutor(Executor):
 
     memory_limit: as DuckDB writes it, such as `1GB`; None: the engine's default.
     threads: most threads of a query; None: the engine's default.
+    kept_bytes: size of a table's files up to which a copy stays in memory between runs that need rows of any age.
 
     Timestamps of results are in UTC.
     """
 
-    def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, *, memory_limit: str | None = None, threads: int | None = None, kept_bytes: int = KEPT_BYTES
+    ) -> None:
         settings: dict[str, str | int] = {"TimeZone": "UTC"}
         if memory_limit is not None:
             settings["memory_limit"] = memory_limit
@@ -33,6 +41,7 @@ class DuckDbExecutor(Executor):
         self._connection = duckdb.connect(":memory:")
         for name, value in settings.items():
             self._connection.execute(f"SET {name} = '{value}'")
+        self._kept = KeptTables(self._connection, kept_bytes)
         self._lock = Lock()
 
     def rows(
@@ -40,18 +49,23 @@ class DuckDbExecutor(Executor):
     ) -> pa.Table:
         """Return the rows of an expression. See `Executor.rows`."""
         query = bound(expression, tau, t)
-        names = {node.name for node in query.find_all(exp.Table)}
         with self._lock:
+            registered: list[str] = []
             try:
-                for name in names:
-                    rows = snapshots[name]
-                    whole = rows.arrow() if isinstance(rows, StoredRows) else rows
-                    self._connection.register(name, without_zones(whole))
+                for table in list(query.find_all(exp.Table)):
+                    rows = snapshots[table.name]
+                    if tau is not None and self._kept.fits(rows):
+                        name = self._kept.name_of(rows, joined_columns(query))
+                        table.replace(exp.alias_(exp.table_(name, db=DATABASE), table.alias_or_name, table=True))
+                    elif table.name not in registered:
+                        whole = rows.arrow() if isinstance(rows, StoredRows) else rows
+                        self._connection.register(table.name, without_zones(whole))
+                        registered.append(table.name)
                 return with_zones(self._connection.sql(query.sql("duckdb")).to_arrow_table())
             except duckdb.Error as error:
                 raise ExecutionError(f"DuckDB refused the query: {error}", retryable=False) from error
             finally:
-                for name in names:
+                for name in registered:
                     self._connection.unregister(name)
 
     def close(self) -> None:
@@ -63,23 +77,3 @@ class DuckDbExecutor(Executor):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def without_zones(table: pa.Table) -> pa.Table:
-    """Return a table whose timestamps have no zone; all are UTC, so no value changes."""
-    return _cast_timestamps(table, None)
-
-
-def with_zones(table: pa.Table) -> pa.Table:
-    """Return a table whose timestamps are in UTC."""
-    return _cast_timestamps(table, "UTC")
-
-
-def _cast_timestamps(table: pa.Table, zone: str | None) -> pa.Table:
-    wanted: Any = pa.schema(
-        [
-            pa.field(field.name, pa.timestamp("us", tz=zone)) if pa.types.is_timestamp(field.type) else field
-            for field in table.schema
-        ]
-    )
-    return table.cast(wanted)

@@ -15,11 +15,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from quaestor.continuous.executors.binding import Window, bound, windows
-from quaestor.continuous.executors.duckdb import with_zones
 from quaestor.continuous.executors.executor import ExecutionError, Executor
 from quaestor.continuous.executors.nesting import one_level
 from quaestor.continuous.executors.spark_files import SparkFiles
 from quaestor.continuous.executors.stored import StoredRows
+from quaestor.continuous.executors.zones import with_zones
 from quaestor.tables.storage import FolderStorage
 
 _SETTINGS = {
