@@ -1,6 +1,6 @@
 """Copies of versioned tables in DuckDB, which stay between runs: a run that needs rows of any age reads new files only.
 
-Rows up to a closed instant never change, so a copy only grows. Rows that the table drops later stay in the copy until the process ends.
+Rows up to a closed instant never change, so a copy only grows. Rows that the table drops later stay until the process ends.
 Columns that join tables get an index, so a few new rows find their partners without a pass over the table.
 """
 
