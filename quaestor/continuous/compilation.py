@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from quaestor.continuous.explanation import explanation
 from quaestor.continuous.instants import timestamp
+from quaestor.continuous.rules.constants import Constant, separated
 from quaestor.continuous.rules.derivations import Derivation, derivations
 from quaestor.continuous.rules.incremental import first_only, incremental
 from quaestor.continuous.rules.monotone import at_each_instant, entries, monotone
@@ -34,6 +35,9 @@ class CompiledQuery:
     first_only: rows of the monotone query of t that the monotone query of tau lacks.
     entries: rows of the monotone query, with the first instant of each in the column `_instant`.
     may_repeat: whether the incremental query may return a row of an earlier run.
+    plan: the incremental query without its constants.
+    constants: taken out of the plan, in order.
+    signature: text of the plan; queries of equal signature can share a plan.
     explanation: meaning over time, memory needed and order knowledge used, a sentence a line.
     """
 
@@ -47,6 +51,9 @@ class CompiledQuery:
     first_only: exp.Query
     entries: exp.Query
     may_repeat: bool
+    plan: exp.Query
+    constants: tuple[Constant, ...]
+    signature: str
     explanation: str
 
 
@@ -68,6 +75,8 @@ def compile_query(
         raise QueryRefusedError(1, 1, "the conditions are never true", "correct the conditions on current time")
     names = tuple(name for name, _ in selections[0].columns)
     may_repeat = _may_repeat(selections, candidates)
+    delta = incremental(candidates)
+    parted = separated(delta, catalogue)
     return CompiledQuery(
         text=text,
         dialect=dialect,
@@ -75,10 +84,13 @@ def compile_query(
         tables=tuple(sorted({table.name for part in selections for table in part.conjunction.all_tables()})),
         standard=at_each_instant(selections),
         monotone=monotone(candidates),
-        incremental=incremental(candidates),
+        incremental=delta,
         first_only=first_only(candidates),
         entries=entries(candidates),
         may_repeat=may_repeat,
+        plan=parted.plan,
+        constants=parted.constants,
+        signature=parted.plan.sql("duckdb"),
         explanation=explanation(selections, candidates, orders, may_repeat=may_repeat),
     )
 

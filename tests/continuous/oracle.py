@@ -114,10 +114,10 @@ class NowBetween:
 class Compare:
     left: Column
     operator: str
-    right: Column | int
+    right: Column | int | str
 
     def sql(self) -> str:
-        right = self.right.sql() if isinstance(self.right, Column) else str(self.right)
+        right = self.right.sql() if isinstance(self.right, Column) else repr(self.right)
         return f"{self.left.sql()} {self.operator} {right}"
 
     def value(self, world: World, rows: Environment) -> Truth:

@@ -1,0 +1,129 @@
+"""Shared plans: queries of different users that differ in constants only are executed as one.
+
+The plan joins with a table of constants (NiagaraCQ's idea). Each query keeps its own instant of the run before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from quaestor.continuous.compilation import CompiledQuery
+from quaestor.continuous.executors.executor import Executor
+from quaestor.continuous.instants import BEGINNING, timestamp
+from quaestor.continuous.rules.constants import CONSTANTS, Constant, constant_column, constants_table
+from quaestor.continuous.rules.monotone import TAU
+from quaestor.tables.versioned import ARROW
+
+QUERY: Final = "_query"
+"""Column of the id of the query that a row belongs to."""
+_TAU: Final = "_tau"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """Incremental queries of equal signature, as one.
+
+    expression: result rows with the column `_query`; has the placeholder `t`, and reads the table `_constants`. None: a
+        join with constants is impossible, so only queries of equal constants and equal tau are executed once.
+    alone: incremental query by the id of the query.
+    tables: names of the tables, without `_constants`.
+    constants: by the id of the query.
+    """
+
+    expression: exp.Query | None
+    alone: Mapping[str, exp.Query]
+    tables: tuple[str, ...]
+    columns: tuple[str, ...]
+    constants: Mapping[str, tuple[Constant, ...]]
+
+    def table(self, taus: Mapping[str, int | None]) -> pa.Table:
+        """Return the table of constants for one run.
+
+        taus: instant of the run before by the id of the query, for the queries that take part; None: no run yet.
+        """
+        rows = [(name, self.constants[name], tau) for name, tau in taus.items()]
+        columns: dict[str, Any] = {
+            QUERY: pa.array([name for name, _, _ in rows], pa.string()),
+            _TAU: pa.array(
+                [BEGINNING if tau is None else timestamp(tau) for _, _, tau in rows], pa.timestamp("us", "UTC")
+            ),
+        }
+        for number, first in enumerate(next(iter(self.constants.values()))):
+            values = [constants[number].value for _, constants, _ in rows]
+            columns[f"c{number}"] = pa.array(values, ARROW[first.type])
+        return pa.table(columns)
+
+    def rows(
+        self, executor: Executor, taus: Mapping[str, int | None], t: int, snapshots: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the results of each query that takes part, as Arrow tables by id. See `Executor.rows`, `table`.
+
+        Raises ExecutionError.
+        """
+        if self.expression is None:
+            distinct = {(self.constants[name], tau): name for name, tau in taus.items()}
+            runs = {key: executor.rows(self.alone[name], key[1], t, snapshots) for key, name in distinct.items()}
+            return {name: runs[self.constants[name], tau] for name, tau in taus.items()}
+        results = executor.rows(self.expression, None, t, {**snapshots, CONSTANTS: self.table(taus)})
+        return _by_query(results, taus)
+
+
+def shared_plan(queries: Mapping[str, CompiledQuery]) -> SharedPlan:
+    """Return the plan of queries of equal signature, by their ids.
+
+    Raises ValueError if two signatures differ, or without queries.
+    """
+    signatures = {query.signature for query in queries.values()}
+    if len(signatures) != 1:
+        raise ValueError(f"a shared plan needs queries of one signature, and these have {len(signatures)}")
+    first = next(iter(queries.values()))
+    taken = QUERY in first.columns or CONSTANTS in first.tables
+    return SharedPlan(
+        expression=None if taken else _joined(first.plan),
+        alone={name: query.incremental for name, query in queries.items()},
+        tables=first.tables,
+        columns=first.columns,
+        constants={name: query.constants for name, query in queries.items()},
+    )
+
+
+def _joined(plan: exp.Query) -> exp.Query | None:
+    """Return a plan that joins with the table of constants; None: an instant stands in a subquery of FROM."""
+    if any(_in_from(node) for node in plan.find_all(exp.Placeholder)):
+        return None
+    plan = plan.transform(  # type: ignore[assignment]
+        lambda node: constant_column(_TAU) if isinstance(node, exp.Placeholder) and node.name == TAU else node
+    )
+    for select in _branches(plan):
+        select.set("expressions", [exp.alias_(constant_column(QUERY), QUERY), *select.expressions])
+        select.join(constants_table(), join_type="cross", copy=False)
+    return plan
+
+
+def _in_from(node: exp.Expr) -> bool:
+    return node.find_ancestor(exp.From, exp.Join) is not None
+
+
+def _branches(query: exp.Expr) -> list[exp.Select]:
+    if isinstance(query, exp.SetOperation):
+        return [*_branches(query.left), *_branches(query.right)]
+    assert isinstance(query, exp.Select)
+    return [query]
+
+
+def _by_query(rows: pa.Table, names: Mapping[str, int | None]) -> dict[str, pa.Table]:
+    """Return the rows of each query, without its id."""
+    ordered = rows.sort_by(QUERY)
+    bare = ordered.drop_columns([QUERY])
+    parts = dict.fromkeys(names, bare.slice(0, 0))
+    start = 0
+    for entry in pc.value_counts(ordered.column(QUERY)).to_pylist():
+        parts[entry["values"]] = bare.slice(start, entry["counts"])
+        start += entry["counts"]
+    return parts
