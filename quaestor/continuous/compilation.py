@@ -7,14 +7,22 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from quaestor.continuous.explanation import explanation
+from quaestor.continuous.explanation import explanation, explanation_of_groups
 from quaestor.continuous.instants import timestamp
 from quaestor.continuous.rules.constants import Constant, separated
 from quaestor.continuous.rules.derivations import Derivation, derivations
+from quaestor.continuous.rules.groups import (
+    entries_of_groups,
+    first_only_groups,
+    incremental_groups,
+    monotone_groups,
+    standard_groups,
+)
 from quaestor.continuous.rules.incremental import first_only, incremental
 from quaestor.continuous.rules.monotone import at_each_instant, entries, monotone
 from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.sql.blocks import selections_of
+from quaestor.continuous.sql.groups import Grouped, grouped_of
 from quaestor.continuous.sql.model import Selection
 from quaestor.continuous.sql.reading import read
 from quaestor.continuous.sql.refusals import QueryRefusedError
@@ -69,6 +77,9 @@ def compile_query(
     Raises QueryRefusedError.
     """
     tree = read(text, catalogue, dialect)
+    grouped = grouped_of(tree, catalogue)
+    if grouped is not None:
+        return _of_groups(text, dialect, grouped, catalogue)
     selections = selections_of(tree, catalogue)
     candidates = derivations(selections, orders)
     if not candidates:
@@ -92,6 +103,27 @@ def compile_query(
         constants=parted.constants,
         signature=parted.plan.sql("duckdb"),
         explanation=explanation(selections, candidates, orders, may_repeat=may_repeat),
+    )
+
+
+def _of_groups(text: str, dialect: str, grouped: Grouped, catalogue: Mapping[str, Schema]) -> CompiledQuery:
+    delta = incremental_groups(grouped)
+    parted = separated(delta, catalogue)
+    return CompiledQuery(
+        text=text,
+        dialect=dialect,
+        columns=tuple(name for name, _ in grouped.columns),
+        tables=tuple(sorted({table.name for table in grouped.conjunction.all_tables()})),
+        standard=standard_groups(grouped),
+        monotone=monotone_groups(grouped),
+        incremental=delta,
+        first_only=first_only_groups(grouped),
+        entries=entries_of_groups(grouped),
+        may_repeat=True,
+        plan=parted.plan,
+        constants=parted.constants,
+        signature=parted.plan.sql("duckdb"),
+        explanation=explanation_of_groups(grouped),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quaestor.continuous.rules.derivations import Derivation
+from quaestor.continuous.rules.groups import never_leaves
 from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
+from quaestor.continuous.sql.groups import Grouped
 from quaestor.continuous.sql.model import UNTIL, Conjunction, Selection
 from quaestor.tables.schema import TS
 
@@ -23,6 +25,24 @@ def explanation(
     lines.append(_memory(derivations) if may_repeat else "No row repeats, so no delivered row is remembered.")
     used = {order for part in selections for order in ordered_pairs(part.conjunction, orders).values()}
     lines += [f"The query uses a known order: {order}." for order in sorted(used, key=str)]
+    return "\n".join(dict.fromkeys(lines))
+
+
+def explanation_of_groups(grouped: Grouped) -> str:
+    """Return sentences about a grouped query, a line each."""
+    part = grouped.conjunction
+    lines = ["The result is every row that the query returned at any instant, each row once."]
+    lines += _warnings([Selection(grouped.columns, part, 0)])
+    lines.append(
+        "The aggregates of a group change at each row of the group."
+        if never_leaves(grouped)
+        else "The aggregates of a group change where a row enters the group, and where a row leaves it."
+    )
+    if grouped.shows_aggregates:
+        lines.append("The result holds an aggregate, so each of its values is a row.")
+    if grouped.limit is not None:
+        lines.append("Groups of equal order are in the order of GROUP BY, NULL last.")
+    lines.append("A group can give an equal row again, so delivered rows are remembered without end.")
     return "\n".join(dict.fromkeys(lines))
 
 

@@ -30,6 +30,7 @@ _ARROW = {
 }
 MOST_TEXT = 2500
 """Longest text that is executed: engines plan a longer one for seconds."""
+MOST_TEXT_OF_GROUPS = 6000
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -76,18 +77,26 @@ class Runs:
         return rows_of(self.executor.rows(expression, tau, t, snapshots))
 
 
-def differences(executor: Executor, seed: int, *, plain: bool = False) -> list[str] | None:
-    """Return the differences between a random query's runs and the oracle; None: the query was refused, or is long."""
+def differences(
+    executor: Executor, seed: int, *, plain: bool = False, grouped: bool = False, fixed: oracle.Query | None = None
+) -> list[str] | None:
+    """Return the differences between a random query's runs and the oracle; None: the query was refused, or is long.
+
+    fixed: a query instead of a random one.
+    """
     random = Random(seed)
-    query = Queries(random, plain=plain).query()
-    tables, instants = histories(random), schedule(random)
+    queries = Queries(random, plain=plain)
+    query = fixed or (queries.grouped() if grouped else queries.query())
+    tables, instants = histories(random, most=7 if grouped else 4), schedule(random)
+    if grouped:
+        instants = [*sorted(random.sample(range(9), 3)), INSTANTS[-1]]
     try:
         compiled = compile_query(query.sql(), CATALOGUE)
     except QueryRefusedError as error:
         if "never true" in error.reason:
             return [query.sql()] if oracle.first_instants(query, tables, INSTANTS) else None
         return None if "alternatives" in error.reason else [f"{error}: {query.sql()}"]
-    if len(compiled.first_only.sql()) > MOST_TEXT:
+    if len(compiled.first_only.sql()) > (MOST_TEXT_OF_GROUPS if grouped else MOST_TEXT):
         return None
     first = oracle.first_instants(query, tables, INSTANTS)
     runs = Runs(executor, compiled, tables)

@@ -333,7 +333,116 @@ class SetOperation:
         yield from {"UNION": left | right, "INTERSECT": left & right, "EXCEPT": left - right}[self.kind]
 
 
-Query = Select | SetOperation
+@dataclass(frozen=True)
+class Aggregate:
+    """Aggregate of a column of a group's rows. kind: `COUNT(*)`, `COUNT`, `COUNT(DISTINCT)`, `SUM`, `AVG`, `MIN` or `MAX`."""
+
+    kind: str
+    column: Column
+
+    def sql(self) -> str:
+        match self.kind:
+            case "COUNT(*)":
+                return self.kind
+            case "COUNT(DISTINCT)":
+                return f"COUNT(DISTINCT {self.column.sql()})"
+        return f"{self.kind}({self.column.sql()})"
+
+    def of(self, values: Sequence[Any]) -> Any:
+        present = [value for value in values if value is not None]
+        match self.kind:
+            case "COUNT(*)":
+                return len(values)
+            case "COUNT":
+                return len(present)
+            case "COUNT(DISTINCT)":
+                return len(set(present))
+        if not present:
+            return None
+        match self.kind:
+            case "SUM":
+                return sum(present)
+            case "AVG":
+                return sum(present) / len(present)
+            case "MIN":
+                return min(present)
+        return max(present)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Condition of HAVING: aggregates compared with numbers, all of which or one of which hold."""
+
+    parts: tuple[tuple[int, str, int], ...]
+    together: bool
+
+    def sql(self, aggregates: Sequence[Aggregate]) -> str:
+        texts = [f"{aggregates[number].sql()} {sign} {value}" for number, sign, value in self.parts]
+        return (" AND " if self.together else " OR ").join(texts)
+
+    def value(self, values: Sequence[Any]) -> Truth:
+        truths = [
+            None if values[number] is None else COMPARE[sign](values[number], value)
+            for number, sign, value in self.parts
+        ]
+        return conjunction(truths) if self.together else disjunction(truths)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Query with GROUP BY. shown: whether the aggregates are columns of the result. order: number of an aggregate, descending."""
+
+    keys: tuple[Column, ...]
+    aggregates: tuple[Aggregate, ...]
+    tables: tuple[tuple[str, str], ...]
+    where: Condition | None
+    having: Threshold | None
+    shown: bool
+    order: tuple[tuple[int, bool], ...] = ()
+    limit: int | None = None
+
+    def sql(self) -> str:
+        keys = [column.sql() for column in self.keys]
+        columns = [*keys, *(item.sql() for item in self.aggregates)] if self.shown else keys
+        listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(columns))
+        text = f"SELECT {listed} FROM {', '.join(f'{table} {alias}' for table, alias in self.tables)}"
+        text += f" WHERE {self.where.sql()}" if self.where else ""
+        text += f" GROUP BY {', '.join(keys)}"
+        text += f" HAVING {self.having.sql(self.aggregates)}" if self.having else ""
+        if self.limit is None:
+            return text
+        order = [f"{self.aggregates[number].sql()} {'DESC' if down else 'ASC'}" for number, down in self.order]
+        return f"{text} ORDER BY {', '.join(order)} LIMIT {self.limit}"
+
+    def results(self, world: World, outer: Environment) -> Iterator[tuple[Any, ...]]:
+        rows = Select((*self.keys, *(item.column for item in self.aggregates)), self.tables, (), self.where)
+        groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+        for row in rows.results(world, outer):
+            groups.setdefault(row[: len(self.keys)], []).append(row[len(self.keys) :])
+        members = []
+        for key, values in groups.items():
+            totals = tuple(item.of([value[number] for value in values]) for number, item in enumerate(self.aggregates))
+            if self.having is None or self.having.value(totals) is True:
+                members.append((key, totals))
+        if self.limit is not None:
+            members.sort(key=lambda member: [_last(value) for value in member[0]])
+            for number, down in reversed(self.order):
+                # Each order has NULL last, also a descending one.
+                members.sort(key=lambda member: _order(member[1][number], down=down))
+            members = members[: self.limit]
+        for key, totals in members:
+            yield (*key, *totals) if self.shown else key
+
+
+def _last(value: Any) -> tuple[bool, Any]:
+    return (value is None, "" if value is None else value)
+
+
+def _order(value: Any, *, down: bool) -> tuple[bool, Any]:
+    return (value is None, 0 if value is None else -value if down else value)
+
+
+Query = Select | SetOperation | Grouped
 
 
 def first_instants(query: Query, tables: Mapping[str, Sequence[Row]], instants: range) -> dict[tuple[Any, ...], int]:

@@ -73,6 +73,47 @@ class Queries:
             return oracle.SetOperation(kind, self.select((), 1, width), self.select((), 1, width))
         return self.select((), 2, None)
 
+    def grouped(self) -> oracle.Grouped:
+        """Return a query with GROUP BY, and HAVING or the first groups of an order."""
+        random = self.random
+        tables = tuple((self._table(), self._alias()) for _ in range(random.choice([1, 1, 1, 2])))
+        names = tuple(alias for _, alias in tables)
+        kinds = ("COUNT(*)", "COUNT", "COUNT(DISTINCT)", "SUM", "AVG", "MIN", "MAX")
+        aggregates = []
+        for _ in range(random.choice([1, 1, 2])):
+            kind = random.choice(kinds)
+            column = oracle.Column(
+                random.choice(names), random.choice(["id", "k"]) if kind == "COUNT(DISTINCT)" else "k"
+            )
+            aggregates.append(oracle.Aggregate(kind, column))
+        keys = tuple(
+            oracle.Column(random.choice(names), name) for name in random.choice([["k"], ["k"], ["id"], ["id", "k"]])
+        )
+        parts = tuple((number, random.choice(OPERATORS), random.randrange(4)) for number in range(len(aggregates)))
+        first = random.random() < 0.35
+        having = None if first and random.random() < 0.7 else oracle.Threshold(parts, random.random() < 0.5)
+        return oracle.Grouped(
+            keys,
+            tuple(aggregates),
+            tables,
+            self._condition_of_groups(names),
+            having,
+            random.random() < 0.3,
+            tuple((number, random.random() < 0.6) for number in range(len(aggregates))) if first else (),
+            random.randrange(1, 3) if first else None,
+        )
+
+    def _condition_of_groups(self, names: Names) -> oracle.Condition | None:
+        match self.random.randrange(5):
+            case 0:
+                return None
+            case 1:
+                return oracle.Not(oracle.Exists(self.select(names, 1, 1)))
+            case 2:
+                return oracle.And((self._leaf(names), self._leaf(names)))
+            case _:
+                return self._leaf(names)
+
     def select(self, outer: Names, depth: int, width: int | None) -> oracle.Select:
         """Return a SELECT. outer: aliases of the SELECTs around it; depth: of its conditions."""
         number = self.random.choice([1, 1, 1, 2]) if not outer else 1

@@ -29,6 +29,7 @@ CATALOGUE = {
             Column("due", Type.TIMESTAMP),
         )
     ),
+    "votes": Schema((Column("item", Type.TEXT), Column("voter", Type.TEXT), Column("points", Type.BIGINT))),
     "items": Schema((Column("id", Type.TEXT), Column("price", Type.BIGINT)), key=("id",)),
     "stocks": Schema((Column("id", Type.TEXT), Column("count", Type.BIGINT)), key=("id",)),
 }
@@ -39,6 +40,15 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"id": "m3", "ts": 3, "sender": "ann", "subject": "a base", "date": 3},
         {"id": "r1", "ts": 5, "inreplyto": "m1", "sender": "ann", "subject": "base", "date": 9},
         {"id": "r3", "ts": 20, "inreplyto": "m3", "sender": "joe", "date": 1, "due": 0},
+    ],
+    "votes": [
+        {"item": "a", "voter": "joe", "points": 1, "ts": 1},
+        {"item": "b", "voter": "joe", "points": 2, "ts": 2},
+        {"item": "a", "voter": "ann", "points": 3, "ts": 3},
+        {"item": "a", "voter": "ann", "points": 1, "ts": 4},
+        {"item": "b", "voter": "ann", "points": 2, "ts": 7},
+        {"item": "b", "voter": "bob", "points": 5, "ts": 9},
+        {"item": "b", "voter": "cid", "points": None, "ts": 9},
     ],
     "items": [
         {"id": "i1", "price": 90, "ts": 1},

@@ -127,7 +127,7 @@ def _undominated(part: Conjunction, orders: Sequence[KnownOrder]) -> tuple[Insta
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
     """Instant at which rows of other tables may make a conjunction true."""
 
     tables: tuple[TableUse, ...]
@@ -135,7 +135,19 @@ class _Candidate:
     instant: Instant
 
 
-def _at_candidate(selection: Selection, candidate: _Candidate) -> Derivation:
+def changes(part: Conjunction) -> Iterator[tuple[dict[str, str], Candidate]]:
+    """Yield the instants at which a combination of rows of a part may begin or cease to be alive.
+
+    Each is the instant of a copy of the part; the names lead from the aliases of the part to those of the copy.
+    """
+    for kind in (_births, _deaths):
+        suffix = next(_suffixes())
+        names = {table.alias: f"{table.alias}{suffix}" for table in part.all_tables()}
+        for candidate in kind((part,), _suffixes()):
+            yield names, candidate
+
+
+def _at_candidate(selection: Selection, candidate: Candidate) -> Derivation:
     """R16: the whole conjunction is tested at the instant of a candidate."""
     part, instant = selection.conjunction, candidate.instant
     conditions = (
@@ -159,7 +171,7 @@ def _suffixes() -> Iterator[str]:
     return (f"_then{number}" for number in count(1))
 
 
-def _deaths(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[_Candidate]:
+def _deaths(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[Candidate]:
     """Yield the instants at which a combination of rows of an absent part may stop being alive."""
     for part in parts:
         copy = part.renamed(next(suffixes))
@@ -171,16 +183,16 @@ def _deaths(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[_
                 )
             except NeverError:
                 continue
-            yield _Candidate(copy.tables, distinct((*copy.static, *alive)), upper.later(1))
+            yield Candidate(copy.tables, distinct((*copy.static, *alive)), upper.later(1))
         for birth in _births(copy.absent, suffixes):
-            yield _Candidate((*copy.tables, *birth.tables), distinct((*copy.static, *birth.conditions)), birth.instant)
+            yield Candidate((*copy.tables, *birth.tables), distinct((*copy.static, *birth.conditions)), birth.instant)
 
 
-def _births(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[_Candidate]:
+def _births(parts: Iterable[Conjunction], suffixes: Iterator[str]) -> Iterator[Candidate]:
     """Yield the instants at which a combination of rows of a part may begin to be alive."""
     for part in parts:
         copy = part.renamed(next(suffixes))
         present = tuple(exp.not_(lower.base.copy().is_(exp.null())) for lower in copy.lowers if len(copy.lowers) > 1)
-        yield _Candidate(copy.tables, distinct((*copy.static, *present)), latest(copy.lowers))
+        yield Candidate(copy.tables, distinct((*copy.static, *present)), latest(copy.lowers))
         for death in _deaths(copy.absent, suffixes):
-            yield _Candidate((*copy.tables, *death.tables), distinct((*copy.static, *death.conditions)), death.instant)
+            yield Candidate((*copy.tables, *death.tables), distinct((*copy.static, *death.conditions)), death.instant)

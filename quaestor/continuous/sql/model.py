@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -125,15 +125,20 @@ def distinct(conditions: Iterable[exp.Expr]) -> tuple[exp.Expr, ...]:
     return tuple({condition.sql(): condition for condition in conditions}.values())
 
 
+def with_aliases(expression: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    """Return an expression whose tables have other aliases. names: new alias by the old one."""
+    return expression.transform(
+        lambda node: (
+            exp.column(node.this.copy(), table=names[node.table])
+            if isinstance(node, exp.Column) and node.table in names
+            else node
+        )
+    )
+
+
 def _renamed(conjunction: Conjunction, names: dict[str, str]) -> Conjunction:
     def condition(expression: exp.Expr) -> exp.Expr:
-        return expression.transform(
-            lambda node: (
-                exp.column(node.this.copy(), table=names[node.table])
-                if isinstance(node, exp.Column) and node.table in names
-                else node
-            )
-        )
+        return with_aliases(expression, names)
 
     def bounds(instants: tuple[Instant, ...]) -> tuple[Instant, ...]:
         return tuple(Instant(condition(instant.base), instant.ticks) for instant in instants)
