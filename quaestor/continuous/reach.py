@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -54,20 +55,27 @@ def columns_read(expression: exp.Query, schema: Schema) -> list[str]:
 def _uses(expression: exp.Query) -> Iterator[tuple[str, Reach]]:
     """Yield each use of a table, with its reach in its SELECT."""
     for select in expression.find_all(exp.Select):
-        where = select.args.get("where")
-        conditions = list(where.this.flatten()) if where and isinstance(where.this, exp.And) else []
-        if where and not conditions:
-            conditions = [where.this]
+        conditions = list(_conditions(select))
         for source in _sources(select):
             table = source if isinstance(source, exp.Table) else source.find(exp.Table)
             if table is None:
                 continue
             if isinstance(source, exp.Table) and isinstance(select.parent, exp.Subquery) and _is_versions(select):
                 continue  # its uses are those of the subquery's alias
-            back = [length for part in conditions if (length := _back(part, source.alias_or_name)) is not None]
-            lead = [length for part in conditions if (length := _lead(part, source.alias_or_name)) is not None]
-            is_plain = isinstance(source, exp.Table)  # a later version ends an earlier one
-            yield table.name, Reach(min(back, default=None), max(0, *lead) if is_plain and lead else 0)
+            reach = _reach(conditions, exp.column(TS, table=source.alias_or_name).sql())
+            # A later version ends an earlier one, so versions are read up to t.
+            yield table.name, reach if isinstance(source, exp.Table) else Reach(reach.back)
+
+
+def _conditions(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yield the conditions of a SELECT. Conditions of the SELECTs around an EXISTS also bound the rows inside."""
+    where = select.args.get("where")
+    if where is not None:
+        yield from where.this.flatten() if isinstance(where.this, exp.And) else (where.this,)
+    if isinstance(select.parent, exp.Exists):
+        around = select.parent_select
+        if around is not None and select.find_ancestor(exp.Where) is around.args.get("where"):
+            yield from _conditions(around)
 
 
 def _sources(select: exp.Select) -> Iterator[exp.Expr]:
@@ -85,40 +93,71 @@ def _is_versions(select: exp.Expr) -> bool:
     return isinstance(select, exp.Select) and select.args.get("where") is None and any(select.find_all(exp.Lead))
 
 
-def _back(condition: exp.Expr, alias: str) -> int | None:
-    """Return the length by which rows may be older than tau under a condition; None: it does not bound them."""
-    match condition:
+class _Least(NamedTuple):
+    """Condition `earlier <= later + ticks` on instants by their names."""
+
+    earlier: str
+    later: str
+    ticks: int
+
+
+def _reach(conditions: Sequence[exp.Expr], name: str) -> Reach:
+    """Return the reach of an instant under conditions. An OR that names tau is a case for each of its parts."""
+    for condition in conditions:
+        whole = condition.unnest()
+        if isinstance(whole, exp.Or) and any(_is_placeholder(node, TAU) for node in whole.find_all(exp.Placeholder)):
+            rest = [other for other in conditions if other is not condition]
+            cases = [_reach([*rest, *_parts(part)], name) for part in whole.flatten()]
+            return reduce(_wider, cases)
+    known = [least for condition in conditions for least in _leasts(condition.unnest())]
+    back, lead = _distance(known, TAU, name), _distance(known, name, T)
+    return Reach(None if back is None else back + 1, 0 if lead is None else max(0, -lead))
+
+
+def _parts(condition: exp.Expr) -> list[exp.Expr]:
+    whole = condition.unnest()
+    return list(whole.flatten()) if isinstance(whole, exp.And) else [whole]
+
+
+def _distance(known: Sequence[_Least], start: str, end: str) -> int | None:
+    """Return the least known k with `start <= end + k`; None: there is none. Conditions add up along a path."""
+    distances = {start: 0}
+    for _ in known:
+        for earlier, later, ticks in known:
+            if earlier in distances:
+                distances[later] = min(distances.get(later, distances[earlier] + ticks), distances[earlier] + ticks)
+    return distances.get(end)
+
+
+def _leasts(condition: exp.Expr) -> Iterator[_Least]:
+    """Yield the bounds that a comparison of two instants sets."""
+    if not isinstance(condition, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ):
+        return
+    left, right = _instant(condition.this), _instant(condition.expression)
+    if left is None or right is None:
+        return
+    if isinstance(condition, exp.GT | exp.GTE):
+        left, right = right, left
+    strict = isinstance(condition, exp.LT | exp.GT)
+    yield _Least(left[0], right[0], right[1] - left[1] - strict)
+    if isinstance(condition, exp.EQ):
+        yield _Least(right[0], left[0], left[1] - right[1])
+
+
+def _instant(node: exp.Expr) -> tuple[str, int] | None:
+    """Return the name of a column or placeholder, and the ticks that are added to it; None: the instant has another form."""
+    match node:
         case exp.Paren():
-            return _back(condition.this, alias)
-        case exp.Or():
-            lengths = [_back(part, alias) for part in condition.flatten()]
-            return None if None in lengths else max(length for length in lengths if length is not None)
-        case exp.And():
-            return min(
-                (length for part in condition.flatten() if (length := _back(part, alias)) is not None), default=None
-            )
-        case exp.LT() | exp.LTE() if _is_placeholder(condition.this, TAU):
-            ticks = _ticks_after(condition.expression, alias)
-            return None if ticks is None else ticks + isinstance(condition, exp.LTE)
-    return None
-
-
-def _lead(condition: exp.Expr, alias: str) -> int | None:
-    """Return the length by which rows must be older than t under a condition; None: it does not bound them."""
-    match condition:
-        case exp.LT() | exp.LTE() if _is_placeholder(condition.expression, T):
-            return _ticks_after(condition.this, alias)
-    return None
-
-
-def _ticks_after(instant: exp.Expr, alias: str) -> int | None:
-    """Return k of `alias.ts + k`; None: the instant has another form."""
-    match instant:
-        case exp.Column() if instant.name == TS and instant.table == alias:
-            return 0
-        case exp.Add() | exp.Sub() if _ticks_after(instant.this, alias) == 0:
-            ticks = ticks_of(instant.expression)
-            return ticks if ticks is None or isinstance(instant, exp.Add) else -ticks
+            return _instant(node.this)
+        case exp.Placeholder():
+            return node.name, 0
+        case exp.Column():
+            return node.sql(), 0
+        case exp.Add() | exp.Sub():
+            inner, ticks = _instant(node.this), ticks_of(node.expression)
+            if inner is None or ticks is None:
+                return None
+            return inner[0], inner[1] + (ticks if isinstance(node, exp.Add) else -ticks)
     return None
 
 

@@ -26,6 +26,17 @@ TWO_WEEKS = 14 * 86_400 * 1_000_000
         (EXAMPLES["w06"]["text"], {"msgs": Reach(None, 0)}),
         (EXAMPLES["w05"]["text"], {"msgs": Reach(None, 0)}),
         (EXAMPLES["w16"]["text"], {"items": Reach(None, 0), "stocks": Reach(None, 0)}),
+        (
+            EXAMPLES["w06"]["text"] + " AND m.ts + INTERVAL 7 MICROSECOND >= m1.ts AND m1.ts >= m.ts",
+            {"msgs": Reach(7, 0)},
+        ),
+        (
+            """SELECT id FROM votes v WHERE ts + INTERVAL 14 MICROSECOND <= now() AND NOT EXISTS (
+            SELECT 1 FROM msgs WHERE sender = v.voter AND msgs.ts >= v.ts - INTERVAL 5 MICROSECOND)""".replace(
+                "id", "item", 1
+            ),
+            {"votes": Reach(14, 14), "msgs": Reach(19, 0)},
+        ),
         ("SELECT id FROM items WHERE ts + INTERVAL 14 DAY <= now()", {"items": Reach(TWO_WEEKS, 0)}),
         ("SELECT id FROM msgs WHERE ts + INTERVAL 14 DAY <= now()", {"msgs": Reach(TWO_WEEKS, TWO_WEEKS)}),
     ],
