@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import re
 from functools import cache
 from typing import Any, Final
 
-from lark import Lark, Token, Tree
+from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
-from quaestor.channels.statements.bodies import query_of
-from quaestor.channels.statements.durations import UNITS_S, checked, iso_duration
 from quaestor.channels.statements.errors import StatementError
 from quaestor.channels.statements.grammar import described, grammar
 from quaestor.channels.statements.masking import masked
 from quaestor.channels.statements.masking import place as place_in
 from quaestor.channels.statements.model import (
     AlterChannel,
-    Body,
-    Bound,
     ChangeSubscription,
     ConnectFeed,
     CreateBroker,
@@ -31,14 +26,11 @@ from quaestor.channels.statements.model import (
     CreateType,
     Describe,
     Drop,
-    Ending,
     Execute,
     Explain,
     Kind,
     Mode,
-    Parameter,
     Pause,
-    Place,
     Query,
     Resume,
     Show,
@@ -48,18 +40,14 @@ from quaestor.channels.statements.model import (
     Subscribe,
     Unsubscribe,
     Using,
-    Value,
 )
-from quaestor.channels.statements.types import type_named
-from quaestor.channels.statements.values import instant_of_text, unquoted, value_of
-from quaestor.tables.schema import Column, Schema, SchemaError
+from quaestor.channels.statements.parts import Parts, first, token_of, trees
+from quaestor.channels.statements.values import unquoted
+from quaestor.tables.schema import Schema
 
 MOST_STATEMENTS: Final = 1_000
-MOST_ITEMS: Final = 1_000
 MOST_PARTITIONS: Final = 64
-LONGEST_NAME: Final = 63
-SHORTEST_PERIOD_US: Final = 1_000_000
-"""Limits: statements of a text, items of a list, partitions of a dataset, letters of a name, and the period of a channel."""
+"""Limits: statements of a text, and partitions of a dataset."""
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -82,7 +70,7 @@ def parse_part(text: str, start: int, end: int, *, inside: bool = False) -> tupl
         raise _fault(text, error) from error
     if len(tree.children) > MOST_STATEMENTS:
         raise StatementError(1, 1, f"the text has more than {MOST_STATEMENTS} statements; send them in parts")
-    statements = tuple(_Reader(text, tree).statement() for tree in _trees(tree))
+    statements = tuple(_Reader(text, tree).statement() for tree in trees(tree))
     for statement in statements:
         if inside and isinstance(statement, CreateProcedure):
             raise StatementError(*statement.place, "a procedure cannot create a procedure")
@@ -101,7 +89,8 @@ def _fault(text: str, error: UnexpectedInput) -> StatementError:
         assert isinstance(error, UnexpectedToken | UnexpectedEOF)
         names = set(getattr(error, "accepts", None) or error.expected)
         position = len(text.rstrip()) if _is_end(error) else int(error.pos_in_stream or 0)
-    found = text[position : position + 40].split("\n")[0].split(" ")[0]
+    word = re.compile(r"\w+|\S").match(text, position)
+    found = word[0] if word else ""
     expected = tuple(sorted({described(name) for name in names}, key=lambda word: (not word.isupper(), word)))
     reason = f"unexpected {found[:20]!r}" if found else "the statement does not end here"
     return StatementError(*place_in(text, position), reason, expected)
@@ -112,362 +101,187 @@ def _is_end(error: UnexpectedInput) -> bool:
     return token is None or token.type == "$END"
 
 
-def _trees(tree: Tree[Token]) -> Iterator[Tree[Token]]:
-    for child in tree.children:
-        assert isinstance(child, Tree)
-        yield child
-
-
-class _Reader:
+class _Reader(Parts):
     """Reader of one statement's tree."""
-
-    def __init__(self, text: str, tree: Tree[Token]) -> None:
-        self._text = text
-        self._tree = tree
-        self._parts: dict[str, list[Tree[Token]]] = {}
-        self._words: set[str] = set()
-        for child in tree.children:
-            if isinstance(child, Tree):
-                self._parts.setdefault(str(child.data), []).append(child)
-            else:
-                self._words.add(child.type)
-        self._place = Place(*place_in(text, int(tree.meta.start_pos)))
 
     def statement(self) -> Statement:
         """Return the statement."""
-        read: Statement = getattr(self, f"_read_{self._tree.data}")()
+        read: Statement = getattr(self, f"_read_{self.tree.data}")()
         return read
 
     def _read_create_type(self) -> CreateType:
         return CreateType(
-            place=self._place,
-            name=self._name(),
-            columns=self._columns(),
-            closed=self._word_of("openness") == "closed",
-            ending=self._ending(),
+            place=self.place,
+            name=self.name(),
+            columns=self.columns(),
+            closed=self.word_of("openness") == "closed",
+            ending=self.ending(),
         )
 
     def _read_create_dataset(self) -> CreateDataset:
-        kind = self._parts.get("of_type")
-        columns: Schema | str = self._columns() if kind is None else self._name_in(_first(kind[0]))
-        key = tuple(self._name_in(part) for part in _trees(self._one("key")))
+        kind = self.parts.get("of_type")
+        columns: Schema | str = self.columns() if kind is None else self.name_in(first(kind[0]))
+        key = tuple(self.name_in(part) for part in trees(self.one("key")))
         if isinstance(columns, Schema):
             for name in key:
                 if name not in columns.names:
-                    raise self._error(self._one("key"), f"the key {name!r} is no column", columns.names)
-        partitions = self._number(_first(self._one("partitions"))) if self._has("partitions") else 1
+                    raise self.error(self.one("key"), f"the key {name!r} is no column", columns.names)
+        partitions = self.number(first(self.one("partitions"))) if self.has("partitions") else 1
         if not 1 <= partitions <= MOST_PARTITIONS:
-            raise self._error(self._one("partitions"), f"{partitions} partitions", (f"1 to {MOST_PARTITIONS}",))
+            raise self.error(self.one("partitions"), f"{partitions} partitions", (f"1 to {MOST_PARTITIONS}",))
         return CreateDataset(
-            place=self._place,
-            name=self._name(),
+            place=self.place,
+            name=self.name(),
             columns=columns,
             key=key,
-            active=self._has("active"),
-            closed=self._word_of("openness") == "closed",
+            active=self.has("active"),
+            closed=self.word_of("openness") == "closed",
             partitions=partitions,
-            retain_us=self._duration(_first(self._one("retain"))) if self._has("retain") else None,
-            ending=self._ending(),
+            retain_us=self.duration(first(self.one("retain"))) if self.has("retain") else None,
+            ending=self.ending(),
         )
 
     def _read_create_feed(self) -> CreateFeed:
-        return CreateFeed(place=self._place, name=self._name(), options=self._options(), ending=self._ending())
+        return CreateFeed(place=self.place, name=self.name(), options=self.options(), ending=self.ending())
 
     def _read_create_function(self) -> CreateFunction:
-        python = self._parts.get("python")
-        body = self._query() if python is None else self._string_body(_first(python[0]))
+        python = self.parts.get("python")
+        body = self.query() if python is None else self.string_body(first(python[0]))
         return CreateFunction(
-            place=self._place,
-            name=self._name(),
-            parameters=self._parameters(),
+            place=self.place,
+            name=self.name(),
+            parameters=self.parameters(),
             body=body,
             python=python is not None,
-            ending=self._ending(),
+            ending=self.ending(),
         )
 
     def _read_create_repetitive(self) -> CreateChannel:
-        function = self._name(1)
-        using = Using(function=function, arity=self._number(self._one("number")))
+        function = self.name(1)
+        using = Using(function=function, arity=self.number(self.one("number")))
         return self._channel(using=using)
 
     def _read_create_continuous(self) -> CreateChannel:
-        return self._channel(parameters=self._parameters(), body=self._query())
+        return self._channel(parameters=self.parameters(), body=self.query())
 
     def _channel(self, **parts: Any) -> CreateChannel:
         options: dict[str, Any] = {}
         for kind, key in (("from_start", "start"), ("distinct", "distinct"), ("every_instant", "every_instant")):
-            found = self._parts.get(kind, ())
+            found = self.parts.get(kind, ())
             if len(found) > 1:
-                raise self._error(found[1], "the option is there twice; delete one")
+                raise self.error(found[1], "the option is there twice; delete one")
             if found:
-                options[key] = self._start(found[0]) if kind == "from_start" else True
+                options[key] = self.start(found[0]) if kind == "from_start" else True
         return CreateChannel(
-            place=self._place,
-            name=self._name(),
-            period_us=self._period(),
-            push=self._has("push"),
-            grouped=not self._has("ungrouped"),
-            ending=self._ending(),
+            place=self.place,
+            name=self.name(),
+            period_us=self.period(),
+            push=self.has("push"),
+            grouped=not self.has("ungrouped"),
+            ending=self.ending(),
             **options,
             **parts,
         )
 
     def _read_create_broker(self) -> CreateBroker:
         return CreateBroker(
-            place=self._place,
-            name=self._name(),
-            url=unquoted(_token(self._one("string"))),
-            options=self._options() if self._has("with") else {},
-            ending=self._ending(),
+            place=self.place,
+            name=self.name(),
+            url=unquoted(token_of(self.one("string"))),
+            options=self.options() if self.has("with") else {},
+            ending=self.ending(),
         )
 
     def _read_create_procedure(self) -> CreateProcedure:
-        token = _token(self._one("body"))
+        token = token_of(self.one("body"))
         end = int(token.end_pos or 0)
-        inner = parse_part(self._text, int(token.start_pos or 0), end, inside=True)
+        inner = parse_part(self.text, int(token.start_pos or 0), end, inside=True)
         if len(inner) != 1:
-            raise self._error(self._one("body"), f"a procedure has one statement, not {len(inner)}")
+            raise self.error(self.one("body"), f"a procedure has one statement, not {len(inner)}")
         return CreateProcedure(
-            place=self._place,
-            name=self._name(),
-            parameters=self._parameters(),
-            body=self._body(),
-            period_us=self._period() if self._has("period") else None,
-            ending=self._ending(),
+            place=self.place,
+            name=self.name(),
+            parameters=self.parameters(),
+            body=self.body(),
+            period_us=self.period() if self.has("period") else None,
+            ending=self.ending(),
         )
 
     def _read_connect_feed(self) -> ConnectFeed:
-        mode = self._word_of("mode", last=True)
-        function = self._name_in(_first(self._one("apply"))) if self._has("apply") else None
+        mode = self.word_of("mode", last=True)
+        function = self.name_in(first(self.one("apply"))) if self.has("apply") else None
         return ConnectFeed(
-            place=self._place,
-            feed=self._name(),
-            dataset=self._name(1),
+            place=self.place,
+            feed=self.name(),
+            dataset=self.name(1),
             function=function,
             mode=Mode(mode) if mode else None,
         )
 
     def _read_start_feed(self) -> StartFeed:
-        return StartFeed(place=self._place, feed=self._name())
+        return StartFeed(place=self.place, feed=self.name())
 
     def _read_stop_feed(self) -> StopFeed:
-        return StopFeed(place=self._place, feed=self._name())
+        return StopFeed(place=self.place, feed=self.name())
 
     def _read_subscribe(self) -> Subscribe:
-        returning = self._name_in(_first(self._one("returning"))) if self._has("returning") else ""
+        returning = self.name_in(first(self.one("returning"))) if self.has("returning") else ""
         return Subscribe(
-            place=self._place, channel=self._name(), values=self._values(), broker=self._name(1), returning=returning
+            place=self.place, channel=self.name(), values=self.values(), broker=self.name(1), returning=returning
         )
 
     def _read_unsubscribe(self) -> Unsubscribe:
-        return Unsubscribe(place=self._place, subscription=self._subscription(), channel=self._name())
+        return Unsubscribe(place=self.place, subscription=self.subscription(), channel=self.name())
 
     def _read_change_subscription(self) -> ChangeSubscription:
         return ChangeSubscription(
-            place=self._place,
-            subscription=self._subscription(),
-            channel=self._name(),
-            values=self._values() if self._has("values") else None,
-            broker=self._name_in(_first(self._one("to_broker"))) if self._has("to_broker") else None,
+            place=self.place,
+            subscription=self.subscription(),
+            channel=self.name(),
+            values=self.values() if self.has("values") else None,
+            broker=self.name_in(first(self.one("to_broker"))) if self.has("to_broker") else None,
         )
 
     def _read_pause(self) -> Pause:
-        return Pause(place=self._place, **self._pausable())
+        return Pause(place=self.place, **self._pausable())
 
     def _read_resume(self) -> Resume:
-        return Resume(place=self._place, **self._pausable())
+        return Resume(place=self.place, **self._pausable())
 
     def _pausable(self) -> dict[str, Any]:
-        if "SUBSCRIPTION" in self._words:
-            return {"kind": Kind.SUBSCRIPTION, "name": self._name(), "subscription": self._subscription()}
-        return {"kind": Kind.CHANNEL if "CHANNEL" in self._words else Kind.BROKER, "name": self._name()}
+        if "SUBSCRIPTION" in self.words:
+            return {"kind": Kind.SUBSCRIPTION, "name": self.name(), "subscription": self.subscription()}
+        return {"kind": Kind.CHANNEL if "CHANNEL" in self.words else Kind.BROKER, "name": self.name()}
 
     def _read_alter_channel(self) -> AlterChannel:
-        return AlterChannel(place=self._place, channel=self._name(), period_us=self._period())
+        return AlterChannel(place=self.place, channel=self.name(), period_us=self.period())
 
     def _read_execute(self) -> Execute:
-        return Execute(place=self._place, procedure=self._name(), values=self._values())
+        return Execute(place=self.place, procedure=self.name(), values=self.values())
 
     def _read_drop(self) -> Drop:
         return Drop(
-            place=self._place,
-            kind=Kind(self._word_of("kind")),
-            name=self._name(),
-            missing_ok=self._has("if_exists"),
+            place=self.place,
+            kind=Kind(self.word_of("kind")),
+            name=self.name(),
+            missing_ok=self.has("if_exists"),
         )
 
     def _read_show(self) -> Show:
-        channel = self._name_in(_first(self._one("of_channel"))) if self._has("of_channel") else None
-        return Show(place=self._place, what=(self._words - {"SHOW"}).pop().lower(), channel=channel)
+        channel = self.name_in(first(self.one("of_channel"))) if self.has("of_channel") else None
+        return Show(place=self.place, what=(self.words - {"SHOW"}).pop().lower(), channel=channel)
 
     def _read_describe(self) -> Describe:
-        kind = self._word_of("kind")
-        return Describe(place=self._place, name=self._name(), kind=Kind(kind) if kind else None)
+        kind = self.word_of("kind")
+        return Describe(place=self.place, name=self.name(), kind=Kind(kind) if kind else None)
 
     def _read_explain(self) -> Explain:
-        analyze = self._has("analyze")
-        if "CHANNEL" in self._words:
-            return Explain(place=self._place, target=self._name(), analyze=analyze)
-        target = _Reader(self._text, next(tree for tree in _trees(self._tree_without("analyze")))).statement()
+        analyze = self.has("analyze")
+        if "CHANNEL" in self.words:
+            return Explain(place=self.place, target=self.name(), analyze=analyze)
+        target = _Reader(self.text, next(tree for tree in trees(self.tree_without("analyze")))).statement()
         assert isinstance(target, Query | CreateChannel)
-        return Explain(place=self._place, target=target, analyze=analyze)
+        return Explain(place=self.place, target=target, analyze=analyze)
 
     def _read_query(self) -> Query:
-        return Query(place=self._place, body=self._query())
-
-    def _has(self, part: str) -> bool:
-        return part in self._parts
-
-    def _one(self, part: str) -> Tree[Token]:
-        return self._parts[part][0]
-
-    def _tree_without(self, part: str) -> Tree[Token]:
-        return Tree("explain", [c for c in self._tree.children if isinstance(c, Tree) and c.data != part])
-
-    def _error(self, tree: Tree[Token], reason: str, expected: tuple[str, ...] = ()) -> StatementError:
-        return StatementError(*place_in(self._text, int(tree.meta.start_pos)), reason, expected)
-
-    def _name(self, number: int = 0) -> str:
-        return self._name_in(self._parts["name"][number])
-
-    def _name_in(self, tree: Tree[Token]) -> str:
-        name = str(_token(tree))
-        if len(name) > LONGEST_NAME:
-            raise self._error(tree, f"the name has {len(name)} letters, at most {LONGEST_NAME} are allowed")
-        return name
-
-    def _number(self, tree: Tree[Token]) -> int:
-        digits = str(_token(tree))
-        if len(digits) > 18:
-            raise self._error(tree, f"the number has {len(digits)} digits, at most 18 are allowed")
-        return int(digits)
-
-    def _word_of(self, part: str, *, last: bool = False) -> str:
-        """Return the keyword of a part, in small letters; empty: there is no such part."""
-        if part not in self._parts:
-            return ""
-        token = self._one(part).children[-1 if last else 0]
-        return str(token).lower()
-
-    def _ending(self) -> Ending:
-        if self._has("replace"):
-            if self._has("if_not_exists"):
-                raise self._error(self._one("if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other")
-            return Ending.REPLACE
-        return Ending.KEEP if self._has("if_not_exists") else Ending.ERROR
-
-    def _options(self) -> Mapping[str, Any]:
-        token = self._one("with").children[-1]
-        assert isinstance(token, Token)
-        options: dict[str, Any] = json.loads(self._text[token.start_pos : token.end_pos])
-        return options
-
-    def _columns(self) -> Schema:
-        columns: list[Column] = []
-        tree = self._one("columns")
-        self._few(tree)
-        for part in _trees(tree):
-            name, kind = _trees(part)
-            columns.append(Column(self._name_in(name), self._type(kind)))
-            try:
-                Schema(tuple(columns))
-            except SchemaError as error:
-                raise self._error(part, str(error)) from error
-        return Schema(tuple(columns))
-
-    def _type(self, tree: Tree[Token]) -> Any:
-        try:
-            return type_named(str(_token(tree)))
-        except ValueError as error:
-            raise self._error(tree, str(error)) from error
-
-    def _parameters(self) -> tuple[Parameter, ...]:
-        tree = self._one("parameters")
-        self._few(tree)
-        found: list[Parameter] = []
-        for part in _trees(tree):
-            name, *kind = _trees(part)
-            parameter = Parameter(self._name_in(name), self._type(kind[0]) if kind else None)
-            if parameter.name.lower() in {known.name.lower() for known in found}:
-                raise self._error(part, f"two parameters are named {parameter.name!r}; rename one")
-            found.append(parameter)
-        return tuple(found)
-
-    def _values(self) -> tuple[Value, ...]:
-        tree = self._one("values")
-        self._few(tree)
-        return tuple(self._value(part) for part in _trees(tree))
-
-    def _value(self, tree: Tree[Token]) -> Value:
-        if tree.data == "list":
-            self._few(tree)
-            return tuple(self._value(part) for part in _trees(tree))
-        try:
-            return value_of(tree)
-        except ValueError as error:
-            raise self._error(tree, str(error)) from error
-
-    def _few(self, tree: Tree[Token]) -> None:
-        if len(tree.children) > MOST_ITEMS:
-            raise self._error(tree, f"the list has {len(tree.children)} items, at most {MOST_ITEMS} are allowed")
-
-    def _subscription(self) -> Value:
-        token = _token(self._one("subscription"))
-        if token.type == "BOUND":
-            return Bound(token[1:])
-        return unquoted(token) if token.type == "STRING" else str(token)
-
-    def _period(self) -> int:
-        tree = self._one("period")
-        part = tree.children[-1]
-        assert isinstance(part, Tree)
-        period = self._duration(part)
-        if period < SHORTEST_PERIOD_US:
-            raise self._error(part, "the period is too short", ("1 second or more",))
-        return period
-
-    def _duration(self, tree: Tree[Token]) -> int:
-        try:
-            if tree.data == "counted":
-                number, unit = _trees(tree)
-                seconds = UNITS_S[str(_token(unit)).lower().removesuffix("s")]
-                return checked(self._number(number) * seconds * 1_000_000)
-            return iso_duration(unquoted(_token(_first(tree))))
-        except ValueError as error:
-            raise self._error(tree, str(error)) from error
-
-    def _start(self, tree: Tree[Token]) -> str:
-        part = tree.children[-1]
-        if isinstance(part, Token):
-            return part.lower()
-        try:
-            return instant_of_text(unquoted(_token(part))).isoformat()
-        except ValueError as error:
-            raise self._error(part, str(error)) from error
-
-    def _body(self) -> Body:
-        token = _token(self._one("body"))
-        start, end = int(token.start_pos or 0), int(token.end_pos or 0)
-        return Body(self._text[start:end], Place(*place_in(self._text, start)))
-
-    def _query(self) -> Body:
-        body = self._body()
-        query_of(body)
-        return body
-
-    def _string_body(self, tree: Tree[Token]) -> Body:
-        reference = unquoted(_token(tree))
-        module, _, function = reference.partition(":")
-        if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
-            raise self._error(tree, f"{reference!r} is no reference to Python", ("'module:function'",))
-        return Body(reference, Place(*place_in(self._text, int(tree.meta.start_pos))))
-
-
-def _first(tree: Tree[Token]) -> Tree[Token]:
-    return next(child for child in tree.children if isinstance(child, Tree))
-
-
-def _token(tree: Tree[Token]) -> Token:
-    token = tree.children[-1]
-    assert isinstance(token, Token)
-    return token
+        return Query(place=self.place, body=self.query())
