@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
 from lark import Lark
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from quaestor.channels.statements.errors import StatementError
 from quaestor.channels.statements.grammar import described, grammar
@@ -67,7 +68,7 @@ def parse_part(text: str, start: int, end: int, *, inside: bool = False) -> tupl
     try:
         tree = _parser().parse(mask)
     except UnexpectedInput as error:
-        raise _fault(text, error) from error
+        raise _fault(text, mask, error) from error
     if len(tree.children) > MOST_STATEMENTS:
         raise StatementError(1, 1, f"the text has more than {MOST_STATEMENTS} statements; send them in parts")
     statements = tuple(_Reader(text, tree).statement() for tree in trees(tree))
@@ -82,13 +83,9 @@ def _parser() -> Lark:
     return Lark(grammar(), parser="lalr", lexer="contextual", propagate_positions=True)
 
 
-def _fault(text: str, error: UnexpectedInput) -> StatementError:
-    if isinstance(error, UnexpectedCharacters):
-        names, position = set(error.allowed or ()), int(error.pos_in_stream or 0)
-    else:
-        assert isinstance(error, UnexpectedToken | UnexpectedEOF)
-        names = set(getattr(error, "accepts", None) or error.expected)
-        position = len(text.rstrip()) if _is_end(error) else int(error.pos_in_stream or 0)
+def _fault(text: str, mask: str, error: UnexpectedInput) -> StatementError:
+    position = len(text.rstrip()) if _is_end(error) else int(error.pos_in_stream or 0)
+    names = _accepted(mask)
     word = re.compile(r"\w+|\S").match(text, position)
     found = word[0] if word else ""
     expected = tuple(sorted({described(name) for name in names}, key=lambda word: (not word.isupper(), word)))
@@ -96,9 +93,16 @@ def _fault(text: str, error: UnexpectedInput) -> StatementError:
     return StatementError(*place_in(text, position), reason, expected)
 
 
+def _accepted(mask: str) -> set[str]:
+    """Return the terminals that the grammar accepts at the fault."""
+    state = _parser().parse_interactive(mask)
+    with suppress(UnexpectedInput):
+        state.exhaust_lexer()
+    return set(state.accepts())  # type: ignore[no-untyped-call]
+
+
 def _is_end(error: UnexpectedInput) -> bool:
-    token = getattr(error, "token", None)
-    return token is None or token.type == "$END"
+    return isinstance(error, UnexpectedToken) and error.token.type == "$END"
 
 
 class _Reader(Parts):
