@@ -7,7 +7,7 @@ between leaves a definition that does not work yet, or no more; DROP removes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -16,8 +16,8 @@ from typing import Final
 from quaestor.channels.rewriting.definition import ChannelDefinition
 from quaestor.channels.rewriting.definition import Kind as ChannelKind
 from quaestor.channels.rewriting.definition import Parameter as ChannelParameter
-from quaestor.channels.statements import Statement, parse, written
-from quaestor.channels.statements.model import CreateChannel, CreateFunction, Kind, Parameter
+from quaestor.channels.statements import Statement, parse
+from quaestor.channels.statements.model import CreateChannel, CreateFunction, Kind
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.changes import Change, Snapshot
@@ -235,16 +235,6 @@ def period_text(period_us: int) -> str:
     """Return a period as schedules read it."""
     seconds, rest = divmod(period_us, 1_000_000)
     return f"{seconds}s" if not rest and seconds < 10**9 else f"PT{seconds}.{rest:06d}S"
-
-
-def definition_of(statement: Statement, kind: Kind, name: str, *, user: str, uses: Mapping[str, str]) -> Definition:
-    """Return the definition of a statement. uses: names of what it uses, by key."""
-    return Definition(kind=kind, name=name, text=written(statement), user=user, uses=tuple(sorted(uses)))
-
-
-def parameters_text(parameters: tuple[Parameter, ...]) -> str:
-    """Return parameters for people."""
-    return ", ".join(f"{entry.name} {entry.type}" if entry.type else entry.name for entry in parameters)
 
 
 @lru_cache(maxsize=4_096)

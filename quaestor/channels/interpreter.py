@@ -1,0 +1,293 @@
+"""Interpreter of statements: each changes definitions and what stands behind them, or answers with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from quaestor.channels.answers import Answer
+from quaestor.channels.binding import bound_statement, checked_values
+from quaestor.channels.creating import Creation
+from quaestor.channels.definitions import Definition, Definitions, State
+from quaestor.channels.locating import located
+from quaestor.channels.parts import ChannelParts
+from quaestor.channels.runs.run import drop_tables
+from quaestor.channels.showing import Showing
+from quaestor.channels.statements import Statement, StatementError, parse, written
+from quaestor.channels.statements.model import (
+    AlterChannel,
+    ChangeSubscription,
+    ConnectFeed,
+    CreateChannel,
+    CreateProcedure,
+    Describe,
+    Drop,
+    Execute,
+    Explain,
+    Kind,
+    Pause,
+    Query,
+    Resume,
+    Show,
+    StartFeed,
+    StopFeed,
+    Subscribe,
+    Unsubscribe,
+)
+from quaestor.channels.subscriptions import Subscription, Subscriptions
+from quaestor.channels.uses import uses_of
+from quaestor.continuous.executors.executor import ExecutionError
+from quaestor.errors import ConfigurationError, QueryError
+
+MOST_ROWS: Final = 10_000
+"""Rows of an answer."""
+_DEEPEST: Final = 8
+"""Procedures that execute one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Request. depth: number of procedures around it."""
+
+    user: str
+    values: Mapping[str, Any]
+    depth: int = 0
+
+
+class Interpreter:
+    """Interpreter of the statements of one catalogue. Use from any thread."""
+
+    def __init__(self, parts: ChannelParts) -> None:
+        self._parts = parts
+        self._creation = Creation(parts)
+        self._showing = Showing(parts)
+
+    @property
+    def definitions(self) -> Definitions:
+        """Definitions of the catalogue."""
+        return self._parts.definitions
+
+    def run(self, text: str, *, user: str = "", values: Mapping[str, Any] | None = None) -> list[Answer]:
+        """Execute statements in order; return an answer for each. A text with a fault executes nothing.
+
+        user: owner of what is created; empty: the operator, who may change everything.
+        values: of the names `$name`. They are bound, so they are never read as text of a statement.
+
+        Raises StatementError, also for a statement that cannot be executed: those before it are done. Raises DependencyError.
+        """
+        try:
+            request = _Request(user, checked_values(values or {}))
+        except ValueError as error:
+            raise StatementError(1, 1, str(error)) from error
+        statements = parse(text)
+        return [self._executed(statement, request, number) for number, statement in enumerate(statements)]
+
+    def _executed(self, statement: Statement, request: _Request, before: int = 0) -> Answer:
+        done = f" ({before} statements before it are done)" if before else ""
+        try:
+            return self._answer(bound_statement(statement, request.values), request)
+        except StatementError as error:
+            if not before:
+                raise
+            raise StatementError(error.line, error.column, f"{error.reason}{done}", error.expected) from error
+        except (ConfigurationError, QueryError, ValueError) as error:
+            raise StatementError(*statement.place, f"{error}{done}") from error
+
+    def _answer(self, statement: Statement, request: _Request) -> Answer:
+        match statement:
+            case Query():
+                return self._query(statement)
+            case Subscribe():
+                return self._subscribe(statement, request)
+            case Unsubscribe(subscription=subscription, channel=channel):
+                subscriptions, own = self._own(channel, subscription, request)
+                subscriptions.remove(own.id)
+                return Answer(f"unsubscribed {own.id}")
+            case ChangeSubscription():
+                return self._change(statement, request)
+            case Pause():
+                return self._pause(statement, request)
+            case Resume():
+                return self._resume(statement, request)
+            case AlterChannel():
+                return self._alter(statement, request)
+            case Drop():
+                return self._drop(statement, request)
+            case Execute():
+                return self._execute(statement, request)
+            case ConnectFeed():
+                return self._connect(statement, request)
+            case StartFeed(feed=name):
+                self._owned(Kind.FEED, name, request)
+                self._parts.feeds.start(name)
+                return Answer(f"started feed {name}")
+            case StopFeed(feed=name):
+                self._owned(Kind.FEED, name, request)
+                self._parts.feeds.stop(name)
+                return Answer(f"stopped feed {name}")
+            case Show() | Describe() | Explain():
+                return self._showing.answer(statement, request.user)
+            case _:
+                return self._creation.answer(statement, request.user, self._may_replace(request))
+
+    def _query(self, statement: Query) -> Answer:
+        try:
+            with located(statement.body):
+                rows = self._parts.analyst.rows(statement.body.text)
+        except ExecutionError as error:
+            raise StatementError(*statement.place, str(error)) from error
+        shown = rows.slice(0, MOST_ROWS)
+        columns = [column.to_pylist() for column in shown.columns]
+        text = f"the first {MOST_ROWS} of {rows.num_rows} rows" if rows.num_rows > MOST_ROWS else ""
+        return Answer(text, tuple(rows.schema.names), tuple(zip(*columns, strict=True)))
+
+    def _subscribe(self, statement: Subscribe, request: _Request) -> Answer:
+        definitions = self._parts.definitions
+        definitions.get(Kind.BROKER, statement.broker)
+        if not self._parts.brokers.get(statement.broker).accepts_subscriptions:
+            raise ConfigurationError(f"broker {statement.broker!r} takes no new subscriptions: name another one")
+        subscriptions = self._subscriptions(statement.channel)
+        self._parts.counts.check_quota(statement.channel, request.user)
+        added = subscriptions.add(statement.broker, statement.values, user=request.user)
+        broker = definitions.find(Kind.BROKER, statement.broker)
+        if broker is None or broker.state is State.DROPPING:
+            subscriptions.remove(added)
+            raise ConfigurationError(f"broker {statement.broker!r} was dropped: name another one")
+        return Answer(columns=(statement.returning or "id",), rows=((added,),))
+
+    def _change(self, statement: ChangeSubscription, request: _Request) -> Answer:
+        subscriptions, own = self._own(statement.channel, statement.subscription, request)
+        if statement.broker is not None and not self._parts.brokers.get(statement.broker).accepts_subscriptions:
+            raise ConfigurationError(f"broker {statement.broker!r} takes no new subscriptions: name another one")
+        subscriptions.change(own.id, parameters=statement.values, broker=statement.broker)
+        return Answer(f"changed subscription {own.id}, from the next run on")
+
+    def _pause(self, statement: Pause, request: _Request) -> Answer:
+        if statement.kind is Kind.SUBSCRIPTION:
+            subscriptions, own = self._own(statement.name, statement.subscription, request)
+            subscriptions.pause(own.id)
+            return Answer(f"paused subscription {own.id}")
+        self._owned(statement.kind, statement.name, request)
+        if statement.kind is Kind.BROKER:
+            self._parts.brokers.drain(statement.name)
+        else:
+            self._set_state(statement.name, State.READY, State.PAUSED)
+        return Answer(f"paused {statement.kind} {statement.name}")
+
+    def _resume(self, statement: Resume, request: _Request) -> Answer:
+        if statement.kind is Kind.SUBSCRIPTION:
+            subscriptions, own = self._own(statement.name, statement.subscription, request)
+            subscriptions.resume(own.id)
+            return Answer(f"resumed subscription {own.id}")
+        self._owned(statement.kind, statement.name, request)
+        if statement.kind is Kind.BROKER:
+            self._parts.brokers.resume(statement.name)
+        else:
+            self._set_state(statement.name, State.PAUSED, State.READY)
+        return Answer(f"resumed {statement.kind} {statement.name}")
+
+    def _set_state(self, channel: str, before: State, after: State) -> None:
+        def change(definition: Definition) -> Definition:
+            if definition.state not in (before, after):
+                raise ConfigurationError(f"channel {channel!r} is {definition.state}")
+            return replace(definition, state=after)
+
+        self._parts.definitions.change(Kind.CHANNEL, channel, change)
+
+    def _alter(self, statement: AlterChannel, request: _Request) -> Answer:
+        self._owned(Kind.CHANNEL, statement.channel, request)
+
+        def change(definition: Definition) -> Definition:
+            channel = definition.statement
+            assert isinstance(channel, CreateChannel)
+            return replace(definition, text=written(replace(channel, period_us=statement.period_us)))
+
+        self._parts.definitions.change(Kind.CHANNEL, statement.channel, change)
+        return Answer(f"altered channel {statement.channel}")
+
+    def _connect(self, statement: ConnectFeed, request: _Request) -> Answer:
+        feed = self._owned(Kind.FEED, statement.feed, request)
+        uses = tuple(key for key in uses_of(statement, self._parts.definitions) if key != feed.key)
+        self._parts.definitions.change(Kind.FEED, statement.feed, lambda found: replace(found, uses=uses))
+        self._parts.feeds.connect(
+            statement.feed,
+            statement.dataset,
+            mode=None if statement.mode is None else statement.mode.value,
+            function=statement.function,
+        )
+        return Answer(f"connected feed {statement.feed} to dataset {statement.dataset}")
+
+    def _execute(self, statement: Execute, request: _Request) -> Answer:
+        if request.depth >= _DEEPEST:
+            raise ConfigurationError(f"procedures execute one another more than {_DEEPEST} deep")
+        procedure = self._parts.definitions.get(Kind.PROCEDURE, statement.procedure).statement
+        assert isinstance(procedure, CreateProcedure)
+        names = [parameter.name for parameter in procedure.parameters]
+        if len(names) != len(statement.values):
+            raise ConfigurationError(
+                f"procedure {procedure.name!r} has {len(names)} parameters, not {len(statement.values)}"
+            )
+        (inner,) = parse(procedure.body.text)
+        values = dict(zip(names, statement.values, strict=True))
+        return self._answer(bound_statement(inner, values), _Request(request.user, values, request.depth + 1))
+
+    def _drop(self, statement: Drop, request: _Request) -> Answer:
+        kind, name, definitions = statement.kind, statement.name, self._parts.definitions
+        if statement.missing_ok and definitions.find(kind, name) is None:
+            return Answer(f"there is no {kind} {name}")
+        self._owned(kind, name, request)
+        definition = definitions.begin_drop(kind, name)
+        if kind is Kind.BROKER:
+            self._refuse_subscribers(definition)
+        drops: Mapping[Kind, Callable[[str], None]] = {
+            Kind.DATASET: self._creation.drop_dataset,
+            Kind.CHANNEL: lambda channel: drop_tables(self._parts.catalogue, channel),
+            Kind.BROKER: self._parts.brokers.drop,
+            Kind.FEED: self._parts.feeds.drop,
+        }
+        if kind in drops:
+            try:
+                drops[kind](definition.name)
+            except ConfigurationError:
+                pass  # a process that was killed had made or left no more than the definition
+        definitions.end_drop(definition)
+        return Answer(f"dropped {kind} {definition.name}")
+
+    def _refuse_subscribers(self, broker: Definition) -> None:
+        """Take the beginning of a drop back if a channel has subscriptions at the broker. Raises ConfigurationError."""
+        definitions = self._parts.definitions
+        for channel in definitions.all(Kind.CHANNEL):
+            if channel.state is State.CREATING:
+                continue
+            if number := self._parts.counts.at_broker(channel.name, broker.name):
+                definitions.change(Kind.BROKER, broker.name, lambda found: replace(found, state=State.READY))
+                raise ConfigurationError(
+                    f"broker {broker.name!r} is in use: channel {channel.name} has {number} subscriptions at it"
+                )
+
+    def _may_replace(self, request: _Request) -> Callable[[Kind, str], None]:
+        def check(kind: Kind, name: str) -> None:
+            if self._parts.definitions.find(kind, name) is not None:
+                self._owned(kind, name, request)
+
+        return check
+
+    def _owned(self, kind: Kind, name: str, request: _Request) -> Definition:
+        """Return a definition that the user may change. Raises ConfigurationError."""
+        definition = self._parts.definitions.get(kind, name)
+        if request.user not in ("", definition.user):
+            raise ConfigurationError(f"{kind} {name!r} belongs to another user")
+        return definition
+
+    def _own(self, channel: str, subscription: Any, request: _Request) -> tuple[Subscriptions, Subscription]:
+        """Return a subscription that the user may change. Raises ConfigurationError."""
+        subscriptions = self._subscriptions(channel)
+        found = subscriptions.get(str(subscription))
+        if request.user not in ("", found.user):
+            raise ConfigurationError(f"channel {channel!r} has no subscription {str(subscription)!r}")
+        return subscriptions, found
+
+    def _subscriptions(self, channel: str) -> Subscriptions:
+        definition = self._parts.definitions.get(Kind.CHANNEL, channel)
+        return Subscriptions(self._parts.catalogue, definition.name, self._parts.compiled(definition).parameters)

@@ -1,0 +1,39 @@
+"""Parts that statements work on, and what several of them need: the shapes of datasets, and compiled channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quaestor.channels.datasets import Dataset, dataset_names
+from quaestor.channels.definitions import Definition, Definitions
+from quaestor.channels.quotas import SubscriptionCounts
+from quaestor.channels.registries import Analyst, BrokerRegistry, FeedRegistry
+from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
+from quaestor.channels.rewriting.definition import Shape
+from quaestor.tables.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelParts:
+    """Parts of an interpreter.
+
+    python_modules: modules whose functions a statement may name; others are refused.
+    """
+
+    catalogue: Catalogue
+    definitions: Definitions
+    brokers: BrokerRegistry
+    feeds: FeedRegistry
+    analyst: Analyst
+    counts: SubscriptionCounts
+    python_modules: tuple[str, ...] = ()
+
+    def shapes(self) -> Mapping[str, Shape]:
+        """Return the shapes of all datasets, by name. Raises DependencyError."""
+        opened = ((name, Dataset.open(self.catalogue, name)) for name in dataset_names(self.catalogue))
+        return {name: Shape(dataset.schema, dataset.active) for name, dataset in opened}
+
+    def compiled(self, definition: Definition) -> CompiledChannel:
+        """Return a channel, compiled. Raises QueryRefusedError, ConfigurationError, DependencyError."""
+        return compile_channel(self.definitions.channel(definition), self.shapes())

@@ -1,0 +1,199 @@
+"""SHOW, DESCRIBE and EXPLAIN."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from quaestor.channels.answers import Answer, lines, properties, table_of
+from quaestor.channels.datasets import Dataset, dataset_names
+from quaestor.channels.definitions import Definition, State
+from quaestor.channels.locating import located
+from quaestor.channels.parts import ChannelParts
+from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel, compile_ordinary
+from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
+from quaestor.channels.runs.results import Results
+from quaestor.channels.statements.model import CreateChannel, Describe, Explain, Kind, Query, Show
+from quaestor.channels.subscriptions import Subscriptions, dataset_name
+from quaestor.continuous.delivery.batch import moment
+from quaestor.errors import ConfigurationError
+
+_NAMED = {"types": Kind.TYPE, "functions": Kind.FUNCTION, "procedures": Kind.PROCEDURE}
+
+
+class Showing:
+    """Answers of SHOW, DESCRIBE and EXPLAIN."""
+
+    def __init__(self, parts: ChannelParts) -> None:
+        self._parts = parts
+
+    def answer(self, statement: Show | Describe | Explain, user: str) -> Answer:
+        """Return the answer. Raises StatementError, ConfigurationError, DependencyError.
+
+        user: sees his own subscriptions only; the operator sees all.
+        """
+        match statement:
+            case Show(what=what, channel=channel):
+                return self._show(what, channel, user)
+            case Describe(name=name, kind=kind):
+                return self._describe(name, kind)
+            case _:
+                return self._explain(statement)
+
+    def _show(self, what: str, channel: str | None, user: str) -> Answer:
+        definitions = self._parts.definitions
+        match what:
+            case "datasets":
+                return table_of(self._datasets(), ("name", "active", "partitions", "columns", "owner"))
+            case "channels":
+                entries = map(_channel, definitions.all(Kind.CHANNEL))
+                return table_of(entries, ("name", "kind", "period_s", "push", "state", "owner"))
+            case "brokers":
+                return table_of(self._entries(Kind.BROKER), ("name", "url", "kind", "state", "owner"))
+            case "feeds":
+                return table_of(self._entries(Kind.FEED), ("name", "state", "dataset", "mode", "owner"))
+            case "subscriptions":
+                columns = ("channel", "id", "broker", "parameters", "user", "paused")
+                return table_of(self._subscriptions(channel, user), columns)
+            case "runs":
+                return table_of(self._runs(channel), ("channel", "newest run", "results"))
+            case "sharing":
+                return lines("sharing", self._sharing())
+            case _:
+                entries = ({"name": d.name, "text": d.text, "owner": d.user} for d in definitions.all(_NAMED[what]))
+                return table_of(entries, ("name", "text", "owner"))
+
+    def _datasets(self) -> Iterator[Mapping[str, Any]]:
+        channels = {dataset_name(entry.name) for entry in self._parts.definitions.all(Kind.CHANNEL)}
+        for name in dataset_names(self._parts.catalogue):
+            if name in channels:
+                continue
+            dataset = Dataset.open(self._parts.catalogue, name)
+            definition = self._parts.definitions.find(Kind.DATASET, name)
+            yield {
+                "name": name,
+                "active": dataset.active,
+                "partitions": len(dataset.partitions),
+                "columns": ", ".join(dataset.schema.names),
+                "owner": definition.user if definition else "",
+            }
+
+    def _entries(self, kind: Kind) -> Iterator[Mapping[str, Any]]:
+        registry = self._parts.brokers if kind is Kind.BROKER else self._parts.feeds
+        for definition in self._parts.definitions.all(kind):
+            if definition.state in (State.READY, State.PAUSED):
+                yield registry.get(definition.name).described()
+
+    def _channels(self, name: str | None) -> list[Definition]:
+        definitions = self._parts.definitions
+        if name is not None:
+            return [definitions.get(Kind.CHANNEL, name)]
+        return [entry for entry in definitions.all(Kind.CHANNEL) if entry.state in (State.READY, State.PAUSED)]
+
+    def _subscriptions(self, name: str | None, user: str) -> Iterator[Mapping[str, Any]]:
+        for definition in self._channels(name):
+            parameters = self._parts.compiled(definition).parameters
+            for entry in Subscriptions(self._parts.catalogue, definition.name, parameters).all():
+                if user in ("", entry.user):
+                    yield {
+                        "channel": definition.name,
+                        "id": entry.id,
+                        "broker": entry.broker,
+                        "parameters": list(entry.parameters),
+                        "user": entry.user,
+                        "paused": entry.paused,
+                    }
+
+    def _runs(self, name: str | None) -> Iterator[Mapping[str, Any]]:
+        for definition in self._channels(name):
+            results = Results(self._parts.catalogue, definition.name)
+            snapshot = results.table.snapshot()
+            run = results.progress(snapshot).run
+            yield {
+                "channel": definition.name,
+                "newest run": None if run is None else moment(run),
+                "results": sum(file.rows for file in snapshot.files.values()),
+            }
+
+    def _sharing(self) -> Iterator[str]:
+        readers: dict[str, list[str]] = {}
+        for definition in self._channels(None):
+            for relation in self._parts.compiled(definition).relations:
+                readers.setdefault(relation.dataset, []).append(definition.name)
+        for dataset, names in sorted(readers.items()):
+            if len(names) > 1:
+                yield f"dataset {dataset} is read by channels {', '.join(names)}"
+
+    def _describe(self, name: str, kind: Kind | None) -> Answer:
+        found = self._parts.definitions.named(name)
+        definition = next((entry for entry in found if kind in (None, entry.kind)), None)
+        if definition is None:
+            if kind in (None, Kind.DATASET) and name in dataset_names(self._parts.catalogue):
+                return _columns(Dataset.open(self._parts.catalogue, name))
+            raise ConfigurationError(f"there is no {kind or 'thing'} {name!r}")
+        if definition.kind is Kind.DATASET:
+            return _columns(Dataset.open(self._parts.catalogue, definition.name))
+        record: dict[str, Any] = {"kind": definition.kind.value, "name": definition.name, "text": definition.text}
+        record |= {"state": definition.state.value, "owner": definition.user, "created": moment(definition.created)}
+        record |= {"uses": list(definition.uses)}
+        users = self._parts.definitions.users_of(definition.kind, definition.name)
+        record |= {"used by": [user.key for user in users]}
+        if definition.kind is Kind.CHANNEL:
+            compiled = self._parts.compiled(definition)
+            record |= {"parameters": [f"{entry.name} {entry.type}" for entry in compiled.parameters]}
+            record |= {"columns": list(compiled.columns)}
+        return properties(record)
+
+    def _explain(self, statement: Explain) -> Answer:
+        target, shapes = statement.target, self._parts.shapes()
+        if isinstance(target, Query):
+            with located(target.body):
+                explained = self._sentences(compile_ordinary(target.body.text, shapes))
+            return lines("plan", [*explained, *(self._measured(target) if statement.analyze else ())])
+        if statement.analyze:
+            raise ConfigurationError("ANALYZE executes a query: write EXPLAIN ANALYZE SELECT ...")
+        if isinstance(target, str):
+            return lines(
+                "plan", self._sentences(self._parts.compiled(self._parts.definitions.get(Kind.CHANNEL, target)))
+            )
+        definition = self._parts.definitions.channel_of(target)
+        with located(target.body):
+            return lines("plan", self._sentences(compile_channel(definition, shapes)))
+
+    def _sentences(self, compiled: CompiledChannel) -> Iterable[str]:
+        """Return the choices of a plan for the present sizes: versions count as records, so a size may be too large."""
+        catalogue = self._parts.catalogue
+        sizes = {relation.name: _rows(Dataset.open(catalogue, relation.dataset)) for relation in compiled.relations}
+        name = compiled.definition.name
+        if compiled.subscribed and dataset_name(name) in catalogue.names():
+            sizes[SUBSCRIPTIONS] = _rows(Dataset.open(catalogue, dataset_name(name)))
+        return compiled.explanation(sizes)
+
+    def _measured(self, query: Query) -> Iterator[str]:
+        began = time.perf_counter()
+        rows = self._parts.analyst.rows(query.body.text)
+        yield f"{rows.num_rows} rows in {(time.perf_counter() - began) * 1_000:.0f} ms"
+
+
+def _channel(definition: Definition) -> Mapping[str, Any]:
+    statement = definition.statement
+    assert isinstance(statement, CreateChannel)
+    return {
+        "name": definition.name,
+        "kind": "continuous" if statement.using is None else "repetitive",
+        "period_s": statement.period_us / 1_000_000,
+        "push": statement.push,
+        "state": definition.state.value,
+        "owner": definition.user,
+    }
+
+
+def _columns(dataset: Dataset) -> Answer:
+    schema = dataset.schema
+    records = ({"column": c.name, "type": c.type.value, "key": c.name in schema.key} for c in schema.columns)
+    return table_of(records, ("column", "type", "key"))
+
+
+def _rows(dataset: Dataset) -> int:
+    return sum(file.rows for snapshot in dataset.snapshots() for file in snapshot.files.values())

@@ -1,0 +1,69 @@
+"""Uses of statements: the definitions that a statement needs, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from quaestor.channels.definitions import Definitions, key_of
+from quaestor.channels.statements import Statement, parse
+from quaestor.channels.statements.bodies import query_of
+from quaestor.channels.statements.model import (
+    AlterChannel,
+    Body,
+    ChangeSubscription,
+    ConnectFeed,
+    CreateChannel,
+    CreateDataset,
+    CreateFunction,
+    CreateProcedure,
+    Execute,
+    Kind,
+    Query,
+    StartFeed,
+    StopFeed,
+    Subscribe,
+    Unsubscribe,
+)
+
+
+def uses_of(statement: Statement, definitions: Definitions) -> tuple[str, ...]:
+    """Return the keys of the definitions that a statement needs. Raises StatementError."""
+    return tuple(sorted({key_of(kind, name) for kind, name in _uses(statement, definitions)}))
+
+
+def _uses(statement: Statement, definitions: Definitions) -> Iterator[tuple[Kind, str]]:
+    match statement:
+        case CreateDataset(columns=str(name)):
+            yield Kind.TYPE, name
+        case CreateFunction(python=False, body=body) | Query(body=body):
+            yield from _datasets(body, definitions)
+        case CreateChannel(using=None, body=Body() as body):
+            yield from _datasets(body, definitions)
+        case CreateChannel(using=using) if using is not None:
+            yield Kind.FUNCTION, using.function
+        case CreateProcedure(body=body):
+            for inner in parse(body.text):
+                yield from _uses(inner, definitions)
+        case ConnectFeed(feed=feed, dataset=dataset, function=function):
+            yield Kind.FEED, feed
+            yield Kind.DATASET, dataset
+            if function is not None:
+                yield Kind.FUNCTION, function
+        case StartFeed(feed=feed) | StopFeed(feed=feed):
+            yield Kind.FEED, feed
+        case Subscribe(channel=channel, broker=broker):
+            yield Kind.CHANNEL, channel
+            yield Kind.BROKER, broker
+        case Unsubscribe(channel=channel) | ChangeSubscription(channel=channel) | AlterChannel(channel=channel):
+            yield Kind.CHANNEL, channel
+        case Execute(procedure=procedure):
+            yield Kind.PROCEDURE, procedure
+
+
+def _datasets(body: Body, definitions: Definitions) -> Iterator[tuple[Kind, str]]:
+    """Yield the defined datasets among the tables of a query. A table without a definition has no users to count."""
+    for table in query_of(body).find_all(exp.Table):
+        if definitions.find(Kind.DATASET, table.name) is not None:
+            yield Kind.DATASET, table.name
