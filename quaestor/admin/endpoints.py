@@ -13,6 +13,7 @@ import anyio.to_thread
 import pymongo
 from pymongo.errors import PyMongoError
 
+from quaestor.admin.channels import ChannelEndpoints
 from quaestor.admin.continuous import ContinuousEndpoints
 from quaestor.admin.purging import Purge, Purger
 from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
@@ -60,6 +61,7 @@ class Endpoints:
         self._database = database
         self._purger = Purger(quaestor)
         self._continuous = ContinuousEndpoints(quaestor)
+        self._channels = ChannelEndpoints(quaestor)
 
     def table(self) -> Mapping[tuple[str, str], Endpoint]:
         """Table of the endpoints: the method that answers each (method, path below the API's path)."""
@@ -72,6 +74,8 @@ class Endpoints:
             ("POST", "/registrations"): self.register,
             ("GET", "/registrations"): self.registered,
             ("DELETE", "/registrations"): self.unregister,
+            ("POST", "/statements"): self._channels.execute,
+            ("GET", "/statements"): self._channels.resources,
             ("GET", "/continuous"): self._continuous.queries,
             ("POST", "/continuous"): self._continuous.change,
             ("GET", "/continuous/results"): self._continuous.results,

@@ -13,7 +13,8 @@ from quaestor.channels.definitions import Definition, NameTakenError, State
 from quaestor.channels.locating import located
 from quaestor.channels.parts import ChannelParts
 from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
-from quaestor.channels.runs.run import create_tables, drop_tables
+from quaestor.channels.runs.results import table_name
+from quaestor.channels.runs.run import create_tables
 from quaestor.channels.statements import Statement, written
 from quaestor.channels.statements.model import (
     CreateBroker,
@@ -26,6 +27,7 @@ from quaestor.channels.statements.model import (
     Ending,
     Kind,
 )
+from quaestor.channels.subscriptions import dataset_name
 from quaestor.channels.uses import uses_of
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.tables.schema import Schema
@@ -77,6 +79,12 @@ class Creation:
         """Delete the tables of a dataset. Raises ConfigurationError if there are none."""
         Dataset.drop(self._parts.catalogue, name)
 
+    def drop_channel(self, name: str) -> None:
+        """Delete the tables of a channel, also if a process that was killed has deleted one of them."""
+        for table in (table_name(name), dataset_name(name)):
+            if table in self._parts.catalogue.names():
+                self._parts.catalogue.drop(table)
+
     def _text(self, statement: Any) -> str:
         if isinstance(statement, CreateBroker | CreateFeed):
             # Options may hold keys: the registry keeps them, and the definition does not show them.
@@ -117,7 +125,7 @@ class Creation:
             if self._parts.counts.any(statement.name):
                 raise ConfigurationError(f"channel {statement.name!r} has subscriptions: drop it first")
             dropped = definitions.begin_drop(Kind.CHANNEL, statement.name)
-            drop_tables(catalogue, dropped.name)
+            self.drop_channel(dropped.name)
             definitions.end_drop(dropped)
         with self._making(definition):
             create_tables(catalogue, compiled)

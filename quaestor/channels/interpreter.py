@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ from quaestor.channels.creating import Creation
 from quaestor.channels.definitions import Definition, Definitions, State
 from quaestor.channels.locating import located
 from quaestor.channels.parts import ChannelParts
-from quaestor.channels.runs.run import drop_tables
 from quaestor.channels.showing import Showing
 from quaestor.channels.statements import Statement, StatementError, parse, written
 from quaestor.channels.statements.model import (
@@ -80,8 +80,11 @@ class Interpreter:
             request = _Request(user, checked_values(values or {}))
         except ValueError as error:
             raise StatementError(1, 1, str(error)) from error
-        statements = parse(text)
-        return [self._executed(statement, request, number) for number, statement in enumerate(statements)]
+        return [self._executed(statement, request, number) for number, statement in enumerate(parse(text))]
+
+    def execute(self, statement: Statement, *, user: str = "") -> Answer:
+        """Execute one statement that a program has built. Raises as `run` does."""
+        return self._executed(statement, _Request(user, {}))
 
     def _executed(self, statement: Statement, request: _Request, before: int = 0) -> Answer:
         done = f" ({before} statements before it are done)" if before else ""
@@ -242,15 +245,13 @@ class Interpreter:
             self._refuse_subscribers(definition)
         drops: Mapping[Kind, Callable[[str], None]] = {
             Kind.DATASET: self._creation.drop_dataset,
-            Kind.CHANNEL: lambda channel: drop_tables(self._parts.catalogue, channel),
+            Kind.CHANNEL: self._creation.drop_channel,
             Kind.BROKER: self._parts.brokers.drop,
             Kind.FEED: self._parts.feeds.drop,
         }
         if kind in drops:
-            try:
+            with suppress(ConfigurationError):  # a process that was killed may have left the definition alone
                 drops[kind](definition.name)
-            except ConfigurationError:
-                pass  # a process that was killed had made or left no more than the definition
         definitions.end_drop(definition)
         return Answer(f"dropped {kind} {definition.name}")
 

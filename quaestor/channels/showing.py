@@ -19,6 +19,19 @@ from quaestor.channels.subscriptions import Subscriptions, dataset_name
 from quaestor.continuous.delivery.batch import moment
 from quaestor.errors import ConfigurationError
 
+SHOWN = (
+    "brokers",
+    "channels",
+    "datasets",
+    "feeds",
+    "functions",
+    "procedures",
+    "runs",
+    "sharing",
+    "subscriptions",
+    "types",
+)
+"""Nouns of SHOW."""
 _NAMED = {"types": Kind.TYPE, "functions": Kind.FUNCTION, "procedures": Kind.PROCEDURE}
 
 
@@ -61,8 +74,8 @@ class Showing:
             case "sharing":
                 return lines("sharing", self._sharing())
             case _:
-                entries = ({"name": d.name, "text": d.text, "owner": d.user} for d in definitions.all(_NAMED[what]))
-                return table_of(entries, ("name", "text", "owner"))
+                named = ({"name": d.name, "text": d.text, "owner": d.user} for d in definitions.all(_NAMED[what]))
+                return table_of(named, ("name", "text", "owner"))
 
     def _datasets(self) -> Iterator[Mapping[str, Any]]:
         channels = {dataset_name(entry.name) for entry in self._parts.definitions.all(Kind.CHANNEL)}

@@ -19,6 +19,7 @@ from quaestor.cli import (
     cdn_check_command,
     cdn_config_command,
     cdn_queue_commands,
+    channels_commands,
     cluster_commands,
     continuous_commands,
     continuous_queries,
@@ -202,6 +203,8 @@ app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
 continuous_commands.commands.add_typer(continuous_queries.commands)
 app.add_typer(continuous_commands.commands, name="continuous")
+app.add_typer(channels_commands.commands, name="channels")
+app.command()(channels_commands.sql)
 cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)

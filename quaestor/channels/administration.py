@@ -1,0 +1,66 @@
+"""Administration of channels: the interpreter of statements over the folder in the settings."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quaestor.channels.brokers.registry import Brokers
+from quaestor.channels.definitions import Definitions
+from quaestor.channels.interpreter import Interpreter
+from quaestor.channels.parts import ChannelParts
+from quaestor.channels.quotas import SubscriptionCounts
+from quaestor.channels.registries import Analyst
+from quaestor.channels.runs.queries import Queries
+from quaestor.clock import Clock, system_clock
+from quaestor.continuous.delivery.networks import Networks
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.errors import ConfigurationError
+from quaestor.settings.continuous import ContinuousSettings
+from quaestor.tables.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """Channels of one folder."""
+
+    interpreter: Interpreter
+    parts: ChannelParts
+
+
+class MissingFeeds:
+    """Registry of a process without feeds: every use raises ConfigurationError."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConfigurationError("feeds are not part of this installation")
+
+
+class TurnTaking:
+    """Queries of analysts from several threads take turns."""
+
+    def __init__(self, queries: Analyst) -> None:
+        self._queries = queries
+        self._lock = threading.Lock()
+
+    def rows(self, text: str) -> Any:
+        """Return the rows of a query as an Arrow table. Raises QueryRefusedError, DependencyError."""
+        with self._lock:
+            return self._queries.rows(text)
+
+
+def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) -> Channels:
+    """Return the channels of the folder in the settings. Raises ConfigurationError if there is none."""
+    if not settings.continuous_folder:
+        raise ConfigurationError("no folder of datasets: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
+    catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
+    parts = ChannelParts(
+        catalogue=catalogue,
+        definitions=Definitions(catalogue.root, clock=clock),
+        brokers=Brokers(catalogue.root, networks=Networks(settings.webhook_networks), clock=clock),
+        feeds=MissingFeeds(),
+        analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(), clock=clock)),
+        counts=SubscriptionCounts(catalogue),
+    )
+    return Channels(interpreter=Interpreter(parts), parts=parts)

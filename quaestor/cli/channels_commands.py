@@ -1,0 +1,168 @@
+"""Commands of `quaestor channels`: execute statements, list and show what they have created, subscribe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quaestor.cli import extras
+from quaestor.cli.command_settings import command_settings
+from quaestor.cli.plain_text import printable
+from quaestor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quaestor.channels.administration import Channels
+    from quaestor.channels.answers import Answer
+    from quaestor.channels.statements import Statement
+
+commands = typer.Typer(
+    pretty_exceptions_enable=False, no_args_is_help=True, help="Datasets, feeds, channels, brokers and subscriptions."
+)
+"""Commands of the group `quaestor channels`."""
+
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder of the tables and channels; default: QUAESTOR_CONTINUOUS_FOLDER.")
+]
+User = Annotated[str, typer.Option(help="Owner of what is created; by default the operator.")]
+Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of a channel.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a subscription.")]
+Values = Annotated[
+    list[str] | None, typer.Argument(metavar="VALUE...", help='Parameters as JSON: 7, "OC", {"x":1,"y":2}.')
+]
+Broker = Annotated[str, typer.Option("--on", help="Name of a broker.")]
+
+
+@commands.command("execute")
+def execute(
+    text: Annotated[
+        str, typer.Argument(metavar="STATEMENTS", help="Statements; - reads them from the standard input.")
+    ],
+    value: Annotated[list[str] | None, typer.Option(help="Value of $NAME: NAME=JSON; may be repeated.")] = None,
+    user: User = "",
+    folder: Folder = None,
+) -> None:
+    """Execute statements in order: one JSON object a line, for each row or answer."""
+    written = typer.get_text_stream("stdin").read() if text == "-" else text
+    values = dict(_named(entry) for entry in value or ())
+    for answer in _channels(folder).interpreter.run(written, user=user, values=values):
+        _print(answer)
+
+
+@commands.command("list")
+def list_things(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="brokers, channels, datasets, feeds, functions, procedures, runs, sharing, subscriptions or types."
+        ),
+    ] = "channels",
+    channel: Annotated[str | None, typer.Option(help="Only subscriptions or runs of this channel.")] = None,
+    folder: Folder = None,
+) -> None:
+    """List everything of one kind: one JSON object a line."""
+    from quaestor.channels.showing import SHOWN
+    from quaestor.channels.statements.model import Show
+
+    if what not in SHOWN:
+        raise ConfigurationError(f"there is no list of {what!r}; there are {', '.join(SHOWN)}")
+    _execute(Show(what=what, channel=channel), folder)
+
+
+@commands.command("show")
+def show(name: Annotated[str, typer.Argument(metavar="NAME")], folder: Folder = None) -> None:
+    """Show a channel, dataset, feed, broker or function: its text, state and uses."""
+    from quaestor.channels.statements.model import Describe
+
+    _execute(Describe(name=name), folder)
+
+
+@commands.command("subscribe")
+def subscribe(channel: Channel, on: Broker, values: Values = None, user: User = "", folder: Folder = None) -> None:
+    """Subscribe to a channel on a broker, and print the id of the subscription."""
+    from quaestor.channels.statements.model import Subscribe
+
+    statement = Subscribe(channel=channel, values=tuple(map(_json, values or ())), broker=on)
+    _execute(statement, folder, user=user)
+
+
+@commands.command("unsubscribe")
+def unsubscribe(channel: Channel, subscription: Id, user: User = "", folder: Folder = None) -> None:
+    """Remove a subscription."""
+    from quaestor.channels.statements.model import Unsubscribe
+
+    _execute(Unsubscribe(channel=channel, subscription=subscription), folder, user=user)
+
+
+@commands.command("pause")
+def pause(channel: Channel, folder: Folder = None) -> None:
+    """Stop the runs of a channel. Nothing is lost: its next run reads everything since its last one."""
+    from quaestor.channels.statements.model import Kind, Pause
+
+    _execute(Pause(kind=Kind.CHANNEL, name=channel), folder)
+
+
+@commands.command("resume")
+def resume(channel: Channel, folder: Folder = None) -> None:
+    """Let a paused channel run again."""
+    from quaestor.channels.statements.model import Kind, Resume
+
+    _execute(Resume(kind=Kind.CHANNEL, name=channel), folder)
+
+
+@commands.command("drop")
+def drop(channel: Channel, folder: Folder = None) -> None:
+    """Drop a channel with its subscriptions and results."""
+    from quaestor.channels.statements.model import Drop, Kind
+
+    _execute(Drop(kind=Kind.CHANNEL, name=channel), folder)
+
+
+def sql(
+    text: Annotated[str | None, typer.Option("-c", "--command", help="Execute these statements and end.")] = None,
+    user: User = "",
+    folder: Folder = None,
+) -> None:
+    """Prompt for statements and SELECTs over datasets. Ctrl-D ends it."""
+    channels = _channels(folder)
+    from quaestor.cli.sql_prompt import Prompt
+
+    prompt = Prompt(channels, user=user)
+    if text is None:
+        prompt.run()
+    elif not prompt.execute(text):
+        raise typer.Exit(1)
+
+
+def _execute(statement: Statement, folder: Path | None, *, user: str = "") -> None:
+    _print(_channels(folder).interpreter.execute(statement, user=user))
+
+
+def _print(answer: Answer) -> None:
+    from quaestor.continuous.delivery.batch import to_json
+
+    for row in answer.rows:
+        print(printable(to_json(dict(zip(answer.columns, row, strict=True)))))
+    if answer.text:
+        print(printable(answer.text))
+
+
+def _named(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    return name, _json(value)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{text[:80]!r} is not JSON: write texts in double quotes, like '\"OC\"'") from error
+
+
+def _channels(folder: Path | None) -> Channels:
+    extras.require("channels", "channels")
+    from quaestor.channels.administration import channels_of
+
+    return channels_of(command_settings(continuous_folder=None if folder is None else str(folder)).continuous)
