@@ -46,7 +46,7 @@ class ChannelEndpoints:
         return await self._answer(work)
 
     async def resources(self, call: Call) -> Mapping[str, Any]:
-        """Everything of one kind: `kind` is brokers, channels, datasets, feeds, functions, procedures, runs, subscriptions, types.
+        """Everything of one kind. `kind` is the noun of a SHOW statement, such as channels.
 
         `channel` restricts runs and subscriptions to a channel, `user` restricts subscriptions to those of a user.
         """

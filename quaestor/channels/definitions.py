@@ -18,6 +18,7 @@ from quaestor.channels.rewriting.definition import Kind as ChannelKind
 from quaestor.channels.rewriting.definition import Parameter as ChannelParameter
 from quaestor.channels.statements import Statement, parse
 from quaestor.channels.statements.model import CreateChannel, CreateFunction, Kind
+from quaestor.channels.subscriptions import dataset_name
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.changes import Change, Snapshot
@@ -178,6 +179,10 @@ class Definitions:
     def channels(self) -> list[ChannelDefinition]:
         """Return the channels that run."""
         return [self.channel(entry) for entry in self.all(Kind.CHANNEL) if entry.state is State.READY]
+
+    def subscription_datasets(self) -> set[str]:
+        """Return the names of the datasets that hold the subscriptions of channels."""
+        return {dataset_name(entry.name) for entry in self.all(Kind.CHANNEL)}
 
     def channel(self, definition: Definition) -> ChannelDefinition:
         """Return the channel of a definition. Raises ConfigurationError if its function is gone."""

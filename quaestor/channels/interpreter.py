@@ -36,7 +36,7 @@ from quaestor.channels.statements.model import (
     Unsubscribe,
 )
 from quaestor.channels.subscriptions import Subscription, Subscriptions
-from quaestor.channels.uses import uses_of
+from quaestor.channels.uses import refuse_subscriptions, uses_of
 from quaestor.continuous.executors.executor import ExecutionError
 from quaestor.errors import ConfigurationError, QueryError
 
@@ -98,6 +98,8 @@ class Interpreter:
             raise StatementError(*statement.place, f"{error}{done}") from error
 
     def _answer(self, statement: Statement, request: _Request) -> Answer:
+        if request.user:
+            refuse_subscriptions(statement, self._parts.definitions)
         match statement:
             case Query():
                 return self._query(statement)
@@ -246,8 +248,8 @@ class Interpreter:
         drops: Mapping[Kind, Callable[[str], None]] = {
             Kind.DATASET: self._creation.drop_dataset,
             Kind.CHANNEL: self._creation.drop_channel,
-            Kind.BROKER: self._parts.brokers.drop,
-            Kind.FEED: self._parts.feeds.drop,
+            Kind.BROKER: lambda broker: self._parts.brokers.drop(broker),
+            Kind.FEED: lambda feed: self._parts.feeds.drop(feed),
         }
         if kind in drops:
             with suppress(ConfigurationError):  # a process that was killed may have left the definition alone

@@ -78,10 +78,7 @@ class Showing:
                 return table_of(named, ("name", "text", "owner"))
 
     def _datasets(self) -> Iterator[Mapping[str, Any]]:
-        channels = {dataset_name(entry.name) for entry in self._parts.definitions.all(Kind.CHANNEL)}
-        for name in dataset_names(self._parts.catalogue):
-            if name in channels:
-                continue
+        for name in sorted(set(dataset_names(self._parts.catalogue)) - self._parts.definitions.subscription_datasets()):
             dataset = Dataset.open(self._parts.catalogue, name)
             definition = self._parts.definitions.find(Kind.DATASET, name)
             yield {

@@ -19,6 +19,7 @@ from quaestor.channels.statements.model import (
     CreateFunction,
     CreateProcedure,
     Execute,
+    Explain,
     Kind,
     Query,
     StartFeed,
@@ -26,11 +27,25 @@ from quaestor.channels.statements.model import (
     Subscribe,
     Unsubscribe,
 )
+from quaestor.continuous.sql.refusals import place_of
 
 
 def uses_of(statement: Statement, definitions: Definitions) -> tuple[str, ...]:
     """Return the keys of the definitions that a statement needs. Raises StatementError."""
     return tuple(sorted({key_of(kind, name) for kind, name in _uses(statement, definitions)}))
+
+
+def refuse_subscriptions(statement: Statement, definitions: Definitions) -> None:
+    """Refuse a statement of a user that reads subscriptions: they belong to all users. Raises StatementError."""
+    target = statement.target if isinstance(statement, Explain) else statement
+    body = getattr(target, "body", None)
+    if isinstance(target, CreateFunction) and target.python:
+        return
+    if isinstance(target, CreateFunction | CreateChannel | Query) and body is not None:
+        hidden = {name.lower() for name in definitions.subscription_datasets()}
+        for table in query_of(body).find_all(exp.Table):
+            if table.name.lower() in hidden:
+                raise body.error(*place_of(table), f"dataset {table.name!r} holds the subscriptions of all users")
 
 
 def _uses(statement: Statement, definitions: Definitions) -> Iterator[tuple[Kind, str]]:

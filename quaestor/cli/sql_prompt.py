@@ -66,7 +66,7 @@ class CatalogueCompleter(Completer):
         parts = self._channels.parts
         try:
             columns: set[str] = set()
-            for name in dataset_names(parts.catalogue):
+            for name in set(dataset_names(parts.catalogue)) - parts.definitions.subscription_datasets():
                 yield name, "dataset"
                 columns.update(Dataset.open(parts.catalogue, name).schema.names)
             yield from ((name, "column") for name in sorted(columns))

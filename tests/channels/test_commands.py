@@ -1,0 +1,194 @@
+"""Commands, prompt and admin API of statements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from quaestor import AdminApi, AdminToken, Quaestor
+from quaestor.channels.datasets import Dataset
+from quaestor.cli.main import main
+from quaestor.cli.sql_prompt import CatalogueCompleter, Prompt, is_complete
+from tests.channels.statements_world import POLICE, StatementsWorld
+
+TOKEN = "a-token-of-twenty-four-characters"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatementsWorld:
+    monkeypatch.setenv("QUAESTOR_CONTINUOUS_FOLDER", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    created = StatementsWorld(tmp_path)
+    created.police()
+    return created
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> list[str]:
+    """Run a command; return the lines of its output, or of its error."""
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    output = capsys.readouterr()
+    assert ended.value.code == status, output.err
+    return (output.out if status == 0 else output.err).splitlines()
+
+
+def test_the_life_of_a_channel_by_commands(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """Listed, shown, subscribed, paused, resumed, unsubscribed and dropped; a missing name is an error with exit status 2."""
+    (channel,) = command(capsys, "channels", "list")
+    assert json.loads(channel)["name"] == "Local"
+    subscribed = json.loads(command(capsys, "channels", "subscribe", "Local", '"OC"', "--on", "station")[0])
+    (listed,) = command(capsys, "channels", "list", "subscriptions", "--channel", "Local")
+    assert (json.loads(listed)["id"], json.loads(listed)["parameters"]) == (subscribed["id"], ["OC"])
+    assert command(capsys, "channels", "pause", "Local") == ["paused channel Local"]
+    assert '"paused"' in "".join(command(capsys, "channels", "show", "Local"))
+    assert command(capsys, "channels", "resume", "Local") == ["resumed channel Local"]
+    command(capsys, "channels", "unsubscribe", "Local", subscribed["id"])
+    assert command(capsys, "channels", "drop", "Local") == ["dropped channel Local"]
+    assert command(capsys, "channels", "list") == []
+    (error,) = command(capsys, "channels", "drop", "Local", status=2)
+    assert error == "quaestor: line 1, column 1: there is no channel 'Local'; there are none"
+    (error,) = command(capsys, "channels", "list", "tables", status=2)
+    assert error.startswith("quaestor: there is no list of 'tables'; there are brokers, channels")
+    (error,) = command(capsys, "channels", "subscribe", "Local", "OC", "--on", "station", status=2)
+    assert error.startswith("quaestor: 'OC' is not JSON")
+
+
+def test_statements_by_a_command_bind_values(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hostile value of an option stays a value."""
+    hostile = "'); DROP CHANNEL Local; --"
+    text = "SUBSCRIBE TO Local($area) ON station; SHOW SUBSCRIPTIONS"
+    value = f"area={json.dumps(hostile)}"
+    rows = [json.loads(row) for row in command(capsys, "channels", "execute", text, "--value", value, "--user", "ann")]
+    assert rows[1]["parameters"] == [hostile]
+    assert len(world.rows("SHOW CHANNELS")) == 1
+    (error,) = command(capsys, "channels", "execute", "DROP CHANEL x", status=2)
+    assert "line 1, column 6: unexpected 'CHANEL'" in error
+
+
+def test_sql_prints_tables_and_errors_with_a_caret(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells that could control a terminal are escaped; an error ends the command with status 1."""
+    Dataset.open(world.channels.parts.catalogue, "Tweets").insert(
+        [{"tid": 1, "text": "a\x1b[2Jb", "location": [1, 2]}, {"tid": 2, "text": "x" * 100}]
+    )
+    rows = command(capsys, "sql", "-c", "SELECT t.tid, t.text, t.location FROM Tweets t ORDER BY t.tid")
+    escaped = r"a\x1b[2Jb".ljust(60)
+    assert rows == [
+        f"tid | text{' ' * 56} | location",
+        f"----+-{'-' * 60}-+-{'-' * 17}",
+        f"1   | {escaped} | " + '{"x":1.0,"y":2.0}',
+        f"2   | {'x' * 59}… | NULL",
+        "(2 rows)",
+    ]
+    error = command(capsys, "sql", "-c", "SHOW CHANNELS;\n  DROP CHANEL Local", status=1)
+    assert error[:2] == ["  DROP CHANEL Local", "       ^"]
+    assert error[2].startswith("line 2, column 8: unexpected 'CHANEL'")
+
+
+def test_the_prompt_reads_several_lines_and_goes_on_after_an_error(
+    world: StatementsWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Enter ends a text that has its semicolon, and begins a line otherwise; Ctrl-C drops a text, Ctrl-D ends."""
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        pipe.send_text("SHOW CHANEL;\r")
+        pipe.send_text("DROP CHANNEL Local\x03")
+        pipe.send_text("SELECT ';' AS a\rFROM Officers o;\r")
+        pipe.send_text("PAUSE CHANNEL\r Local;\r\x04")
+        Prompt(world.channels).run()
+    output = capsys.readouterr()
+    assert output.out.splitlines() == ["a", "-", "(0 rows)", "paused channel Local"]
+    assert "     ^" in output.err
+    assert "PAUSE CHANNEL" in (world.folder / ".quaestor_sql_history").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("SHOW CHANNELS", False),
+        ("SHOW CHANNELS;", True),
+        ("SHOW CHANELS;", True),
+        ("SELECT ';", False),
+        ("SELECT 1 /* ;", False),
+        ("CREATE CONTINUOUS CHANNEL c() PERIOD 1 HOUR { SELECT 1;", False),
+    ],
+)
+def test_a_text_is_complete_when_its_last_statement_ends(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT * FROM twe", ["Tweet", "Tweets"]),
+        ("SELECT t.haTe", ["hateful_flag"]),
+        ("SUBSCRIBE TO Loc", ["Local", "location"]),
+        ("WHERE is_", ["is_new"]),
+        ("CREATE CONT", ["CONTINUOUS"]),
+        ("DROP BROKER stat", ["station"]),
+        ("SELECT ", []),
+    ],
+)
+def test_completion_is_from_the_catalogue(world: StatementsWorld, text: str, words: list[str]) -> None:
+    """Names of datasets, columns, channels and brokers, functions and keywords."""
+    completer = CatalogueCompleter(world.channels)
+    found = {entry.text for entry in completer.get_completions(Document(text), CompleteEvent())}
+    assert found == set(words)
+
+
+@pytest.mark.anyio
+async def test_statements_over_the_admin_api(tmp_path: Path) -> None:
+    """Created, subscribed with bound values, listed; each fault is an answer with its place."""
+    api = AdminApi(quaestor=Quaestor(grid=False, continuous_folder=str(tmp_path)), token=AdminToken(TOKEN))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(api),
+        base_url="http://a/quaestor/admin",
+        headers={"authorization": f"Bearer {TOKEN}"},
+    ) as client:
+
+        async def execute(status: int = 200, **body: Any) -> Any:
+            answer = await client.post("/statements", json=body)
+            assert answer.status_code == status, answer.text
+            return answer.json()
+
+        created = await execute(text=POLICE)
+        assert created["answers"][-1] == {"text": "created channel Local"}
+        hostile = "'); DROP CHANNEL Local; --"
+        subscribed = await execute(text="SUBSCRIBE TO Local($area) ON station", user="ann", values={"area": hostile})
+        ((identity,),) = subscribed["answers"][0]["rows"]
+        listed = (await client.get("/statements", params={"kind": "subscriptions", "user": "ann"})).json()
+        assert listed["subscriptions"] == [
+            {
+                "channel": "Local",
+                "id": identity,
+                "broker": "station",
+                "parameters": [hostile],
+                "user": "ann",
+                "paused": False,
+            }
+        ]
+        others = (await client.get("/statements", params={"kind": "subscriptions", "user": "ben"})).json()
+        assert others == {"subscriptions": []}
+        assert [channel["name"] for channel in (await client.get("/statements?kind=channels")).json()["channels"]] == [
+            "Local"
+        ]
+        assert (await client.get("/statements?kind=secrets")).status_code == 400
+        refusals = {
+            "line 2, column 6: unexpected 'CHANEL'": {"text": "SHOW CHANNELS;\nDROP CHANEL x"},
+            "belongs to another user": {"text": "DROP CHANNEL Local", "user": "ann"},
+            "has no value": {"text": "SUBSCRIBE TO Local($area) ON station"},
+            "cannot name a value": {"text": "SHOW CHANNELS", "values": {"a b": 1}},
+            "the body is an object": {"text": 1},
+            "unknown: statement": {"text": "", "statement": ""},
+            "values is an object": {"text": "", "values": []},
+        }
+        for message, body in refusals.items():
+            assert message in (await execute(400, **body))["detail"]
