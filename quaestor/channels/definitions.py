@@ -104,7 +104,7 @@ class Definitions:
 
     def named(self, name: str) -> list[Definition]:
         """Return the definitions with a name, of all kinds."""
-        return [found for kind in _KINDS if (found := self.find(kind, name)) is not None]
+        return [entry for kind in _KINDS if (entry := self.find(kind, name)) is not None]
 
     def users_of(self, kind: Kind, name: str) -> list[Definition]:
         """Return the definitions that use a definition."""

@@ -72,7 +72,7 @@ class Interpreter:
         """Execute statements in order; return an answer for each. A text with a fault executes nothing.
 
         user: owner of what is created; empty: the operator, who may change everything.
-        values: of the names `$name`. They are bound, so they are never read as text of a statement.
+        values: of the names `$name`. A value is never read as text of a statement.
 
         Raises StatementError, also for a statement that cannot be executed: those before it are done. Raises DependencyError.
         """
@@ -214,7 +214,7 @@ class Interpreter:
     def _connect(self, statement: ConnectFeed, request: _Request) -> Answer:
         feed = self._owned(Kind.FEED, statement.feed, request)
         uses = tuple(key for key in uses_of(statement, self._parts.definitions) if key != feed.key)
-        self._parts.definitions.change(Kind.FEED, statement.feed, lambda found: replace(found, uses=uses))
+        self._parts.definitions.change(Kind.FEED, statement.feed, lambda present: replace(present, uses=uses))
         self._parts.feeds.connect(
             statement.feed,
             statement.dataset,
@@ -264,7 +264,7 @@ class Interpreter:
             if channel.state is State.CREATING:
                 continue
             if number := self._parts.counts.at_broker(channel.name, broker.name):
-                definitions.change(Kind.BROKER, broker.name, lambda found: replace(found, state=State.READY))
+                definitions.change(Kind.BROKER, broker.name, lambda present: replace(present, state=State.READY))
                 raise ConfigurationError(
                     f"broker {broker.name!r} is in use: channel {channel.name} has {number} subscriptions at it"
                 )
@@ -286,10 +286,10 @@ class Interpreter:
     def _own(self, channel: str, subscription: Any, request: _Request) -> tuple[Subscriptions, Subscription]:
         """Return a subscription that the user may change. Raises ConfigurationError."""
         subscriptions = self._subscriptions(channel)
-        found = subscriptions.get(str(subscription))
-        if request.user not in ("", found.user):
+        entry = subscriptions.get(str(subscription))
+        if request.user not in ("", entry.user):
             raise ConfigurationError(f"channel {channel!r} has no subscription {str(subscription)!r}")
-        return subscriptions, found
+        return subscriptions, entry
 
     def _subscriptions(self, channel: str) -> Subscriptions:
         definition = self._parts.definitions.get(Kind.CHANNEL, channel)

@@ -136,8 +136,8 @@ class Showing:
                 yield f"dataset {dataset} is read by channels {', '.join(names)}"
 
     def _describe(self, name: str, kind: Kind | None) -> Answer:
-        found = self._parts.definitions.named(name)
-        definition = next((entry for entry in found if kind in (None, entry.kind)), None)
+        definitions = self._parts.definitions.named(name)
+        definition = next((entry for entry in definitions if kind in (None, entry.kind)), None)
         if definition is None:
             if kind in (None, Kind.DATASET) and name in dataset_names(self._parts.catalogue):
                 return _columns(Dataset.open(self._parts.catalogue, name))

@@ -91,7 +91,7 @@ class Prompt:
             multiline=True,
             key_bindings=_bindings(),
             history=_history(),
-            prompt_continuation=lambda width, number, wrapped: " " * (width - 2) + "> ",
+            prompt_continuation=lambda width, *_: " " * (width - 2) + "> ",
         )
         while True:
             try:

@@ -17,6 +17,7 @@ from quaestor.channels.runs.run import Runner
 from quaestor.channels.statements import StatementError
 from quaestor.channels.statements.model import Kind, Point
 from quaestor.channels.subscriptions import Subscriptions
+from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.tables.schema import Type
 from tests.channels.statements_world import StatementsWorld
@@ -57,8 +58,8 @@ def test_a_channel_is_created_subscribed_run_and_dropped(world: StatementsWorld)
     compiled = parts.compiled(parts.definitions.get(Kind.CHANNEL, "local"))
     outcome = Runner(parts.catalogue, DuckDbExecutor(threads=1)).run(compiled, 1)
     assert outcome.rows == 1
-    assert Results(parts.catalogue, "Local").progress().run == 1
-    assert world.rows("SHOW RUNS OF Local") == [("Local", "1970-01-01T00:00:00.000001Z", 1)]
+    assert Results(parts.catalogue, "Local").progress().run == outcome.run
+    assert world.rows("SHOW RUNS OF Local") == [("Local", moment(outcome.run), 1)]
     assert world.rows("SHOW SUBSCRIPTIONS OF Local") == [("Local", subscription, "station", ["OC"], "", False)]
     world.run(
         f"CHANGE SUBSCRIPTION '{subscription}' ON Local ('LA') TO station; PAUSE SUBSCRIPTION '{subscription}' ON Local"
@@ -142,7 +143,7 @@ def test_a_text_with_a_fault_executes_nothing(world: StatementsWorld) -> None:
 
 
 def test_a_statement_that_cannot_be_executed_has_its_place_and_what_was_done(world: StatementsWorld) -> None:
-    """The statements before it are done, and the message says so."""
+    """The statements before it are done, and the message has their number."""
     error = refused(
         world, "PAUSE CHANNEL Local;\n  DROP CHANNEL x", "there is no channel 'x'.*1 statements before it are done"
     )
@@ -154,7 +155,7 @@ def test_a_statement_that_cannot_be_executed_has_its_place_and_what_was_done(wor
     ("body", "line", "column", "message"),
     [
         ("SELECT t.tid\n  FROM Twets t", 3, 8, "unknown"),
-        ("SELECT t.tid FROM Tweets t\n WHERE is_new(t) AND near(t.location)", 3, 23, ""),
+        ("SELECT t.tid FROM Tweets t\n WHERE is_new(t) AND near(t.location)", 3, 22, "near has 1 arguments"),
         ("SELECT s.name FROM Schools s WHERE is_new(s)", 2, 36, ""),
     ],
 )
@@ -177,7 +178,7 @@ def test_a_creation_that_fails_leaves_nothing(world: StatementsWorld) -> None:
     assert world.channels.parts.definitions.find(Kind.CHANNEL, "Taken") is None
 
 
-def test_what_a_killed_process_left_can_be_dropped(world: StatementsWorld) -> None:
+def test_the_rest_of_a_killed_process_can_be_dropped(world: StatementsWorld) -> None:
     """A definition without its tables, or with one of them, is dropped like any other."""
     definitions = world.channels.parts.definitions
     text = "CREATE CONTINUOUS CHANNEL half() PERIOD 1 HOUR { SELECT 1 }"

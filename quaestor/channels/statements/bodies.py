@@ -32,9 +32,11 @@ def query_of(body: Body) -> exp.Query:
     except ParseError as error:
         fault = error.errors[0] if error.errors else {}
         line, column = int(fault.get("line") or 0), int(fault.get("col") or 0)
-        found = str(fault.get("highlight") or "")
-        start = max(1, column - max(0, len(found) - 1))
-        raise body.error(line, start, f"{_reason(str(fault.get('description') or error))} near {found!r}") from error
+        highlighted = str(fault.get("highlight") or "")
+        start = max(1, column - max(0, len(highlighted) - 1))
+        raise body.error(
+            line, start, f"{_reason(str(fault.get('description') or error))} near {highlighted!r}"
+        ) from error
     except SqlglotError as error:
         raise body.error(1, 1, "the query has a string or comment that does not end", ("its end",)) from error
     except (RecursionError, ValueError) as error:

@@ -42,7 +42,7 @@ class Parts:
         """Return whether a part is there."""
         return part in self.parts
 
-    def one(self, part: str) -> Tree[Token]:
+    def part(self, part: str) -> Tree[Token]:
         """Return the first part of a kind."""
         return self.parts[part][0]
 
@@ -76,20 +76,20 @@ class Parts:
         """Return the keyword of a part, in small letters; empty: there is no such part."""
         if part not in self.parts:
             return ""
-        token = self.one(part).children[-1 if last else 0]
+        token = self.part(part).children[-1 if last else 0]
         return str(token).lower()
 
     def ending(self) -> Ending:
         """Return the treatment of a name that is taken."""
         if self.has("replace"):
             if self.has("if_not_exists"):
-                raise self.error(self.one("if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other")
+                raise self.error(self.part("if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other")
             return Ending.REPLACE
         return Ending.KEEP if self.has("if_not_exists") else Ending.ERROR
 
     def options(self) -> Mapping[str, Any]:
         """Return the options of WITH."""
-        token = self.one("with").children[-1]
+        token = self.part("with").children[-1]
         assert isinstance(token, Token)
         options: dict[str, Any] = json.loads(self.text[token.start_pos : token.end_pos])
         return options
@@ -97,7 +97,7 @@ class Parts:
     def columns(self) -> Schema:
         """Return the columns, without a key."""
         columns: list[Column] = []
-        tree = self.one("columns")
+        tree = self.part("columns")
         self._few(tree)
         for part in trees(tree):
             name, kind = trees(part)
@@ -116,20 +116,20 @@ class Parts:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters."""
-        tree = self.one("parameters")
+        tree = self.part("parameters")
         self._few(tree)
-        found: list[Parameter] = []
+        parameters: list[Parameter] = []
         for part in trees(tree):
             name, *kind = trees(part)
             parameter = Parameter(self.name_in(name), self._type(kind[0]) if kind else None)
-            if parameter.name.lower() in {known.name.lower() for known in found}:
+            if parameter.name.lower() in {known.name.lower() for known in parameters}:
                 raise self.error(part, f"two parameters are named {parameter.name!r}; rename one")
-            found.append(parameter)
-        return tuple(found)
+            parameters.append(parameter)
+        return tuple(parameters)
 
     def values(self) -> tuple[Value, ...]:
         """Return the values."""
-        tree = self.one("values")
+        tree = self.part("values")
         self._few(tree)
         return tuple(self._value(part) for part in trees(tree))
 
@@ -148,14 +148,14 @@ class Parts:
 
     def subscription(self) -> Value:
         """Return the id of a subscription."""
-        token = token_of(self.one("subscription"))
+        token = token_of(self.part("subscription"))
         if token.type == "BOUND":
             return Bound(token[1:])
         return unquoted(token) if token.type == "STRING" else str(token)
 
     def period(self) -> int:
         """Return the period of a channel or procedure, in microseconds."""
-        tree = self.one("period")
+        tree = self.part("period")
         part = tree.children[-1]
         assert isinstance(part, Tree)
         period = self.duration(part)
@@ -186,7 +186,7 @@ class Parts:
 
     def body(self) -> Body:
         """Return the body, unread."""
-        token = token_of(self.one("body"))
+        token = token_of(self.part("body"))
         start, end = int(token.start_pos or 0), int(token.end_pos or 0)
         return Body(self.text[start:end], Place(*place_in(self.text, start)))
 

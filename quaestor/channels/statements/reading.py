@@ -87,9 +87,9 @@ def _fault(text: str, mask: str, error: UnexpectedInput) -> StatementError:
     position = len(text.rstrip()) if _is_end(error) else int(error.pos_in_stream or 0)
     names = _accepted(mask)
     word = re.compile(r"\w+|\S").match(text, position)
-    found = word[0] if word else ""
+    unexpected = word[0] if word else ""
     expected = tuple(sorted({described(name) for name in names}, key=lambda word: (not word.isupper(), word)))
-    reason = f"unexpected {found[:20]!r}" if found else "the statement does not end here"
+    reason = f"unexpected {unexpected[:20]!r}" if unexpected else "the statement does not end here"
     return StatementError(*place_in(text, position), reason, expected)
 
 
@@ -125,14 +125,14 @@ class _Reader(Parts):
     def _read_create_dataset(self) -> CreateDataset:
         kind = self.parts.get("of_type")
         columns: Schema | str = self.columns() if kind is None else self.name_in(first(kind[0]))
-        key = tuple(self.name_in(part) for part in trees(self.one("key")))
+        key = tuple(self.name_in(part) for part in trees(self.part("key")))
         if isinstance(columns, Schema):
             for name in key:
                 if name not in columns.names:
-                    raise self.error(self.one("key"), f"the key {name!r} is no column", columns.names)
-        partitions = self.number(first(self.one("partitions"))) if self.has("partitions") else 1
+                    raise self.error(self.part("key"), f"the key {name!r} is no column", columns.names)
+        partitions = self.number(first(self.part("partitions"))) if self.has("partitions") else 1
         if not 1 <= partitions <= MOST_PARTITIONS:
-            raise self.error(self.one("partitions"), f"{partitions} partitions", (f"1 to {MOST_PARTITIONS}",))
+            raise self.error(self.part("partitions"), f"{partitions} partitions", (f"1 to {MOST_PARTITIONS}",))
         return CreateDataset(
             place=self.place,
             name=self.name(),
@@ -141,7 +141,7 @@ class _Reader(Parts):
             active=self.has("active"),
             closed=self.word_of("openness") == "closed",
             partitions=partitions,
-            retain_us=self.duration(first(self.one("retain"))) if self.has("retain") else None,
+            retain_us=self.duration(first(self.part("retain"))) if self.has("retain") else None,
             ending=self.ending(),
         )
 
@@ -162,7 +162,7 @@ class _Reader(Parts):
 
     def _read_create_repetitive(self) -> CreateChannel:
         function = self.name(1)
-        using = Using(function=function, arity=self.number(self.one("number")))
+        using = Using(function=function, arity=self.number(self.part("number")))
         return self._channel(using=using)
 
     def _read_create_continuous(self) -> CreateChannel:
@@ -171,11 +171,11 @@ class _Reader(Parts):
     def _channel(self, **parts: Any) -> CreateChannel:
         options: dict[str, Any] = {}
         for kind, key in (("from_start", "start"), ("distinct", "distinct"), ("every_instant", "every_instant")):
-            found = self.parts.get(kind, ())
-            if len(found) > 1:
-                raise self.error(found[1], "the option is there twice; delete one")
-            if found:
-                options[key] = self.start(found[0]) if kind == "from_start" else True
+            given = self.parts.get(kind, ())
+            if len(given) > 1:
+                raise self.error(given[1], "the option is there twice; delete one")
+            if given:
+                options[key] = self.start(given[0]) if kind == "from_start" else True
         return CreateChannel(
             place=self.place,
             name=self.name(),
@@ -191,17 +191,17 @@ class _Reader(Parts):
         return CreateBroker(
             place=self.place,
             name=self.name(),
-            url=unquoted(token_of(self.one("string"))),
+            url=unquoted(token_of(self.part("string"))),
             options=self.options() if self.has("with") else {},
             ending=self.ending(),
         )
 
     def _read_create_procedure(self) -> CreateProcedure:
-        token = token_of(self.one("body"))
+        token = token_of(self.part("body"))
         end = int(token.end_pos or 0)
         inner = parse_part(self.text, int(token.start_pos or 0), end, inside=True)
         if len(inner) != 1:
-            raise self.error(self.one("body"), f"a procedure has one statement, not {len(inner)}")
+            raise self.error(self.part("body"), f"a procedure has one statement, not {len(inner)}")
         return CreateProcedure(
             place=self.place,
             name=self.name(),
@@ -213,7 +213,7 @@ class _Reader(Parts):
 
     def _read_connect_feed(self) -> ConnectFeed:
         mode = self.word_of("mode", last=True)
-        function = self.name_in(first(self.one("apply"))) if self.has("apply") else None
+        function = self.name_in(first(self.part("apply"))) if self.has("apply") else None
         return ConnectFeed(
             place=self.place,
             feed=self.name(),
@@ -229,7 +229,7 @@ class _Reader(Parts):
         return StopFeed(place=self.place, feed=self.name())
 
     def _read_subscribe(self) -> Subscribe:
-        returning = self.name_in(first(self.one("returning"))) if self.has("returning") else ""
+        returning = self.name_in(first(self.part("returning"))) if self.has("returning") else ""
         return Subscribe(
             place=self.place, channel=self.name(), values=self.values(), broker=self.name(1), returning=returning
         )
@@ -243,7 +243,7 @@ class _Reader(Parts):
             subscription=self.subscription(),
             channel=self.name(),
             values=self.values() if self.has("values") else None,
-            broker=self.name_in(first(self.one("to_broker"))) if self.has("to_broker") else None,
+            broker=self.name_in(first(self.part("to_broker"))) if self.has("to_broker") else None,
         )
 
     def _read_pause(self) -> Pause:
@@ -272,7 +272,7 @@ class _Reader(Parts):
         )
 
     def _read_show(self) -> Show:
-        channel = self.name_in(first(self.one("of_channel"))) if self.has("of_channel") else None
+        channel = self.name_in(first(self.part("of_channel"))) if self.has("of_channel") else None
         return Show(place=self.place, what=(self.words - {"SHOW"}).pop().lower(), channel=channel)
 
     def _read_describe(self) -> Describe:

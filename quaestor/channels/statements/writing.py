@@ -174,7 +174,7 @@ def _columns(schema: Schema) -> str:
 
 
 def _parameters(parameters: Iterable[Parameter]) -> str:
-    return f"({', '.join(_words(one.name, NAMES[one.type][0] if one.type else '') for one in parameters)})"
+    return f"({', '.join(_words(entry.name, NAMES[entry.type][0] if entry.type else '') for entry in parameters)})"
 
 
 def _values(values: Iterable[Value]) -> str:
