@@ -10,7 +10,7 @@ from typing import Any
 from quaestor.channels.brokers.registry import Brokers
 from quaestor.channels.definitions import Definitions
 from quaestor.channels.interpreter import Interpreter
-from quaestor.channels.parts import ChannelParts
+from quaestor.channels.parts import StatementParts
 from quaestor.channels.quotas import SubscriptionCounts
 from quaestor.channels.registries import Analyst
 from quaestor.channels.runs.queries import Queries
@@ -27,7 +27,7 @@ class Channels:
     """Channels of one folder."""
 
     interpreter: Interpreter
-    parts: ChannelParts
+    parts: StatementParts
 
 
 class MissingFeeds:
@@ -55,7 +55,7 @@ def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) ->
     if not settings.continuous_folder:
         raise ConfigurationError("no folder of datasets: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
-    parts = ChannelParts(
+    parts = StatementParts(
         catalogue=catalogue,
         definitions=Definitions(catalogue.root, clock=clock),
         brokers=Brokers(catalogue.root, networks=Networks(settings.webhook_networks), clock=clock),

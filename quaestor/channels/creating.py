@@ -11,7 +11,7 @@ from quaestor.channels.answers import Answer
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.definitions import Definition, NameTakenError, State
 from quaestor.channels.locating import located
-from quaestor.channels.parts import ChannelParts
+from quaestor.channels.parts import StatementParts
 from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
 from quaestor.channels.runs.results import table_name
 from quaestor.channels.runs.run import create_tables
@@ -46,7 +46,7 @@ KINDS: dict[type[Statement], Kind] = {
 class Creation:
     """Creation of named things."""
 
-    def __init__(self, parts: ChannelParts) -> None:
+    def __init__(self, parts: StatementParts) -> None:
         self._parts = parts
 
     def answer(self, statement: Any, user: str, may_replace: Callable[[Kind, str], None]) -> Answer:

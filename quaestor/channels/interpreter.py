@@ -10,9 +10,10 @@ from typing import Any, Final
 from quaestor.channels.answers import Answer
 from quaestor.channels.binding import bound_statement, checked_values
 from quaestor.channels.creating import Creation
+from quaestor.channels.datasets import dataset_names
 from quaestor.channels.definitions import Definition, Definitions, State
 from quaestor.channels.locating import located
-from quaestor.channels.parts import ChannelParts
+from quaestor.channels.parts import StatementParts
 from quaestor.channels.showing import Showing
 from quaestor.channels.statements import Statement, StatementError, parse, written
 from quaestor.channels.statements.model import (
@@ -58,7 +59,7 @@ class _Request:
 class Interpreter:
     """Interpreter of the statements of one catalogue. Use from any thread."""
 
-    def __init__(self, parts: ChannelParts) -> None:
+    def __init__(self, parts: StatementParts) -> None:
         self._parts = parts
         self._creation = Creation(parts)
         self._showing = Showing(parts)
@@ -252,10 +253,23 @@ class Interpreter:
             Kind.FEED: lambda feed: self._parts.feeds.drop(feed),
         }
         if kind in drops:
-            with suppress(ConfigurationError):  # a process that was killed may have left the definition alone
+            try:
                 drops[kind](definition.name)
+            except ConfigurationError:
+                if self._is_there(kind, definition.name):
+                    definitions.change(kind, name, lambda present: replace(present, state=State.READY))
+                    raise
         definitions.end_drop(definition)
         return Answer(f"dropped {kind} {definition.name}")
+
+    def _is_there(self, kind: Kind, name: str) -> bool:
+        """Return whether more than the definition is there: a process that was killed may have left it alone."""
+        if kind is Kind.DATASET:
+            return name in dataset_names(self._parts.catalogue)
+        with suppress(ConfigurationError):
+            (self._parts.feeds if kind is Kind.FEED else self._parts.brokers).get(name)
+            return True
+        return False
 
     def _refuse_subscribers(self, broker: Definition) -> None:
         """Take the beginning of a drop back if a channel has subscriptions at the broker. Raises ConfigurationError."""

@@ -15,7 +15,7 @@ from quaestor.tables.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelParts:
+class StatementParts:
     """Parts of an interpreter.
 
     python_modules: modules whose functions a statement may name; others are refused.

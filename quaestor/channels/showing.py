@@ -10,7 +10,7 @@ from quaestor.channels.answers import Answer, lines, properties, table_of
 from quaestor.channels.datasets import Dataset, dataset_names
 from quaestor.channels.definitions import Definition, State
 from quaestor.channels.locating import located
-from quaestor.channels.parts import ChannelParts
+from quaestor.channels.parts import StatementParts
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel, compile_ordinary
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
 from quaestor.channels.runs.results import Results
@@ -38,7 +38,7 @@ _NAMED = {"types": Kind.TYPE, "functions": Kind.FUNCTION, "procedures": Kind.PRO
 class Showing:
     """Answers of SHOW, DESCRIBE and EXPLAIN."""
 
-    def __init__(self, parts: ChannelParts) -> None:
+    def __init__(self, parts: StatementParts) -> None:
         self._parts = parts
 
     def answer(self, statement: Show | Describe | Explain, user: str) -> Answer:
