@@ -194,10 +194,10 @@ class World:
         app = self.apps[number]
         for query in self.scenario.queries:
             query_id = plan_query(query).query_id
-            live = app._join(query_id, query)
-            app._open(query_id)
+            live = app._followed.join(query_id, query)
+            app._followed.open(query_id)
             self.followers[number].append(Follower(live, self.truth))
-        app._step()
+        app._loop.step()
 
     # Steps
 
@@ -275,7 +275,7 @@ class World:
         tap.open = False
 
     def _step_app(self, number: int) -> None:
-        self.apps[number]._step()
+        self.apps[number]._loop.step()
         for follower in self.followers[number]:
             follower.take()
 
@@ -284,9 +284,9 @@ class World:
         self.leaves[number] -= 1
         app = self.apps[number]
         for follower in self.followers[number]:
-            local = app._left(follower.live, follower.live._shared)
+            local = app._followed.left(follower.live, follower.live._shared)
             assert local is not None
-            app._send_quietly(local.stage, local.unsubscription())
+            app._followed.send(local.stage, local.unsubscription())
         self.followers[number] = []
         self._subscribe(number)
 

@@ -97,7 +97,7 @@ async def test_a_subscription_that_is_placed_while_the_grid_changes_is_on_the_ne
         nonlocal looks
         looks += 1
         if looks == 1:
-            subscriptions._follow_shape(stages.subscriptions._process.clock())  # the reading thread is quicker
+            subscriptions._loop.follow_shape(stages.subscriptions._process.clock())  # the reading thread is quicker
             return OLD
         return NEW
 

@@ -1,0 +1,131 @@
+"""Subscriptions of one process by query, and the messages to the stages of their queries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import anyio.to_thread
+
+from quaestor.errors import EventLayerError, SubscriptionError
+from quaestor.event_layer import streams
+from quaestor.model import GridShape, Query
+from quaestor.ports import EventLayer
+from quaestor.realtime.codec import encode_query_event
+from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
+from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriptionNames
+from quaestor.realtime.look_back import earlier_changes
+from quaestor.realtime.messages import Subscription, Unsubscription
+from quaestor.realtime.notices import DeliveryMode
+from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
+from quaestor.realtime.replica import Replica
+from quaestor.runtime.supervision.process_context import ProcessContext
+
+
+class LocalSubscriptions:
+    """Subscriptions of one process, one for each followed query.
+
+    shape: of the grid, None while it is not known.
+    lock: guards the subscriptions and their results.
+    by_query: the subscriptions.
+    names: their names in the grid.
+    reader: of the results pipelines of their stages.
+    reported: progress of these stages, by results pipeline.
+    work: set when a subscription waits for messages of its stage.
+    """
+
+    def __init__(self, layer: EventLayer, process: ProcessContext, *, shape: Callable[[], GridShape | None]) -> None:
+        self.shape = shape
+        self.lock = threading.RLock()
+        self.by_query: dict[str, LocalSubscription] = {}
+        self.names = SubscriptionNames()
+        self.reader = PipelineReader(layer, {}, retention_ms=process.settings.grid.retention_ms)
+        self.reported: dict[str, ReportedProgress] = {}
+        self.work = threading.Event()
+        self._layer = layer
+        self._process = process
+
+    def join(
+        self,
+        query_id: str,
+        query: Query,
+        options: SubscriberOptions = DEFAULT_OPTIONS,
+        recomputation: str | None = None,
+    ) -> LiveResult:
+        """Add a subscriber. A new subscription is placed under the lock: whatever shape is followed later finds it."""
+        with self.lock:
+            local = self.by_query.get(query_id)
+            if local is None:
+                shape = self.shape()
+                if shape is None:
+                    raise SubscriptionError("the grid has been lost meanwhile")
+                stage, name = StageAddress.of(query_id, shape), self.names.next()
+                shared = SharedResult(
+                    lock=self.lock,
+                    query_id=query_id,
+                    query=query,
+                    replica=Replica(name),
+                    reported=self.reported_by(stage),
+                    recomputation=recomputation,
+                )
+                local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
+                self.by_query[query_id] = local
+            elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
+                local.rename(self.names.next())  # post-images may have been switched on since: its stage has to look
+            queue = self._process.settings.realtime.subscription_queue
+            earlier = partial(earlier_changes, self._layer, lambda: self.results_of(local.stage), query_id)
+            live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options, earlier=earlier)
+            local.add(live)
+            return live
+
+    async def _leave(self, live: LiveResult, shared: SharedResult) -> None:
+        local = self.left(live, shared)
+        if local is not None:
+            await anyio.to_thread.run_sync(self.send, local.stage, local.unsubscription())
+
+    def left(self, live: LiveResult, shared: SharedResult) -> LocalSubscription | None:
+        """Remove a subscriber. Return the subscription if it has no subscriber here any more."""
+        with self.lock:
+            local = self.by_query.get(shared.query_id)
+            if local is None or local.shared is not shared:
+                return None
+            local.live.discard(live)
+            return None if local.live else self.by_query.pop(shared.query_id)
+
+    def reported_by(self, stage: StageAddress) -> ReportedProgress:
+        return self.reported.setdefault(self.results_of(stage), ReportedProgress())
+
+    def results_of(self, stage: StageAddress) -> str:
+        return streams.results(self._process.settings.deployment, *stage)
+
+    def open(self, query_id: str) -> None:
+        """Tell the stage that this process is subscribed to the query, unless it knows."""
+        with self.lock:
+            local = self.by_query.get(query_id)
+            if local is None or local.asked_ms:
+                return
+            stream = self.results_of(local.stage)
+            known = stream in self.reader.positions
+        if not known:
+            try:
+                offset = self._layer.offset_at(stream, self._process.clock() - LOOK_BACK_MS)
+            except EventLayerError as error:
+                raise SubscriptionError(f"the event layer did not answer: {error}") from error
+            with self.lock:
+                self.reader.positions.setdefault(stream, offset)
+        self.ask(local)
+        self.work.set()
+
+    def ask(self, local: LocalSubscription) -> None:
+        now_ms = self._process.clock()
+        local.asked_ms = now_ms
+        expires_at_ms = now_ms + self._process.settings.realtime.subscription_lease_ms
+        self.send(local.stage, local.subscription(self._process.settings.owner, expires_at_ms=expires_at_ms))
+
+    def send(self, stage: StageAddress, event: Subscription | Unsubscription) -> None:
+        """Send an event. After a failure it is sent again later, or its lease ends."""
+        try:
+            self._layer.append(streams.queries(self._process.settings.deployment, *stage), [encode_query_event(event)])
+        except EventLayerError as error:
+            self._process.telemetry.failure("event-layer", "subscriptions.send_failed", error)
