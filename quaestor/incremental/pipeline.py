@@ -40,6 +40,7 @@ class _Parsing:
 
     sort: `$sort` that only shaping stages have followed so far.
     shaping: these shaping stages.
+    into: fields that joins set.
     cut: there was a `$skip` or `$limit`.
     records: rows are records, not groups or parts of records.
     group: argument of the first grouping, if no stage before it remembers rows, and its rows may come in any order.
@@ -50,6 +51,7 @@ class _Parsing:
     filters: list[Document] = field(default_factory=list)
     stages: list[Callable[[], Stage]] = field(default_factory=list)
     lookups: dict[int, ForeignSide] = field(default_factory=dict)
+    into: set[str] = field(default_factory=set)
     sort: tuple[tuple[str, int], ...] | None = None
     skip: int = 0
     limit: int | None = None
@@ -59,6 +61,12 @@ class _Parsing:
     remembers: bool = False
     records: bool = True
     group: Document | None = None
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the rows have the order of the records: every stage before the window only joins, beside the sorted fields."""
+        joined = {path.split(".")[0] for path, _ in self.sort or ()} & self.into
+        return len(self.stages) == len(self.lookups) and not joined
 
     def add(self, name: str, argument: Any) -> None:
         if name == "$match" and not self.stages and self.sort is None and not self.cut:
@@ -131,6 +139,7 @@ class _Parsing:
         if self.sort is not None and any(path.split(".")[0] == join.into for path, _ in self.sort):
             raise UnsupportedQueryError(f"$lookup into {join.into!r}, which the $sort before it reads")
         self.lookups[len(self.stages)] = side
+        self.into.add(join.into.split(".")[0])
         self.remembers = self.remembers or not self.stateful
         self._stateful(lambda: LookupStage(join))
 
@@ -168,7 +177,7 @@ def plan_pipeline(query: Query, prior_state: PriorState) -> Maintenance:
         raise MalformedQueryError("$near is not allowed inside of a $match")
     own = Query(namespace=query.namespace, operation=Operation.FIND, filter=filter_, text_index=query.text_index)
     ordered = parsing.sort is not None or parsing.cut
-    sliding = ordered and not parsing.stages and bool(parsing.limit)
+    sliding = ordered and bool(parsing.limit) and parsing.keeps_order
     if sliding:
         own = replace(own, sort=by_id(parsing.sort or ()))
     if parsing.remembers or (ordered and not parsing.stateful):
