@@ -53,7 +53,8 @@ class Dataflow:
         changes = self._begin(maintenance, records)
         if maintenance.window is not None:
             end = maintenance.window.end
-            self._view = Window(maintenance.window, most_known=end + slack if maintenance.sliding else None)
+            known = end + slack if maintenance.sliding else None
+            self._view = Window(maintenance.window, most_known=known, dropped=self._forget)
             self._view.load(changes, complete=not maintenance.sliding or len(records) < end + slack)
         else:
             self._view = UnorderedView(maintenance.present) if maintenance.kept else StatelessView(maintenance.present)
@@ -112,6 +113,11 @@ class Dataflow:
         for stage in self._stages[first:]:
             changes = stage.feed(changes)
         return changes
+
+    def _forget(self, key: Hashable) -> None:
+        """Forget a record beyond the horizon of the window, so that joins do not grow with the writes."""
+        for place in self._joined:
+            self._lookup(place).forget(key)
 
     def _lookup(self, place: int) -> LookupStage:
         stage = self._stages[place]

@@ -91,6 +91,12 @@ class LookupStage:
                 concerned.update(self._joined_on(keys))
         return [joined for key in concerned if (joined := self._change_of(key, self._local[key])) is not None]
 
+    def forget(self, key: Hashable) -> None:
+        """Forget a local row that no later stage knows: a later write to its record gives it anew."""
+        old = self._local.pop(key, None)
+        if old is not None:
+            _drop(self._local_by, old.keys, key)
+
     def _on_local(self, change: Change) -> Change | None:
         old = self._local.pop(change.key, None)
         if old is not None:

@@ -5,8 +5,9 @@
     - and groupings (`$sort` directly before one gives `$first`, `$last` and `$push` their order)
     - at the end `[$sort] [$skip] [$limit]`, followed by stages that only shape rows, or by a `$lookup`
 
-`$count` and `$sortByCount` are groupings. A window directly over records keeps a stretch of them. A window over groups or
-joined rows holds every match. Any other pipeline raises UnsupportedQueryError with the reason.
+`$count` and `$sortByCount` are groupings. A window over records keeps a stretch of them, also behind joins that leave the
+order as it is. A window over groups, or over rows that other stages make, holds every match. Any other pipeline raises
+UnsupportedQueryError with the reason.
 """
 
 from __future__ import annotations

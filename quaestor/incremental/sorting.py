@@ -60,13 +60,21 @@ class _Known(NamedTuple):
 class Window:
     """Ordered result: offset, window and slack. Not thread-safe."""
 
-    def __init__(self, rules: WindowRules, *, most_known: int | None = None) -> None:
+    def __init__(
+        self,
+        rules: WindowRules,
+        *,
+        most_known: int | None = None,
+        dropped: Callable[[Hashable], None] = lambda key: None,
+    ) -> None:
         """Begin without rows.
 
         most_known: number of rows to keep, at least up to the end of the window. None: all, and there never is a horizon.
+        dropped: called with the key of each row beyond the horizon, which is not known here any more.
         """
         self._rules = rules
         self._most_known = None if most_known is None else max(most_known, rules.end)
+        self._dropped = dropped
         self._order: SortedList[Place] = SortedList()
         self._known: dict[Hashable, _Known] = {}
         self._horizon: Place | None = None
@@ -184,6 +192,7 @@ class Window:
             return None
         place = (self._rules.sort_key(change.after), change.key)
         if self._horizon is not None and place > self._horizon:
+            self._dropped(change.key)
             return None
         return _Known(place, change.id, self._rules.present(change.after))
 
@@ -197,7 +206,9 @@ class Window:
 
     def _trim(self) -> None:
         while self._most_known is not None and len(self._order) > self._most_known:
-            del self._known[self._order.pop()[1]]
+            _, key = self._order.pop()
+            del self._known[key]
+            self._dropped(key)
             self._horizon = self._order[-1] if self._order else None
 
     def _short(self) -> bool:

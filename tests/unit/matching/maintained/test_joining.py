@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.incremental import bootstrap_queries
+from quaestor.incremental import RenewalSettings, bootstrap_queries
 from tests.unit.matching.maintained.scene import Scene, aggregate, told
 
 LOOKUP: dict[str, Any] = {"from": "others", "localField": "ref", "foreignField": "fk", "as": "joined"}
@@ -135,3 +135,18 @@ def test_a_filter_behind_an_inner_limit_does_not_choose_what_is_limited() -> Non
     assert joined(scene) == {1: [10]}
     scene.put_other(11, fk=7, v=8)
     assert joined(scene) == {1: []}
+
+
+def test_a_window_behind_a_join_reads_and_remembers_its_own_stretch() -> None:
+    """Neither the first read nor later writes make the join hold records behind the slack."""
+    query = aggregate({"$lookup": LOOKUP}, {"$sort": {"a": 1}}, {"$limit": 2})
+    own, foreign = bootstrap_queries(query, settings=RenewalSettings(slack=1))
+    assert (own.limit, own.sort, foreign.limit) == (3, (("a", 1), ("_id", 1)), 0)
+    records = [{"_id": n, "a": n, "ref": 7} for n in range(1, 6)]
+    scene = Scene(query, records, read=records[:3], others=[{"_id": 10, "fk": 7}], slack=1)
+    for key, a in [(9, 9), (0, 0), (8, 8), (1, 7)]:
+        scene.put(key, a=a, ref=7)
+    assert joined(scene) == {0: [10], 2: [10]}
+    assert {key for key in range(10) if scene.maintained.holds("db.things", key)} == {0, 2}
+    scene.put_other(11, fk=7)
+    assert joined(scene) == {0: [10, 11], 2: [10, 11]}

@@ -97,12 +97,23 @@ def test_limit_and_skip_compose() -> None:
     assert (window.skip, window.limit) == (5, 5)
 
 
-def test_only_windows_on_records_slide() -> None:
-    """Over groups and joins everything that matches has to be known; over records a stretch will do."""
-    sort, limit = {"$sort": {"a": 1}}, {"$limit": 3}
-    assert plan_maintenance(aggregate(sort, limit, {"$project": {"a": 1}})).sliding
-    assert not plan_maintenance(aggregate(GROUP, sort, limit)).sliding
-    assert not plan_maintenance(aggregate(sort, limit, LOOKUP)).sliding
+@pytest.mark.parametrize(
+    ("stages", "sliding"),
+    [
+        ([{"$sort": {"a": 1}}, {"$limit": 3}, {"$project": {"a": 1}}], True),
+        ([{"$sort": {"a": 1}}, {"$limit": 3}, LOOKUP], True),
+        ([LOOKUP, {"$sort": {"a": 1}}, {"$limit": 3}], True),
+        ([LOOKUP, {"$limit": 3}], True),
+        ([GROUP, {"$sort": {"a": 1}}, {"$limit": 3}], False),
+        ([LOOKUP, {"$sort": {"j.b": 1}}, {"$limit": 3}], False),
+        ([LOOKUP, {"$match": {"j.b": 1}}, {"$sort": {"a": 1}}, {"$limit": 3}], False),
+        ([LOOKUP, {"$unwind": "$j"}, {"$sort": {"a": 1}}, {"$limit": 3}], False),
+        ([LOOKUP, {"$sort": {"a": 1}}, {"$skip": 3}], False),
+    ],
+)
+def test_windows_in_the_order_of_the_records_slide(stages: list[dict[str, Any]], sliding: bool) -> None:
+    """A window knows a stretch of the records, also behind joins, unless another stage decides order or number of the rows."""
+    assert plan_maintenance(aggregate(*stages)).sliding is sliding
 
 
 def test_every_order_is_made_unambiguous_by_id() -> None:
