@@ -34,7 +34,7 @@ class ActiveQueries:
         self.namespaces: dict[str, Namespace] = {}
         self.tenants = Tenants()
         self._rules = SharedRules()
-        self.watches = ClockWatches()
+        self.watches = ClockWatches(lambda query, size: self.tenants.charge(query, size, 0))
 
     def __len__(self) -> int:
         return self.tenants.queries

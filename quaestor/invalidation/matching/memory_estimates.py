@@ -33,6 +33,10 @@ _MEMBER: Final = 120
 _BOUNDARY: Final = 200
 _SIDE: Final = 700
 """Side of a subscribed query, its token, its entries in side and namespace."""
+_WATCH: Final = 1_900
+"""Watch of the clock: its condition, its compiled filter, its entries in the index and on the wheel."""
+PASSING: Final = 420
+"""Instant of a record written since, in its watch, by record and on the wheel."""
 SIDE_MEMBER: Final = 120
 """Member's hash, in the side and in the namespace."""
 
@@ -65,6 +69,15 @@ def registration_bytes(live: LiveRegistration) -> int:
     boundary = 0 if live.boundary is None else _BOUNDARY
     kept = 0 if live.kept is None else live.kept.bytes
     return _REGISTRATION + boundary + kept + (_MEMBER * len(live.members) if live.members else 0)
+
+
+def watch_bytes(source: int, paths: int) -> int:
+    """Return the bytes of a clock watch without the records written since.
+
+    source: bytes of the filter.
+    paths: number of its access paths.
+    """
+    return _WATCH + int(_COMPILED * source) + _ENTRY * max(0, paths - 1)
 
 
 def side_bytes(source: int, access: Sequence[Access]) -> int:
