@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from quaestor.tables.changes import Snapshot
 
@@ -69,4 +69,36 @@ class Engine(Protocol):
 
     def prepare(self, text: str) -> PreparedQuery:
         """Compile a text against the present columns of the tables. Raises QueryError, SchemaError, DependencyError."""
+        ...
+
+
+class EvaluatedTogether(NamedTuple):
+    """Rows of each query of a shared plan, by name, and the amount that the plan read."""
+
+    rows: Mapping[str, Any]
+    read: Read
+
+
+class SharedQuery(Protocol):
+    """Queries of equal shape as one plan."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that the queries read."""
+        ...
+
+    def rows(self, afters: Mapping[str, int], upto: int, snapshots: Mapping[str, Snapshot]) -> EvaluatedTogether:
+        """Return the results of each query that entered in (its instant, upto]. Raises as `PreparedQuery.rows` does.
+
+        afters: by name, for the queries that take part.
+        """
+        ...
+
+
+@runtime_checkable
+class SharingEngine(Protocol):
+    """Engine that executes queries of equal shape as one plan. An ability besides Engine."""
+
+    def together(self, queries: Mapping[str, PreparedQuery]) -> SharedQuery:
+        """Return the plan of queries of equal shape, by name."""
         ...

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
-from quaestor.continuous.engine import Engine, PreparedQuery
+from quaestor.continuous.engine import Engine
 from quaestor.continuous.installed import InstalledQueries, InstalledQuery, State
 from quaestor.continuous.runs.deliveries import deliver
-from quaestor.continuous.runs.remembered import Remembered
-from quaestor.continuous.runs.run import Run, run
+from quaestor.continuous.runs.execution import Executions
+from quaestor.continuous.runs.run import Run
 from quaestor.continuous.schedule.periods import duration, period
 from quaestor.continuous.schedule.queue import Due, Schedule
 from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
@@ -62,9 +62,9 @@ class ContinuousService:
         self._look_s = look_s
         self._schedule = Schedule()
         self._known: dict[str, InstalledQuery] = {}
-        self._prepared: dict[str, PreparedQuery] = {}
-        self._remembered = Remembered()
+        self._executions = Executions(parts.engine, parts.catalogue)
         self._unannounced: set[str] = set()
+        self._undelivered: set[str] = set()
         self._delivering: set[tuple[str, str]] = set()
 
     @property
@@ -95,11 +95,13 @@ class ContinuousService:
         await self._announce()
         metrics = self._parts.telemetry.continuous
         now = self._now()
+        given: list[InstalledQuery] = []
         for due in self._schedule.take(now):
             metrics.lag_s.set(max(0, now - due.at) / 1_000_000 if due.at else 0)
             self._warn(due)
-            for name in due.names:
-                tasks.create_task(self._run(self._known[name], tasks))
+            given += [self._known[name] for name in due.names]
+        if given:
+            tasks.create_task(self._begin(given, tasks))
         metrics.stretch.set(self._schedule.factor)
 
     def _pause_s(self) -> float:
@@ -114,7 +116,7 @@ class ContinuousService:
         present = {query.name: query for query in installed}
         for name in self._known.keys() - present.keys():
             self._schedule.remove(name)
-            self._prepared.pop(name, None)
+            self._executions.forget(name)
             self._unannounced.add(name)
         for name, query in present.items():
             before = self._known.get(name)
@@ -123,7 +125,7 @@ class ContinuousService:
             if before is None:
                 self._unannounced.add(name)  # the process before may have ended between publication and announcement
             if before is None or query.text != before.text:
-                self._prepared.pop(name, None)
+                self._executions.forget(name)
             if query.state is not State.ACTIVE:
                 self._schedule.remove(name)
             else:
@@ -158,31 +160,64 @@ class ContinuousService:
                 "continuous", "continuous.late", f"{name} began {late_s:.0f} s late; its user accepts less", query=name
             )
 
-    async def _run(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
-        """Run a query once. Raises nothing that a query can cause."""
-        metrics = self._parts.telemetry.continuous
+    async def _begin(self, queries: list[InstalledQuery], tasks: asyncio.TaskGroup) -> None:
+        """Run queries that are due at the same time; those of equal shape as one plan."""
+        for group in await asyncio.to_thread(self._executions.groups, queries):
+            if len(group) > 1:
+                tasks.create_task(self._run_together(group, tasks))
+            else:
+                tasks.create_task(self._run(group[0], tasks))
+
+    async def _run_together(self, queries: list[InstalledQuery], tasks: asyncio.TaskGroup) -> None:
         began_s = time.monotonic()
         try:
-            outcome = await asyncio.to_thread(self._run_in_thread, query)
-        except Exception as error:  # a query must not end the others, whatever an engine raises
-            metrics.runs.labels("failed").inc()
-            self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
-            self._prepared.pop(query.name, None)
-            passes = isinstance(error, DependencyError) and error.retryable
-            if self._schedule.failed(query.name, self._now(), str(error), passes=passes):
-                await self._quarantine(query, str(error))
+            outcomes = await asyncio.to_thread(self._executions.run_together, queries)
+        except Exception:  # each query alone shows which of them fails
+            for query in queries:
+                tasks.create_task(self._run(query, tasks))
             return
-        metrics.run_s.observe(time.monotonic() - began_s)
+        self._parts.telemetry.continuous.run_s.observe(time.monotonic() - began_s)
+        for query in queries:
+            outcome = outcomes[query.name]
+            if isinstance(outcome, Run):
+                self._ended(query, outcome, tasks)
+            else:
+                await self._failed(query, outcome)
+        await self._announce()
+
+    async def _run(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
+        """Run a query once. Raises nothing that a query can cause."""
+        began_s = time.monotonic()
+        try:
+            outcome = await asyncio.to_thread(self._executions.run, query)
+        except Exception as error:  # a query must not end the others, whatever an engine raises
+            await self._failed(query, error)
+            return
+        self._parts.telemetry.continuous.run_s.observe(time.monotonic() - began_s)
+        self._ended(query, outcome, tasks)
+        await self._announce()
+
+    async def _failed(self, query: InstalledQuery, error: Exception) -> None:
+        self._parts.telemetry.continuous.runs.labels("failed").inc()
+        self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
+        self._executions.forget(query.name)
+        passes = isinstance(error, DependencyError) and error.retryable
+        if self._schedule.failed(query.name, self._now(), str(error), passes=passes):
+            await self._quarantine(query, str(error))
+
+    def _ended(self, query: InstalledQuery, outcome: Run, tasks: asyncio.TaskGroup) -> None:
+        metrics = self._parts.telemetry.continuous
         metrics.runs.labels("published" if outcome.published else "outrun").inc()
         metrics.rows.inc(outcome.rows)
         for source, read in (("tables", outcome.read), ("results", outcome.read_results)):
             metrics.read_rows.labels(source).inc(read.rows)
             metrics.read_bytes.labels(source).inc(read.bytes)
         self._schedule.done(query.name, self._now())
-        self._deliver(query, tasks)
         if outcome.rows:
             self._unannounced.add(query.name)
-            await self._announce()
+        if outcome.rows or query.name in self._undelivered:
+            self._undelivered.discard(query.name)
+            self._deliver(query, tasks)
 
     async def _announce(self) -> None:
         """Report the queries whose results have changed. The next look repeats a report that failed."""
@@ -198,12 +233,6 @@ class ContinuousService:
                 self._parts.telemetry.failure("continuous", "continuous.unannounced", error, query=name)
                 return
 
-    def _run_in_thread(self, query: InstalledQuery) -> Run:
-        prepared = self._prepared.get(query.name)
-        if prepared is None:
-            prepared = self._prepared[query.name] = self._parts.engine.prepare(query.text)
-        return run(query, prepared, self._parts.catalogue, self._remembered)
-
     async def _quarantine(self, query: InstalledQuery, reason: str) -> None:
         self._parts.telemetry.failure("continuous", "continuous.quarantined", reason, query=query.name)
         try:
@@ -215,6 +244,7 @@ class ContinuousService:
         """Begin the deliveries of a query, one task for each sink, unless they go on already."""
         for address in query.sinks:
             if (query.name, address) in self._delivering:
+                self._undelivered.add(query.name)  # the delivery may be about to end
                 continue
             try:
                 sink = self._parts.sink_of(address)
@@ -222,6 +252,7 @@ class ContinuousService:
                 self._parts.telemetry.failure(
                     "delivery", "delivery.misconfigured", error, lasting=True, query=query.name
                 )
+                self._undelivered.add(query.name)
                 continue
             if sink is not None:
                 self._delivering.add((query.name, address))
@@ -233,5 +264,6 @@ class ContinuousService:
                 pass  # results may have come meanwhile
         except QuaestorError as error:
             self._parts.telemetry.failure("delivery", "delivery.stopped", error, query=query.name, sink=address)
+            self._undelivered.add(query.name)
         finally:
             self._delivering.discard((query.name, address))

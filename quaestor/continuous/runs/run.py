@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from quaestor.continuous.engine import NOTHING, PreparedQuery, Read
 from quaestor.continuous.installed import InstalledQuery
@@ -13,6 +13,7 @@ from quaestor.continuous.runs.results import different, fitted, hashed, numbered
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.pins import pinned
+from quaestor.tables.versioned import VersionedTable
 
 
 class Closed(NamedTuple):
@@ -61,35 +62,65 @@ def run(
     Raises QueryError, ConfigurationError (a table or a column is gone), DependencyError. The next run then begins where this
     one began, so nothing is lost, and nothing is published twice.
     """
+    begun = begin(query, catalogue)
+    closed = close(catalogue, prepared.tables)
+    if closed.instant <= begun.after:
+        return Run(after=begun.after, upto=begun.after, rows=0, published=False)
+    with pinned({catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
+        evaluated = prepared.rows(begun.after, closed.instant, closed.snapshots)
+    remembered = (remembered or Remembered()) if prepared.may_repeat else None
+    return replace(publish(query, begun, evaluated.rows, closed.instant, remembered), read=evaluated.read)
+
+
+class Begun(NamedTuple):
+    """Beginning of a run: the result table as it was.
+
+    progress: of the query, which must not move until the run is published; None: no run yet.
+    after: beginning of the run's interval.
+    """
+
+    results: VersionedTable
+    before: Snapshot
+    progress: int | None
+    after: int
+
+
+def begin(query: InstalledQuery, catalogue: Catalogue) -> Begun:
+    """Begin a run of a query. Raises ConfigurationError, DependencyError."""
     results = catalogue.open(query.results)
     before = results.snapshot()
     progress = before.progress.get(query.name)
-    after = query.start if progress is None else progress
-    closed = close(catalogue, prepared.tables)
-    if closed.instant <= after:
-        return Run(after=after, upto=after, rows=0, published=False)
-    with pinned({catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
-        evaluated = prepared.rows(after, closed.instant, closed.snapshots)
-    rows, read_results = fitted(evaluated.rows), NOTHING
+    return Begun(results, before, progress, query.start if progress is None else progress)
+
+
+def publish(query: InstalledQuery, begun: Begun, evaluated: Any, upto: int, remembered: Remembered | None) -> Run:
+    """Publish the new rows of a run and the query's progress as one entry, unless another process was faster.
+
+    evaluated: an Arrow table.
+    remembered: None: no row can repeat a row of an earlier run.
+
+    Raises SchemaError, DependencyError.
+    """
+    results, before = begun.results, begun.before
+    rows, read_results = fitted(evaluated), NOTHING
     columns = schema_of(rows)
     if rows.num_rows:
         known = results.schema(before).names
-        if prepared.may_repeat and before.files and all(name in known for name in rows.schema.names):
-            rows, read_results = (remembered or Remembered()).new(rows, results, before)
+        if remembered is not None and before.files and all(name in known for name in rows.schema.names):
+            rows, read_results = remembered.new(rows, results, before)
         else:
             rows = different(rows)
     results.append(
-        numbered(hashed(rows), closed.instant),
-        progress={query.name: closed.instant},
-        expected={query.name: progress},
+        numbered(hashed(rows), upto),
+        progress={query.name: upto},
+        expected={query.name: begun.progress},
         additions=columns,
     )
-    published = results.snapshot().progress.get(query.name) == closed.instant
+    published = results.snapshot().progress.get(query.name) == upto
     return Run(
-        after=after,
-        upto=closed.instant,
+        after=begun.after,
+        upto=upto,
         rows=rows.num_rows if published else 0,
         published=published,
-        read=evaluated.read,
         read_results=read_results,
     )

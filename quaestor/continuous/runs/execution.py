@@ -1,0 +1,118 @@
+"""Execution of runs: alone, or as one plan with the queries of equal shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from quaestor.continuous.engine import Engine, PreparedQuery, SharingEngine
+from quaestor.continuous.installed import InstalledQuery
+from quaestor.continuous.runs.remembered import Remembered
+from quaestor.continuous.runs.run import Run, begin, close, publish, run
+from quaestor.errors import QuaestorError
+from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.pins import pinned
+from quaestor.tables.versioned import VersionedTable
+
+_QUIET: Final = 3_600 * 1_000_000
+"""Time after which the progress of a query without results is published again, in microseconds."""
+
+
+class _Covered(NamedTuple):
+    """Progress of a query without new results. This process alone knows it: after a restart the interval is run again.
+
+    published: progress in the result table.
+    upto: instant up to which there is no result after it.
+    """
+
+    published: int
+    upto: int
+
+
+class Executions:
+    """Runs of the queries of one service. Methods block; thread-safe for different queries."""
+
+    def __init__(self, engine: Engine, catalogue: Catalogue) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._remembered = Remembered()
+        self._prepared: dict[str, PreparedQuery] = {}
+        self._covered: WeakKeyDictionary[VersionedTable, _Covered] = WeakKeyDictionary()
+
+    def forget(self, name: str) -> None:
+        """Forget a query, whose text has changed, which has failed, or which was dropped."""
+        self._prepared.pop(name, None)
+
+    def groups(self, queries: Iterable[InstalledQuery]) -> list[list[InstalledQuery]]:
+        """Return the queries in groups that can run as one plan. A query that cannot be prepared is a group of its own."""
+        groups: dict[str, list[InstalledQuery]] = {}
+        for query in queries:
+            try:
+                shape = self._of(query).shape if isinstance(self._engine, SharingEngine) else ""
+            except Exception:  # its run reports the failure
+                shape = ""
+            groups.setdefault(shape or f" {query.name}", []).append(query)
+        return list(groups.values())
+
+    def run(self, query: InstalledQuery) -> Run:
+        """Run a query. Raises as `runs.run.run` does."""
+        return run(query, self._of(query), self._catalogue, self._remembered)
+
+    def run_together(self, queries: Sequence[InstalledQuery]) -> Mapping[str, Run | QuaestorError]:
+        """Run queries of equal shape as one plan; return the outcome of each by name.
+
+        Only queries with new rows publish their progress each time, so quiet queries cost no entry of a log.
+
+        Raises what the plan itself raises: then no query has run.
+        """
+        assert isinstance(self._engine, SharingEngine)
+        prepared = {query.name: self._of(query) for query in queries}
+        shared = self._engine.together(prepared)
+        results = {query.name: self._catalogue.open(query.results) for query in queries}
+        afters = {query.name: self._after(query, results[query.name]) for query in queries}
+        closed = close(self._catalogue, shared.tables)
+        due = {name: after for name, after in afters.items() if after < closed.instant}
+        with pinned({self._catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
+            evaluated = shared.rows(due, closed.instant, closed.snapshots)
+        outcomes: dict[str, Run | QuaestorError] = {
+            name: Run(after=after, upto=after, rows=0, published=False) for name, after in afters.items()
+        }
+        read = evaluated.read
+        for query in queries:
+            name, known = query.name, self._covered.get(results[query.name])
+            if name not in due:
+                continue
+            if known is not None and not evaluated.rows[name].num_rows and closed.instant - known.published < _QUIET:
+                self._covered[results[name]] = known._replace(upto=closed.instant)
+                outcomes[name] = Run(after=due[name], upto=closed.instant, rows=0, published=True)
+                continue
+            try:
+                outcomes[name] = self._publish(query, prepared[name], due[name], evaluated.rows[name], closed.instant)
+            except QuaestorError as error:
+                outcomes[name] = error
+        first = next((name for name, outcome in outcomes.items() if isinstance(outcome, Run)), None)
+        if first is not None and isinstance(outcome := outcomes[first], Run):
+            outcomes[first] = replace(outcome, read=read)  # the plan has read it once
+        return outcomes
+
+    def _after(self, query: InstalledQuery, results: VersionedTable) -> int:
+        known = self._covered.get(results)
+        return begin(query, self._catalogue).after if known is None else known.upto
+
+    def _publish(self, query: InstalledQuery, prepared: PreparedQuery, after: int, rows: object, upto: int) -> Run:
+        begun = begin(query, self._catalogue)
+        known = self._covered.pop(begun.results, None)
+        if begun.progress is not None and begun.progress > (after if known is None else known.published):
+            return Run(after=after, upto=after, rows=0, published=False)  # another process has run the query
+        outcome = publish(query, begun, rows, upto, self._remembered if prepared.may_repeat else None)
+        if outcome.published:
+            self._covered[begun.results] = _Covered(upto, upto)
+        return replace(outcome, after=after)
+
+    def _of(self, query: InstalledQuery) -> PreparedQuery:
+        prepared = self._prepared.get(query.name)
+        if prepared is None:
+            prepared = self._prepared[query.name] = self._engine.prepare(query.text)
+        return prepared
