@@ -161,8 +161,17 @@ class Dataset:
         notes = [snapshot.notes.get(_feed(feed)) for snapshot in self.snapshots()]
         if None in notes:
             return None
-        number, offset = min(json.loads(text) for text in notes if text is not None)
+        number, offset, _ = min(json.loads(text) for text in notes if text is not None)
         return Position(feed, number, offset)
+
+    def newest_position(self, feed: str) -> Position | None:
+        """Return the position of a feed in the partition that is ahead; None: it has written nothing. Raises DependencyError.
+
+        The other partitions may lack records of this batch. The same batch again completes them.
+        """
+        notes = [snapshot.notes.get(_feed(feed)) for snapshot in self.snapshots()]
+        positions = [json.loads(text) for text in notes if text is not None]
+        return Position(feed, *max(positions)[:2]) if positions else None
 
     def insert(self, records: Iterable[Mapping[str, Any]], *, feed: Position | None = None) -> Written:
         """Write new records; a record whose key is there is rejected. See `write`."""
@@ -186,7 +195,8 @@ class Dataset:
     def write(self, records: Iterable[Mapping[str, Any]], mode: Mode, *, feed: Position | None = None) -> Written:
         """Write records; the outcome names the rejected records.
 
-        feed: position of a feed after these records. A partition that has this batch already changes nothing.
+        feed: position of a feed after these records. A partition that has this batch already changes nothing, and the same
+            rows are rejected.
 
         A key that occurs twice: the first record is inserted, the last one upserted, all of them merged. Raises DependencyError.
         """
@@ -242,11 +252,12 @@ class Dataset:
         for _ in range(_ATTEMPTS):
             seen = table.snapshot()
             if feed is not None and seen.progress.get(_feed(feed.feed), -1) >= feed.number:
-                return seen.instant, []
+                return seen.instant, _refused_before(seen, feed, share)
             rows, present = self._judged(number, seen, share, mode)
             if not rows and feed is None:
                 return seen.instant, present
-            instant = _publish(table, rows, schema, feed, seen if mode is not Mode.UPSERT else None)
+            numbers = [row.number for row in present]
+            instant = _publish(table, rows, schema, feed, seen if mode is not Mode.UPSERT else None, numbers)
             if instant is not None:
                 return instant, present
         raise DependencyError(f"dataset {self.name!r}: other writers are always faster; run fewer writers at a time")
@@ -301,12 +312,24 @@ def _is_partition(name: str, names: Sequence[str]) -> bool:
     return bool(mark) and number.isdigit() and first in names
 
 
+def _refused_before(seen: Snapshot, feed: Position, share: Sequence[Row]) -> list[Row]:
+    """Return the rows of the feed's newest batch that were refused because their key was there."""
+    number, _, refused = json.loads(seen.notes[_feed(feed.feed)])
+    return [row for row in share if number == feed.number and row.number in refused]
+
+
 def _publish(
-    table: VersionedTable, rows: Sequence[Row], schema: Schema, feed: Position | None, seen: Snapshot | None
+    table: VersionedTable,
+    rows: Sequence[Row],
+    schema: Schema,
+    feed: Position | None,
+    seen: Snapshot | None,
+    refused: Sequence[int],
 ) -> int | None:
     """Publish rows as one entry and return its instant; None: another writer was faster.
 
     seen: state that the rows were judged by; None: they are right after any write.
+    refused: numbers of the rows whose key is there already; kept with the position of the feed.
     """
     stored = table.schema().evolved(Schema((*schema.columns, Column(DELETED, Type.BOOL)), schema.key), whole=False)
     files = [table.prepare(_arrow(rows, stored), stored)] if rows else []
@@ -321,7 +344,7 @@ def _publish(
         known = now.notes[SCHEMA]
         notes = {_WRITE: identity, SCHEMA: decode_schema(known).evolved(stored, whole=False).encode()}
         if feed is not None:
-            notes[_feed(feed.feed)] = json.dumps([feed.number, feed.offset])
+            notes[_feed(feed.feed)] = json.dumps([feed.number, feed.offset, list(refused)])
         return Change(add=tuple(files), notes=notes, progress={} if feed is None else {_feed(feed.feed): feed.number})
 
     try:

@@ -11,6 +11,7 @@ from quaestor.first_use import FirstUse
 from quaestor.observability.continuous_metrics import ContinuousMetrics
 from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
+from quaestor.observability.feed_metrics import FeedMetrics
 from quaestor.observability.follower_metrics import FollowerMetrics
 from quaestor.observability.grid_metrics import GridMetrics
 from quaestor.observability.invalidation_metrics import InvalidationMetrics
@@ -40,7 +41,7 @@ class Telemetry(EventLog):
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
     requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, continuous,
-        services, tables: metrics by room.
+        feeds, services, tables: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -60,6 +61,7 @@ class Telemetry(EventLog):
         self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
         self.continuous = ContinuousMetrics(self.families)
+        self.feeds = FeedMetrics(self.families)
         self.services = ServiceMetrics(self.families)
         self.tables = TableMetrics(self.families)
 

@@ -56,7 +56,7 @@ PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
         "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery", "continuous",
-        "tables",
+        "tables", "feeds",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
@@ -69,6 +69,7 @@ DELIVERY_FAILURES = frozenset({
 """Reasons of failed deliveries. status: the receiver answered with an error."""
 RUN_SOURCES = frozenset({"tables", "results"})
 """Sources of a run. results: earlier results of the same query."""
+FEED_RECORDS = frozenset({"accepted", "rejected"})
 RUNS = frozenset({"published", "outrun", "failed"})
 """Outcomes of runs. outrun: another process has published the same interval."""
 QUERY_STATES = frozenset({"active", "paused", "quarantined"})

@@ -1,0 +1,187 @@
+"""Service of feeds: started feeds take records until they are stopped, also after a restart of the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from quaestor.channels.datasets import Dataset
+from quaestor.channels.feeds.dead_letters import FeedLetters
+from quaestor.channels.feeds.definitions import FeedDefinition, Feeds
+from quaestor.channels.feeds.enrichment import PythonEnrichment
+from quaestor.channels.feeds.feed import Enrichment, Feed, OffsetSource, Taken
+from quaestor.channels.feeds.http import HttpSource
+from quaestor.channels.feeds.records import SourceLostError
+from quaestor.channels.feeds.sources import FileSource, MongoSource, RedisSource
+from quaestor.channels.feeds.tcp import TcpSource
+from quaestor.errors import ConfigurationError, QuaestorError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.tables.catalogue import Catalogue
+
+_REST_S: Final = 0.05
+_AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedParts:
+    """Parts of the service.
+
+    folder: below which sources of type files lie; None: there are none.
+    urls: by type of source, the address that a feed without an own address uses.
+    functions: returns the enrichment of a name; by default the name is `module:name` in Python.
+    """
+
+    catalogue: Catalogue
+    feeds: Feeds
+    telemetry: Telemetry
+    folder: Path | None = None
+    urls: Mapping[str, str] = field(default_factory=dict)
+    functions: Callable[[str], Enrichment] = PythonEnrichment
+
+
+class FeedService:
+    """Feeds of one place. One process at a time runs them.
+
+    look_s: seconds between two looks at the definitions.
+    """
+
+    def __init__(self, parts: FeedParts, *, look_s: float = 1.0) -> None:
+        self._parts = parts
+        self._look_s = look_s
+        self._running: dict[str, tuple[FeedDefinition, asyncio.Task[None], asyncio.Event]] = {}
+        self._posts: dict[str, HttpSource] = {}
+        self.tcp: dict[str, TcpSource] = {}
+
+    def routes(self, path: str = "/feeds") -> list[BaseRoute]:
+        """Return the route of the sources of type http."""
+        return [Route(f"{path}/{{feed}}", self._post, methods=["POST"])]
+
+    async def keep_running(self) -> None:
+        """Run started feeds until cancelled. The end drains them: taken records are written."""
+        async with asyncio.TaskGroup() as tasks:
+            try:
+                while True:
+                    await self.look(tasks)
+                    await asyncio.sleep(self._look_s)
+            finally:
+                await self._stop(list(self._running))
+
+    async def look(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin feeds that were started, and end feeds that were stopped or changed."""
+        try:
+            defined = {feed.name: feed for feed in await asyncio.to_thread(self._parts.feeds.all)}
+        except QuaestorError as error:
+            self._parts.telemetry.failure("feeds", "feeds.definitions_unread", error)
+            return
+        await self._stop([name for name, (feed, _, _) in self._running.items() if defined.get(name) != feed])
+        for name, feed in defined.items():
+            if feed.is_started and name not in self._running:
+                stop = asyncio.Event()
+                self._running[name] = (feed, tasks.create_task(self._run(feed, stop)), stop)
+
+    def feed(self, definition: FeedDefinition) -> Feed:
+        """Return the feed of a definition. Raises ConfigurationError, DependencyError."""
+        parts = self._parts
+        letters = FeedLetters(parts.catalogue, definition.name, str(definition.source["type"]))
+        enrichment = parts.functions(definition.function) if definition.function else None
+        sink = Dataset.open(parts.catalogue, definition.dataset)
+        return Feed(definition, sink, letters, parts.telemetry, enrichment=enrichment)
+
+    def replay(self, name: str) -> Taken:
+        """Write the dead letters of a stopped feed again. Raises ConfigurationError, DependencyError."""
+        definition = self._parts.feeds.get(name)
+        if definition.is_started:
+            raise ConfigurationError(f"the feed {name!r} runs: stop it before you replay its dead letters")
+        return self.feed(definition).replay()
+
+    async def _stop(self, names: list[str]) -> None:
+        """End feeds, and return when their taken records are written."""
+        for name in names:
+            self._running[name][2].set()
+        for name in names:
+            _, task, _ = self._running.pop(name)
+            await asyncio.shield(task)
+
+    async def _run(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+        """Run one feed until it is stopped. A failure is reported, and the feed begins again."""
+        runs: Mapping[str, Callable[[FeedDefinition, asyncio.Event], Awaitable[None]]] = {
+            "http": self._run_http,
+            "tcp": self._run_tcp,
+        }
+        while not stop.is_set():
+            try:
+                await runs.get(str(definition.source["type"]), self._run_source)(definition, stop)
+            except SourceLostError as error:
+                self._parts.telemetry.failure("feeds", "feeds.source_lost", error, lasting=True, feed=definition.name)
+                await stop.wait()
+            except QuaestorError as error:
+                self._parts.telemetry.failure("feeds", "feeds.failed", error, feed=definition.name)
+                await _stopped(stop, _AGAIN_S)
+
+    async def _run_http(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+        source = HttpSource(await asyncio.to_thread(self.feed, definition), self._parts.telemetry)
+        self._posts[definition.name] = source
+        await stop.wait()
+        del self._posts[definition.name]
+        await source.stop()
+
+    async def _run_tcp(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+        feed = await asyncio.to_thread(self.feed, definition)
+        source = TcpSource(feed, str(definition.source["address"]), self._parts.telemetry)
+        await source.start()
+        self.tcp[definition.name] = source
+        await stop.wait()
+        del self.tcp[definition.name]
+        await source.stop()
+
+    async def _run_source(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+        feed = await asyncio.to_thread(self.feed, definition)
+        source = await asyncio.to_thread(self._source, definition.source)
+        try:
+            while not stop.is_set():
+                if not await asyncio.to_thread(feed.step, source):
+                    await _stopped(stop, _REST_S)
+        finally:
+            await asyncio.to_thread(source.close)
+
+    def _source(self, source: Mapping[str, Any]) -> OffsetSource:
+        kind = source["type"]
+        if kind == "files":
+            return FileSource(self._path(str(source["path"])))
+        url = source.get("url") or self._parts.urls.get(kind)
+        if not url:
+            raise ConfigurationError(f"a source of type {kind} needs a url")
+        if kind == "redis":
+            return RedisSource(url, source["stream"])
+        return MongoSource(url, source["database"], source["collection"], start=source.get("from", "now"))
+
+    def _path(self, name: str) -> Path:
+        if self._parts.folder is None:
+            raise ConfigurationError("there is no folder for sources of type files")
+        folder = self._parts.folder.resolve()
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder):
+            raise ConfigurationError(f"{name!r} lies outside the folder of sources")
+        return path
+
+    async def _post(self, request: Request) -> Response:
+        source = self._posts.get(request.path_params["feed"])
+        if source is None:
+            return JSONResponse({"error": "no such feed takes requests now"}, status_code=404)
+        return await source.answer(request)
+
+
+async def _stopped(stop: asyncio.Event, within_s: float) -> None:
+    """Wait for the stop, at most so long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await stop.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,232 @@
+"""Sources that can be read again: files and folders, Redis Streams, change streams of MongoDB.
+
+An offset names the place after a record. A source that no longer holds that place raises SourceLostError.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from bson import Decimal128, ObjectId, json_util
+from bson.timestamp import Timestamp
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure, PyMongoError
+
+from quaestor.channels.feeds.records import LONGEST, Incoming, SourceLostError
+from quaestor.errors import ConfigurationError, DependencyError
+from quaestor.redis.clients import client
+
+_WAIT_MS: Final = 200
+_TIMEOUT_S: Final = 5.0
+_LOST: Final = frozenset({136, 222, 260, 280, 286})
+"""CappedPositionLost, CloseChangeStream, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost."""
+
+
+class FileSource:
+    """File, or the files of a folder in the order of their names: a JSON object on each line.
+
+    Files only grow, and a new file has a later name than the others. The last line of a file counts once it has an end, or once
+    there is a later file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, after: str, most: int) -> Sequence[Incoming]:
+        """See OffsetSource. An offset is the name of a file and the number of bytes."""
+        name, start = json.loads(after) if after else ("", 0)
+        records: list[Incoming] = []
+        files = self._files()
+        for number, path in enumerate(files):
+            if path.name < name or len(records) >= most:
+                continue
+            is_last = number == len(files) - 1
+            begin = start if path.name == name else 0
+            records += self._lines(path, begin, most - len(records), is_last=is_last)
+        return records
+
+    def close(self) -> None:
+        """See OffsetSource."""
+
+    def _files(self) -> list[Path]:
+        try:
+            if self._path.is_dir():
+                return sorted(path for path in self._path.iterdir() if path.is_file() and path.name[0] != ".")
+            return [self._path] if self._path.exists() else []
+        except OSError as error:
+            raise DependencyError(f"{self._path} could not be read: {error}") from error
+
+    def _lines(self, path: Path, begin: int, most: int, *, is_last: bool) -> list[Incoming]:
+        records: list[Incoming] = []
+        try:
+            with path.open("rb") as file:
+                if path.stat().st_size < begin:
+                    raise SourceLostError(f"{path} is shorter than {begin} bytes, which were read before")
+                file.seek(begin)
+                while len(records) < most and (line := file.readline(LONGEST + 1)):
+                    if len(line) > LONGEST and not line.endswith(b"\n"):
+                        while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                            pass
+                    elif is_last and not line.endswith(b"\n"):
+                        break
+                    if line.strip():
+                        records.append(Incoming(line.rstrip(b"\r\n"), json.dumps([path.name, file.tell()])))
+        except OSError as error:
+            raise DependencyError(f"{path} could not be read: {error}") from error
+        return records
+
+
+class RedisSource:
+    """Redis Stream. An entry has its record as JSON in the field `record`, or its fields are the record."""
+
+    def __init__(self, url: str, stream: str) -> None:
+        self._stream = stream
+        self._client: Any = client(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
+
+    def read(self, after: str, most: int) -> Sequence[Incoming]:
+        """See OffsetSource. An offset is the identity of an entry."""
+        try:
+            if after:
+                self._check(after)
+            entries = self._client.xrange(self._stream, min=f"({after}" if after else "-", count=most)
+            if not entries:
+                self._client.xread({self._stream: after or "0"}, count=1, block=_WAIT_MS)
+        except redis.RedisError as error:
+            raise DependencyError(f"the stream {self._stream!r} could not be read: {error}") from error
+        return [Incoming(_entry(fields), identity.decode()) for identity, fields in entries]
+
+    def close(self) -> None:
+        """See OffsetSource."""
+        self._client.close()
+
+    def _check(self, after: str) -> None:
+        """Notice entries that were deleted before they were read."""
+        if not self._client.exists(self._stream):
+            return
+        deleted = self._client.xinfo_stream(self._stream).get("max-deleted-entry-id", b"0-0")
+        if _identity(deleted) > _identity(after):
+            raise SourceLostError(
+                f"entries of the stream {self._stream!r} after {after} were deleted before the feed read them"
+            )
+
+
+class MongoSource:
+    """Change stream of a collection: new and changed records. Deletions are left out.
+
+    start: `now`, or `beginning`: the present records come first, and may come again if they change meanwhile.
+    """
+
+    def __init__(self, url: str, database: str, collection: str, *, start: str = "now") -> None:
+        if start not in ("now", "beginning"):
+            raise ConfigurationError(f"from is {start!r}: write now or beginning")
+        self._client: MongoClient[Any] = MongoClient(
+            url, serverSelectionTimeoutMS=int(_TIMEOUT_S * 1_000), tz_aware=True
+        )
+        self._collection = self._client[database][collection]
+        self._from_beginning = start == "beginning"
+        self._stream: Any = None
+        self._reached = ""
+        self._begun: dict[str, Any] | None = None
+
+    def read(self, after: str, most: int) -> Sequence[Incoming]:
+        """See OffsetSource. An offset is a place in the collection, or a token of the stream."""
+        try:
+            place = json_util.loads(after) if after else self._begin()
+            if "record" in place:
+                records = self._stored(place, most)
+                if records:
+                    return records
+            return self._changed(after, place, most)
+        except PyMongoError as error:
+            self._leave()
+            if isinstance(error, OperationFailure) and error.code in _LOST:
+                raise SourceLostError(f"{self._collection.full_name}: {error}") from error
+            raise DependencyError(f"{self._collection.full_name} could not be read: {error}") from error
+
+    def close(self) -> None:
+        """See OffsetSource."""
+        self._leave()
+        self._client.close()
+
+    def _begin(self) -> dict[str, Any]:
+        """Return the place of the first record. A feed that has written nothing begins anew after a restart."""
+        if self._begun is None:
+            time = self._client.admin.command("ping").get("operationTime")
+            if time is None:
+                raise ConfigurationError("a change stream needs a replica set: start mongod with --replSet")
+            self._begun = {"time": time, **({"record": None, "any": True} if self._from_beginning else {})}
+        return self._begun
+
+    def _stored(self, place: Mapping[str, Any], most: int) -> list[Incoming]:
+        """Return present records after a record, by `_id`."""
+        condition = {} if place.get("any") else {"_id": {"$gt": place["record"]}}
+        found = self._collection.find(condition).sort("_id", 1).limit(most)
+        return [
+            Incoming(_document(record), json_util.dumps({"time": place["time"], "record": record["_id"]}))
+            for record in found
+        ]
+
+    def _changed(self, after: str, place: Mapping[str, Any], most: int) -> list[Incoming]:
+        """Return writes after a place. The open stream goes on if it stands there."""
+        if self._stream is None or self._reached != after:
+            self._leave()
+            if "token" in place:
+                start: dict[str, Any] = {"resume_after": place["token"]}
+            else:
+                time = place["time"]
+                start = {"start_at_operation_time": Timestamp(time.time, time.inc + 1)}
+            self._stream = self._collection.watch(
+                [{"$match": {"operationType": {"$in": ["insert", "update", "replace", "drop", "rename", "invalidate"]}}}],
+                full_document="updateLookup", max_await_time_ms=_WAIT_MS, **start,
+            )  # fmt: skip
+            self._reached = after
+        records: list[Incoming] = []
+        while len(records) < most and (event := self._stream.try_next()) is not None:
+            if event["operationType"] in ("drop", "rename", "invalidate"):
+                if records:
+                    self._leave()
+                    break
+                raise SourceLostError(f"{self._collection.full_name} had a {event['operationType']}")
+            offset = json_util.dumps({"token": event["_id"]})
+            if event.get("fullDocument") is not None:
+                records.append(Incoming(_document(event["fullDocument"]), offset))
+                self._reached = offset
+        return records
+
+    def _leave(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+def _entry(fields: Mapping[bytes, bytes]) -> bytes:
+    if b"record" in fields:
+        return fields[b"record"]
+    return json.dumps(
+        {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+    ).encode()
+
+
+def _identity(text: bytes | str) -> tuple[int, int]:
+    time, _, number = (text.decode() if isinstance(text, bytes) else text).partition("-")
+    return int(time), int(number or 0)
+
+
+def _document(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, default=_plain, ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ObjectId | Decimal128):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return json_util.default(value)
