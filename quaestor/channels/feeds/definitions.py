@@ -25,6 +25,7 @@ SOURCES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
 }
 """Needed and further fields of a source, by its type. A channel of another instance posts to a source of type http."""
 _FORMAT: Final = 1
+_SECRET: Final = re.compile(r"//[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class FeedDefinition:
     source: `type` and the fields of the source, of WITH.
     dataset: empty: not connected yet.
     function: name of the enriching function; empty: none.
+    owner: user that created the feed.
     is_started: whether records are taken.
     """
 
@@ -42,7 +44,13 @@ class FeedDefinition:
     dataset: str = ""
     mode: Mode = Mode.INSERT
     function: str = ""
+    owner: str = ""
     is_started: bool = False
+
+    def described(self) -> dict[str, Any]:
+        """Return the feed as plain data. A user and a password in a URL are left out."""
+        source = {name: _SECRET.sub("//", value) for name, value in self.source.items()}
+        return {**asdict(self), "mode": self.mode.value, "source": source}
 
 
 class Feeds:
@@ -64,26 +72,44 @@ class Feeds:
         """Return a feed."""
         return _of(self._log.snapshot(), name)
 
-    def create(self, name: str, source: Mapping[str, Any]) -> FeedDefinition:
-        """Create a feed that is not connected yet."""
+    def create(
+        self, name: str, source: Mapping[str, Any], *, owner: str = "", replaces: bool = False
+    ) -> FeedDefinition:
+        """Create a feed that is not connected yet.
+
+        replaces: whether a stopped feed may be there already; the new feed takes its place, dataset and position.
+        """
         if not NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} cannot name a feed: use letters, digits and _, at most 63")
-        feed = FeedDefinition(name=name, source=_checked(name, source))
+        feed = FeedDefinition(name=name, source=_checked(name, source), owner=owner)
 
         def decide(now: Snapshot) -> Change:
-            if name in now.notes:
-                raise ConfigurationError(f"the feed {name!r} exists: drop it first")
-            return Change(notes={name: _encoded(feed)})
+            if name not in now.notes:
+                return Change(notes={name: _encoded(feed)})
+            before = _decoded(now.notes[name], name)
+            if not replaces or before.is_started:
+                raise ConfigurationError(f"the feed {name!r} exists: stop and drop it first")
+            return Change(notes={name: _encoded(replace(before, source=feed.source, owner=owner))})
 
         return _of(self._publish(decide), name)
 
-    def connect(self, name: str, dataset: str, *, mode: Mode = Mode.INSERT, function: str = "") -> FeedDefinition:
-        """Connect a stopped feed to a dataset."""
+    def connect(
+        self, name: str, dataset: str, *, mode: str | None = None, function: str | None = None
+    ) -> FeedDefinition:
+        """Connect a stopped feed to a dataset.
+
+        mode: insert, upsert or merge; None: insert.
+        function: name of the enriching function; None: none.
+        """
+        modes = {known.value: known for known in Mode}
+        if mode is not None and mode not in modes:
+            raise ConfigurationError(f"{mode!r} is no mode of a feed: write {', '.join(modes)}")
+        wanted = Mode.INSERT if mode is None else modes[mode]
 
         def change(feed: FeedDefinition) -> FeedDefinition:
             if feed.is_started:
                 raise ConfigurationError(f"the feed {name!r} runs: stop it before you connect it")
-            return replace(feed, dataset=dataset, mode=mode, function=function)
+            return replace(feed, dataset=dataset, mode=wanted, function=function or "")
 
         return self._changed(name, change)
 

@@ -134,5 +134,8 @@ class HttpSource:
 
 
 def _refused(status: int, reason: str, *, retry_after_s: int = 0) -> Response:
-    fields = {"retry-after": str(retry_after_s)} if retry_after_s else {}
+    """Refuse a request and close its connection: the rest of the body is not read."""
+    fields = {"connection": "close"}
+    if retry_after_s:
+        fields["retry-after"] = str(retry_after_s)
     return JSONResponse({"error": reason}, status_code=status, headers=fields)

@@ -106,8 +106,8 @@ class FeedService:
         for name in names:
             self._running[name][2].set()
         for name in names:
-            _, task, _ = self._running.pop(name)
-            await asyncio.shield(task)
+            await asyncio.shield(self._running[name][1])
+            del self._running[name]
 
     async def _run(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         """Run one feed until it is stopped. A failure is reported, and the feed begins again."""

@@ -48,12 +48,12 @@ class TcpSource:
 
     async def stop(self) -> None:
         """Close the server, write the lines that have come, and return when they are durable."""
-        if self._server is not None:
-            self._server.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         for reader in self._readers:
             reader.feed_eof()
         await self._idle.wait()
-        self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._readers) >= _MOST_CONNECTIONS:
