@@ -137,6 +137,8 @@ from quaestor.channels.brokers.registry import Brokers
 from quaestor.channels.brokers.serving import ServedResults
 from quaestor.channels.brokers.wire import decoded
 from quaestor.channels.datasets import Dataset, Position, dataset_names
+from quaestor.channels.feeds.definitions import Feeds
+from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.rewriting.compilation import compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
@@ -574,6 +576,18 @@ async def brokers(catalogue: Catalogue, pages: ResultPages, telemetry: Telemetry
     return Starlette(routes=channel_results(ServedResults(pages, registry, acknowledgements)))
 
 
+async def feeds(catalogue: Catalogue, telemetry: Telemetry) -> Starlette:
+    registry = Feeds(catalogue.root)
+    registry.create("f", {"type": "http"}, owner="me", replaces=True)
+    registry.connect("f", "officers", mode="upsert", function="shop.feeds:enriched")
+    print(registry.start("f").described(), registry.stop("f"))
+    service = FeedService(FeedParts(catalogue=catalogue, feeds=registry, telemetry=telemetry, folder=Path("sources")))
+    await service.keep_running()
+    print(service.replay("f").accepted)
+    registry.drop("f")
+    return Starlette(routes=service.routes())
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -587,6 +601,7 @@ USES = (
         tables,
         continuous,
         brokers,
+        feeds,
         channels,
         datasets,
         filled,

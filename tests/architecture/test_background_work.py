@@ -22,6 +22,7 @@ WAITED_FOR = {
     "middleware/lifespan.py": "it raises only what the stop raises, and that is counted there",
     "middleware/verification.py": "the verification waits for the handler's run",
     "quaestor/channels/brokers/watch.py": "a failed look is repeated; the clients wait with a time limit",
+    "quaestor/channels/feeds/service.py": "a task group raises what its tasks raise",
     "quaestor/client/": "runs in programs without a Quaestor; a failure reaches those who wait for the sketch",
     "quaestor/continuous/service.py": "a task group raises what its tasks raise",
     "quaestor/dashboard/leaving.py": "the request waits for it",

@@ -112,12 +112,12 @@ class FeedService:
     async def _run(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         """Run one feed until it is stopped. A failure is reported, and the feed begins again."""
         runs: Mapping[str, Callable[[FeedDefinition, asyncio.Event], Awaitable[None]]] = {
-            "http": self._run_http,
-            "tcp": self._run_tcp,
+            "http": self._take_posts,
+            "tcp": self._take_lines,
         }
         while not stop.is_set():
             try:
-                await runs.get(str(definition.source["type"]), self._run_source)(definition, stop)
+                await runs.get(str(definition.source["type"]), self._take_read)(definition, stop)
             except SourceLostError as error:
                 self._parts.telemetry.failure("feeds", "feeds.source_lost", error, lasting=True, feed=definition.name)
                 await stop.wait()
@@ -125,14 +125,14 @@ class FeedService:
                 self._parts.telemetry.failure("feeds", "feeds.failed", error, feed=definition.name)
                 await _stopped(stop, _AGAIN_S)
 
-    async def _run_http(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+    async def _take_posts(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         source = HttpSource(await asyncio.to_thread(self.feed, definition), self._parts.telemetry)
         self._posts[definition.name] = source
         await stop.wait()
         del self._posts[definition.name]
         await source.stop()
 
-    async def _run_tcp(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+    async def _take_lines(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         feed = await asyncio.to_thread(self.feed, definition)
         source = TcpSource(feed, str(definition.source["address"]), self._parts.telemetry)
         await source.start()
@@ -141,7 +141,7 @@ class FeedService:
         del self.tcp[definition.name]
         await source.stop()
 
-    async def _run_source(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
+    async def _take_read(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         feed = await asyncio.to_thread(self.feed, definition)
         source = await asyncio.to_thread(self._source, definition.source)
         try:

@@ -166,10 +166,10 @@ class MongoSource:
     def _stored(self, place: Mapping[str, Any], most: int) -> list[Incoming]:
         """Return present records after a record, by `_id`."""
         condition = {} if place.get("any") else {"_id": {"$gt": place["record"]}}
-        found = self._collection.find(condition).sort("_id", 1).limit(most)
+        records = self._collection.find(condition).sort("_id", 1).limit(most)
         return [
             Incoming(_document(record), json_util.dumps({"time": place["time"], "record": record["_id"]}))
-            for record in found
+            for record in records
         ]
 
     def _changed(self, after: str, place: Mapping[str, Any], most: int) -> list[Incoming]:
