@@ -73,15 +73,16 @@ class Feeds:
         return _of(self._log.snapshot(), name)
 
     def create(
-        self, name: str, source: Mapping[str, Any], *, owner: str = "", replaces: bool = False
+        self, name: str, options: Mapping[str, Any], *, owner: str = "", replaces: bool = False
     ) -> FeedDefinition:
         """Create a feed that is not connected yet.
 
+        options: of WITH: `type`, and the fields of the source.
         replaces: whether a stopped feed may be there already; the new feed takes its place, dataset and position.
         """
         if not NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} cannot name a feed: use letters, digits and _, at most 63")
-        feed = FeedDefinition(name=name, source=_checked(name, source), owner=owner)
+        feed = FeedDefinition(name=name, source=_checked(name, options), owner=owner)
 
         def decide(now: Snapshot) -> Change:
             if name not in now.notes:
