@@ -9,6 +9,7 @@ from typing import Any
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
 from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts
 from quaestor.channels.brokers.registry import Brokers
+from quaestor.channels.pages import ResultPages
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
@@ -44,14 +45,19 @@ class World:
         self.telemetry = Telemetry()
         self.seen: list[str] = []
         self.telemetry.hooks.failures.append(lambda failure: self.seen.append(failure.name))
+        self._attempts, self._reach = attempts, reach
+        self.use(self.pages)
+
+    def use(self, pages: ResultPages) -> None:
+        """Deliver these results."""
         self.delivery = BrokerDelivery(
             DeliveryParts(
                 brokers=self.brokers,
-                pages=self.pages,
+                pages=pages,
                 acknowledgements=self.acknowledgements,
-                courier=Courier(self.letters, self.telemetry, attempts=attempts, sleep=self._sleep),
+                courier=Courier(self.letters, self.telemetry, attempts=self._attempts, sleep=self._sleep),
                 telemetry=self.telemetry,
-                networks=reach,
+                networks=self._reach,
                 clock=self.clock,
             )
         )
