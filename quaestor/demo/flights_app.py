@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quaestor import Quaestor, cached
+from quaestor import Now, Quaestor, cached
 from quaestor.cdn_adapters import VarnishAdapter
 from quaestor.demo.reporter import Reporter
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
@@ -32,7 +33,7 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 Offset = Annotated[int, Query(ge=0, le=5_000)]
 
 STATIC = Path(__file__).parent / "static"
-VISIT, BOARD, SEARCH = STATIC / "visit.html", STATIC / "board.html", STATIC / "search.html"
+VISIT, BOARD, SEARCH, SOON = (STATIC / f"{name}.html" for name in ("visit", "board", "search", "soon"))
 NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 
@@ -86,6 +87,13 @@ def create_app() -> FastAPI:
         """Departure board: the flights that have not departed yet, in order."""
         query = {"origin": origin, "status": {"$in": NOT_YET_DEPARTED}} | ({"dest": dest} if dest else {})
         return await database.flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(limit).to_list()
+
+    @app.get("/next-hour/{origin}")
+    @cached(live=True)
+    async def next_hour(origin: str, limit: Limit = 50) -> list[Document]:
+        """Departures in the next hour by the clock: a flight enters and leaves this list without a write."""
+        query = {"origin": origin, "departs": {"$gt": Now(), "$lte": Now() + timedelta(hours=1)}}
+        return await database.timetable.find(query).sort([("departs", 1), ("_id", 1)]).limit(limit).to_list()
 
     @app.get("/flights/{flight_id}")
     async def flight(flight_id: str) -> Document:
@@ -151,6 +159,11 @@ def create_app() -> FastAPI:
     async def board() -> str:
         """Page of a departure board that follows its own GET."""
         return BOARD.read_text(encoding="utf-8")
+
+    @app.get("/soon", response_class=HTMLResponse, include_in_schema=False)
+    async def soon() -> str:
+        """Page of the departures in the next hour, which change by the clock."""
+        return SOON.read_text(encoding="utf-8")
 
     @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
     async def search() -> str:

@@ -1,14 +1,14 @@
 """Loader of the demo's documents into a MongoDB database.
 
 Flights before the replayed day are stored as they happened, flights after it as announced. The flights of the day itself wait in
-the collection `recorded_day`; the replay writes them from there.
+the collection `recorded_day`; the replay writes them from there. `timetable` has the same flights as though the day began now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -30,6 +30,7 @@ _INDEXES: dict[str, list[list[tuple[str, int]]]] = {
         [("origin", 1), ("carrier", 1), ("dest", 1)],
         [("day", 1), ("dep_delay", -1), ("_id", 1)],
     ],
+    "timetable": [[("origin", 1), ("departs", 1), ("_id", 1)], [("departs", 1)]],
     "weather": [[("origin", 1), ("at", 1)]],
 }
 
@@ -92,7 +93,19 @@ def _load_flights(database: Database[Document], day: str, first: str, last: str,
             waiting.result()
     if recorded_day:
         database.recorded_day.insert_many(recorded_day)
+        database.timetable.insert_many(timetable(recorded_day, now=datetime.now(UTC)))
     return loaded + len(recorded_day)
+
+
+def timetable(flights: Iterable[Document], *, now: datetime) -> list[Document]:
+    """Return the announced flights of a day, moved so that the first one departs now. Pure."""
+    ordered = sorted(flights, key=lambda flight: (flight["scheduled"], flight["_id"]))
+    first: datetime = ordered[0]["scheduled"]
+    return [
+        {name: flight[name] for name in ("_id", "origin", "dest", "carrier", "flight")}
+        | {"departs": now + (flight["scheduled"] - first)}
+        for flight in ordered
+    ]
 
 
 def _within(flights: Iterable[Document], first: str, last: str) -> Iterator[Document]:

@@ -40,6 +40,9 @@ SETTINGS = {
 LONGEST_COPY_S = 8.0
 """Longest lifetime, with the slack for copies on their way."""
 PUSH_PATIENCE_S = 15.0
+CLOCK_S = 6.0
+"""Time until the departure that leaves its list by the clock."""
+CLOCK_TRIES = 3
 SKETCH_REFRESH_S = 1.0
 """Greatest age of the sketch that the app hands out."""
 
@@ -54,6 +57,7 @@ def run(stack: Stack, steps: Steps) -> bool:
             script.write_changes_result(name, operation, arguments)
         script.followed_board()
         script.followed_search()
+        script.departure_by_the_clock()
         script.sketch()
         script.killed_node()
         script.many_writes()
@@ -202,6 +206,53 @@ class _Script:
             {"first": first, "pushed": pushed},
             latency_ms,
         )
+
+    def departure_by_the_clock(self) -> None:
+        """Check that a departure leaves the cached list at its instant, without a write and without a purge.
+
+        On a loaded machine the instant may come before every cache has the list; then a later departure is tried.
+        """
+        for number in range(CLOCK_TRIES):
+            held, observed, latency_ms = self._departure(f"clock-{number}", CLOCK_S * (number + 1))
+            if held:
+                break
+        self._steps.record(
+            "a departure leaves the cached list at its instant, with no write and no purge", held, observed, latency_ms
+        )
+
+    def _departure(self, origin: str, within_s: float) -> tuple[bool, dict[str, Any], float | None]:
+        page, path = self._page, f"/next-hour/{origin}"
+        now_ms = time.time_ns() // 1_000_000
+        soon, later = (
+            datetime.fromtimestamp(now_ms / 1_000 + after_s, UTC).replace(microsecond=0)
+            for after_s in (within_s, 1_800)
+        )
+        page.flights.database.timetable.insert_many(
+            [
+                {"_id": f"{origin}:{place}", "origin": origin, "dest": "LAX", "departs": departs}
+                for place, departs in enumerate((soon, later))
+            ]
+        )
+        departs_ns = int(soon.timestamp()) * 1_000_000_000
+        whole, rest = [f"{origin}:0", f"{origin}:1"], [f"{origin}:1"]
+        copies = [0] * len(page.probes)
+        gone_ns = [0] * len(page.probes)
+        wrong: list[list[str]] = []
+        while not all(gone_ns) and time.time_ns() < departs_ns + int(PUSH_PATIENCE_S * 1e9):
+            for place, probe in enumerate(page.probes):
+                asked_ns = time.time_ns()
+                answer = probe.get(path)
+                listed = [flight["_id"] for flight in answer.json()]
+                if (answer.at_ns < departs_ns and listed != whole) or (asked_ns > departs_ns and listed != rest):
+                    wrong.append(listed)
+                if listed == whole:
+                    copies[place] += answer.served_from is not ServedFrom.HANDLER
+                elif listed == rest:
+                    gone_ns[place] = gone_ns[place] or answer.at_ns
+            time.sleep(0.01)
+        observed = {"copies before": copies, "wrong answers": wrong[:3]}
+        latency_ms = round((max(gone_ns) - departs_ns) / 1e6, 1) if all(gone_ns) else None
+        return not wrong and all(copies) and all(gone_ns), observed, latency_ms
 
     def sketch(self) -> None:
         """Check that the sketch contains the key from the write on, until the last earlier copy is dead, and not after that."""

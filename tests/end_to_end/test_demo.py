@@ -86,6 +86,7 @@ STEPS = [
     ),
     "an EventSource on the board receives the new answer",
     "a search of the stream receives a new post by push",
+    "a departure leaves the cached list at its instant, with no write and no purge",
     "the sketch contains the key while an old copy may be alive",
     "and no longer after",
     "SIGKILL of a matching node, then a write: still invalidated",
