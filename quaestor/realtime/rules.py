@@ -17,6 +17,7 @@ class StageRules:
         quotas.py).
     max_subscriptions: of app servers to one query.
     max_result_bytes: a message with a result, encoded.
+    propagation_ms: shortest time between two changes in place of one record (see propagation_limit.py); 0: no limit.
     readers: threads that read from the database; 0: the stage's own.
     """
 
@@ -25,6 +26,7 @@ class StageRules:
     max_bytes: int = 2 * 1024**3
     max_subscriptions: int = 10_000
     max_result_bytes: int = 16 * 1024 * 1024
+    propagation_ms: int = 0
     readers: int = 4
     renewal: RenewalSettings = field(default_factory=RenewalSettings)
 
@@ -33,5 +35,8 @@ class StageRules:
         """The rules that the settings say."""
         renewal = RenewalSettings(poll_interval_ms=settings.realtime.poll_interval_ms)
         return cls(
-            lease_ms=settings.realtime.subscription_lease_ms, max_bytes=settings.grid.node_memory_bytes, renewal=renewal
+            lease_ms=settings.realtime.subscription_lease_ms,
+            max_bytes=settings.grid.node_memory_bytes,
+            propagation_ms=settings.realtime.propagation_ms,
+            renewal=renewal,
         )

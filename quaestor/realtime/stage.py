@@ -139,7 +139,7 @@ class StageLoop:
             self._reader, self._stage = self._begin()
         reader, stage = self._reader, self._stage
         self._outbox.send()
-        busy = self._readers.busy or stage.reads_wait
+        busy = stage.send_due_changes(self._context.clock()) or self._readers.busy or stage.reads_wait
         entries = reader.read(block_ms=min(wait_ms, _WHILE_READING_MS) if busy else wait_ms)
         now_ms = self._context.clock()
         for entry in entries:

@@ -60,6 +60,7 @@ class StageQueries:
         self._telemetry = telemetry
         self._queries: dict[str, SubscribedQuery] = {}
         self._to_read = RoundRobinQueue()
+        self._limited: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -78,7 +79,11 @@ class StageQueries:
         known = query is not None
         if query is None:
             query = SubscribedQuery(
-                event.query_id, event.query, epoch=self._epoch.next("e"), settings=self._rules.renewal
+                event.query_id,
+                event.query,
+                epoch=self._epoch.next("e"),
+                settings=self._rules.renewal,
+                propagation_ms=self._rules.propagation_ms,
             )
         if event.id not in query.subscriptions:
             try:
@@ -101,6 +106,8 @@ class StageQueries:
             query.looked_again.add(event.id)
             self._request_read(query, "post-images may have been switched on", now_ms)
         if not (event.exact and query.lacking and query.is_to_be_read):  # it asks again
+            if (held := query.held_changes(now_ms=now_ms)) is not None:
+                self._tell(held)
             self._tell(query.full_result((event.id,)))
 
     def unsubscribe(self, query_id: str, subscription_ids: tuple[str, ...]) -> None:
@@ -128,6 +135,9 @@ class StageQueries:
                 if change is not None:
                     self.quotas.charge_growth(query.charge, change.growth)
                     self._tell(change)
+                if query.change_due_ms is not None:
+                    self._limited.add(query.query_id)
+                    self.progress.behind.add(query.query_id)
                 if query.retell:
                     self._tell(query.retold())
             except Exception as error:  # one bad query must not stop the stage
@@ -135,6 +145,16 @@ class StageQueries:
                 continue
             if query.read.due_ms is not None:
                 self._enqueue(query)
+
+    def send_due_changes(self, now_ms: int) -> bool:
+        """Send the changes that the propagation limit held back until now. Returns whether others wait."""
+        for query_id in list(self._limited):
+            query = self._queries.get(query_id)
+            if query is not None and (change := query.due_changes(now_ms=now_ms)) is not None:
+                self._tell(change)
+            if query is None or query.change_due_ms is None:
+                self._limited.discard(query_id)
+        return bool(self._limited)
 
     def cell_ready(self, event: CellReady) -> None:
         """Take in that a cell matches a query."""

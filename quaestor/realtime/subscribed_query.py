@@ -15,6 +15,7 @@ from quaestor.incremental import (
 from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.model import AfterImage, Cell, Query, Version, WriteKind
 from quaestor.realtime.messages import Announcement, FullResult, ResultChange
+from quaestor.realtime.propagation_limit import PropagationLimit
 from quaestor.realtime.quotas import QueryCharge
 from quaestor.realtime.reading import ReadRequest, ReadResult
 from quaestor.realtime.snapshots import Snapshot
@@ -83,7 +84,9 @@ class SubscribedQuery:
     looked_again: subscriptions that caused such a check.
     """
 
-    def __init__(self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings) -> None:
+    def __init__(
+        self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings, propagation_ms: int = 0
+    ) -> None:
         self.query_id = query_id
         self.query = query
         self.subscriptions: dict[str, Lease] = {}
@@ -97,6 +100,7 @@ class SubscribedQuery:
         self._settings = settings
         self._maintained: FollowedResult | None = None
         self._numbering = Numbering(epoch)
+        self._limit = PropagationLimit(propagation_ms)
         self._seen: Version = 0
         self._ready: set[Cell] = set()
 
@@ -113,7 +117,23 @@ class SubscribedQuery:
     def is_caught_up(self, cells: int) -> bool:
         """Whether every write that the cells find reaches a result that is not waiting to be read again."""
         current = self._maintained is not None and self._maintained.renewal is None
-        return current and not self.read.under_way and self.read.due_ms is None and len(self._ready) == cells
+        waits = self.read.under_way or self.read.due_ms is not None or self.change_due_ms is not None
+        return current and not waits and len(self._ready) == cells
+
+    @property
+    def change_due_ms(self) -> int | None:
+        """Moment at which a change that the propagation limit holds back may be sent; None: none waits."""
+        return self._limit.due_ms
+
+    def due_changes(self, *, now_ms: int) -> ResultChange | None:
+        """Return the changes whose time has come. With a subscriber to every change, all of them."""
+        events = self._limit.flush(now_ms=now_ms) if self.exact else self._limit.due(now_ms=now_ms)
+        return self._change(events, self._seen, 0) if events else None
+
+    def held_changes(self, *, now_ms: int) -> ResultChange | None:
+        """Return all changes that the propagation limit holds back, so that the full result is not newer than the stream."""
+        events = self._limit.flush(now_ms=now_ms)
+        return self._change(events, self._seen, 0) if events else None
 
     def apply(self, image: AfterImage, *, now_ms: int) -> ResultChange | None:
         """Apply a write that concerns the query. Requests a renewal where one is needed (`read.due_ms`)."""
@@ -121,9 +141,14 @@ class SubscribedQuery:
             self._buffer(image)
         if self._maintained is None:
             return None
-        events = self._apply(image)
+        events = self._limited(self._apply(image), now_ms)
         self._schedule_renewal(now_ms)
         return self._change(events, image.version, image.wall_ms) if events else None
+
+    def _limited(self, events: list[ResultEvent], now_ms: int) -> list[ResultEvent]:
+        if self.exact:
+            return [*self._limit.flush(now_ms=now_ms), *events]
+        return self._limit.offer(events, now_ms=now_ms) if events else events
 
     def _apply(self, image: AfterImage) -> list[ResultEvent]:
         maintained = self._maintained
@@ -212,6 +237,7 @@ class SubscribedQuery:
                 return False, []
             self.read.version, self._seen = version, max(self._seen, version)
             recomputed = maintained.maintenance.recomputation is not None
+            events = self._limited(events, now_ms)
             if events or recomputed:  # every reading of a recomputed result is progress
                 newest = version if recomputed else self._seen
                 messages.append(self._change(events, newest, 0, reread=True))
@@ -281,6 +307,8 @@ class SubscribedQuery:
 
     def _replaced(self, maintained: FollowedResult, version: Version) -> list[ResultChange | FullResult]:
         events = [] if self._maintained is None else changes_between(self._maintained, maintained, version)
+        events = [*self._limit.flush(now_ms=0), *events]
+        self._limit.clear()
         self._maintained = maintained
         self._seen = max(self._seen, version)
         change = [self._change(events, version, 0, reread=True)] if events else []

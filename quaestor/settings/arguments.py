@@ -79,6 +79,7 @@ class SettingsArguments(TypedDict, total=False):
     subscription_queue: int
     standing_records: int
     poll_interval_ms: int
+    propagation_ms: int
     live_followers: int
     live_followers_of_client: int
     live_heartbeat_ms: int

@@ -251,6 +251,11 @@ class RealtimeSettings:
     poll_interval_ms: int = whole(
         1_000, "ms", 1, _YEAR_MS, "The shortest time between two reads of one subscribed query."
     )
+    propagation_ms: int = whole(
+        0, "ms", 0, _YEAR_MS,
+        "The shortest time between two changes of one record in a subscribed result. The newest state is sent; additions, removals "
+        "and moves are sent at once. 0: no limit (docs/subscriptions.md).",
+    )  # fmt: skip
     live_followers: int = whole(
         10_000,
         "",
