@@ -253,8 +253,8 @@ class RealtimeSettings:
     )
     propagation_ms: int = whole(
         0, "ms", 0, _YEAR_MS,
-        "The shortest time between two changes of one record in a subscribed result. The newest state is sent; additions, removals "
-        "and moves are sent at once. 0: no limit (docs/subscriptions.md).",
+        "The shortest time between two changes of one record in a subscribed result. The newest state is sent; additions, "
+        "removals and moves are sent at once. 0: no limit (docs/subscriptions.md).",
     )  # fmt: skip
     live_followers: int = whole(
         10_000,
