@@ -64,10 +64,11 @@ class QueryRead:
 
 
 @dataclass(slots=True)
-class Numbering:
-    """Numbering of a query's messages: the epoch of its stage, and the number of the newest message."""
+class MessageStream:
+    """Stream of a query's messages: the epoch of its stage, the number of the newest message, and the limit on changes."""
 
     epoch: str
+    limit: PropagationLimit
     sequence: int = 0
 
 
@@ -99,8 +100,7 @@ class SubscribedQuery:
         self.looked_again: set[str] = set()
         self._settings = settings
         self._maintained: FollowedResult | None = None
-        self._numbering = Numbering(epoch)
-        self._limit = PropagationLimit(propagation_ms)
+        self._stream = MessageStream(epoch, PropagationLimit(propagation_ms))
         self._seen: Version = 0
         self._ready: set[Cell] = set()
 
@@ -123,16 +123,16 @@ class SubscribedQuery:
     @property
     def change_due_ms(self) -> int | None:
         """Moment at which a change that the propagation limit holds back may be sent; None: none waits."""
-        return self._limit.due_ms
+        return self._stream.limit.due_ms
 
     def due_changes(self, *, now_ms: int) -> ResultChange | None:
         """Return the changes whose time has come. With a subscriber to every change, all of them."""
-        events = self._limit.flush(now_ms=now_ms) if self.exact else self._limit.due(now_ms=now_ms)
+        events = self._stream.limit.flush(now_ms=now_ms) if self.exact else self._stream.limit.due(now_ms=now_ms)
         return self._change(events, self._seen, 0) if events else None
 
     def held_changes(self, *, now_ms: int) -> ResultChange | None:
         """Return all changes that the propagation limit holds back, so that the full result is not newer than the stream."""
-        events = self._limit.flush(now_ms=now_ms)
+        events = self._stream.limit.flush(now_ms=now_ms)
         return self._change(events, self._seen, 0) if events else None
 
     def apply(self, image: AfterImage, *, now_ms: int) -> ResultChange | None:
@@ -147,8 +147,8 @@ class SubscribedQuery:
 
     def _limited(self, events: list[ResultEvent], now_ms: int) -> list[ResultEvent]:
         if self.exact:
-            return [*self._limit.flush(now_ms=now_ms), *events]
-        return self._limit.offer(events, now_ms=now_ms) if events else events
+            return [*self._stream.limit.flush(now_ms=now_ms), *events]
+        return self._stream.limit.offer(events, now_ms=now_ms) if events else events
 
     def _apply(self, image: AfterImage) -> list[ResultEvent]:
         maintained = self._maintained
@@ -292,8 +292,8 @@ class SubscribedQuery:
         return FullResult(
             query_id=self.query_id,
             subscription_ids=subscription_ids,
-            epoch=self._numbering.epoch,
-            sequence=self._numbering.sequence,
+            epoch=self._stream.epoch,
+            sequence=self._stream.sequence,
             version=self._seen,
             ordered=self._maintained.maintenance.ordered,
             rows=rows,
@@ -307,8 +307,8 @@ class SubscribedQuery:
 
     def _replaced(self, maintained: FollowedResult, version: Version) -> list[ResultChange | FullResult]:
         events = [] if self._maintained is None else changes_between(self._maintained, maintained, version)
-        events = [*self._limit.flush(now_ms=0), *events]
-        self._limit.clear()
+        events = [*self._stream.limit.flush(now_ms=0), *events]
+        self._stream.limit.clear()
         self._maintained = maintained
         self._seen = max(self._seen, version)
         change = [self._change(events, version, 0, reread=True)] if events else []
@@ -320,7 +320,7 @@ class SubscribedQuery:
 
     def retold(self) -> FullResult:
         """Message with the full result for all subscribers, newer than all earlier messages."""
-        self._numbering.sequence += 1
+        self._stream.sequence += 1
         self.retell = False
         ids = tuple(self.subscriptions)
         return self.full_result(ids if len(ids) <= _MOST_NAMED else None)
@@ -328,11 +328,11 @@ class SubscribedQuery:
     def _change(
         self, events: list[ResultEvent], version: Version, written_at_ms: int, *, reread: bool = False
     ) -> ResultChange:
-        self._numbering.sequence += 1
+        self._stream.sequence += 1
         return ResultChange(
             query_id=self.query_id,
-            epoch=self._numbering.epoch,
-            sequence=self._numbering.sequence,
+            epoch=self._stream.epoch,
+            sequence=self._stream.sequence,
             version=version,
             written_at_ms=written_at_ms,
             events=tuple(events),
