@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from quaestor.channels.arrow_sql import selected
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.rewriting.joining import BROKER, TARGET
@@ -142,11 +142,8 @@ class Subscriptions:
         rows = rows.filter(pc.invert(pc.fill_null(rows.column(_PAUSED), False)))
         target = _ID if individual else _GROUP
         columns = ", ".join(f"any_value({name}) AS {name}" for name in ("broker", *names))
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.register("subscriptions", rows)
-            query = f"SELECT {target} AS target, {columns} FROM subscriptions GROUP BY ALL"
-            grouped = connection.sql(query).to_arrow_table()
+        query = f"SELECT {target} AS target, {columns} FROM subscriptions GROUP BY ALL"
+        grouped = selected(query, {"subscriptions": rows})
         fields = [rows.schema.field(name).with_nullable(True) for name in ("broker", *names)]
         wanted = pa.schema([pa.field("target", pa.string()), *fields])
         grouped = grouped.cast(wanted).rename_columns([TARGET, BROKER, *names])

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from quaestor.channels.arrow_sql import quoted, selected
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.files import TS_TYPE
 from quaestor.tables.inference import DELETED
@@ -75,29 +75,18 @@ class LatestVersions:
 
     def having(self, state: Any, keys: Any) -> Any:
         """Return the records of a state whose keys are in another Arrow table."""
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.register("state", state)
-            connection.register("keys", keys)
-            names = ", ".join(map(_quoted, self._key))
-            return connection.sql(f"SELECT * FROM state SEMI JOIN keys USING ({names})").to_arrow_table()
+        names = ", ".join(map(quoted, self._key))
+        return selected(f"SELECT * FROM state SEMI JOIN keys USING ({names})", {"state": state, "keys": keys})
 
 
 def _brought_forward(state: Any, rows: Any, key: Sequence[str]) -> Any:
     """Return a state after further versions; None: no record before them."""
     names = [name for name in rows.schema.names if name != DELETED]
-    columns, keys = ", ".join(map(_quoted, names)), ", ".join(map(_quoted, key))
+    columns, keys = ", ".join(map(quoted, names)), ", ".join(map(quoted, key))
     newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {TS} DESC) = 1"
     query = f"WITH latest AS (SELECT * FROM new_rows QUALIFY {newest}) SELECT {columns} FROM latest WHERE NOT {DELETED}"
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("new_rows", rows)
-        if state is not None:
-            connection.register("old_rows", state)
-            query += f" UNION ALL SELECT {columns} FROM old_rows ANTI JOIN latest USING ({keys})"
-        wanted = rows.schema.remove(rows.schema.get_field_index(DELETED))
-        return connection.sql(query).to_arrow_table().cast(wanted)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    tables = {"new_rows": rows}
+    if state is not None:
+        tables["old_rows"] = state
+        query += f" UNION ALL SELECT {columns} FROM old_rows ANTI JOIN latest USING ({keys})"
+    return selected(query, tables).cast(rows.schema.remove(rows.schema.get_field_index(DELETED)))

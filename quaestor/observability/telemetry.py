@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quaestor.first_use import FirstUse
+from quaestor.observability.channel_metrics import ChannelMetrics
 from quaestor.observability.continuous_metrics import ContinuousMetrics
 from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
@@ -41,7 +42,7 @@ class Telemetry(EventLog):
     families: the registry and the vocabularies of its labels.
     routes: traffic by route; no metric.
     requests, stores, sketch, invalidations, purging, grid, subscriptions, live, followers, ttl, verification, continuous,
-        feeds, services, tables: metrics by room.
+        channels, feeds, services, tables: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -62,6 +63,7 @@ class Telemetry(EventLog):
         self.verification = VerificationMetrics(self.families)
         self.continuous = ContinuousMetrics(self.families)
         self.feeds = FeedMetrics(self.families)
+        self.channels = ChannelMetrics(self.families)
         self.services = ServiceMetrics(self.families)
         self.tables = TableMetrics(self.families)
 

@@ -56,7 +56,7 @@ PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
         "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer", "delivery", "continuous",
-        "tables", "feeds",
+        "tables", "channels", "feeds",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""
@@ -72,6 +72,8 @@ RUN_SOURCES = frozenset({"tables", "results"})
 FEED_RECORDS = frozenset({"accepted", "rejected"})
 RUNS = frozenset({"published", "outrun", "failed"})
 """Outcomes of runs. outrun: another process has published the same interval."""
+CHANNEL_STAGES = frozenset({"load", "execute", "encode", "publish"})
+"""Stages of a channel's run."""
 QUERY_STATES = frozenset({"active", "paused", "quarantined"})
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""

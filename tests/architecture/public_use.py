@@ -139,6 +139,8 @@ from quaestor.channels.brokers.wire import decoded
 from quaestor.channels.datasets import Dataset, Position, dataset_names
 from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.feeds.service import FeedParts, FeedService
+from quaestor.channels.hosting import executor_of_channel
+from quaestor.channels.hosting import hosted as hosted_channels_of
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.rewriting.compilation import compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
@@ -146,6 +148,7 @@ from quaestor.channels.runs.queries import Queries, shapes
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, create_tables, drop_tables
 from quaestor.channels.runs.stored_pages import StoredPages
+from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.channels.subscriptions import Subscriptions
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.courier import Courier
@@ -588,6 +591,14 @@ async def feeds(catalogue: Catalogue, telemetry: Telemetry) -> Starlette:
     return Starlette(routes=service.routes())
 
 
+async def hosted_channels(catalogue: Catalogue, telemetry: Telemetry) -> None:
+    parts = ChannelParts(
+        catalogue=catalogue, channels=list, executor_of=executor_of_channel, telemetry=telemetry, keep_s=3_600
+    )
+    print(ChannelService(parts).status())
+    await hosted_channels_of(Path("tables"), parts)
+
+
 USES = (
     *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(
@@ -603,6 +614,7 @@ USES = (
         brokers,
         feeds,
         channels,
+        hosted_channels,
         datasets,
         filled,
         read_from_copies,

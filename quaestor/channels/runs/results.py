@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quaestor.channels.arrow_sql import quoted, selected
 from quaestor.channels.rewriting.joining import BROKER, TARGET
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.errors import DependencyError
@@ -106,13 +106,9 @@ class Results:
         """Return the different rows (target, broker, record) whose target has not received the record yet."""
         snapshot = self.table.snapshot()
         known = self.table.scan(snapshot, -1, snapshot.instant, ["target", RECORD])
-        with duckdb.connect() as connection:
-            connection.register("fresh", rows)
-            connection.register("known", known)
-            query = (
-                "SELECT target, any_value(broker) AS broker, record FROM fresh ANTI JOIN known USING (target, record)"
-            )
-            return connection.sql(f"{query} GROUP BY target, record").to_arrow_table().cast(rows.schema)
+        query = "SELECT target, any_value(broker) AS broker, record FROM fresh ANTI JOIN known USING (target, record)"
+        fresh = selected(f"{query} GROUP BY target, record", {"fresh": rows, "known": known})
+        return fresh.cast(rows.schema)
 
     def runs(self, after: int) -> Iterator[Any]:
         """Yield the rows of the runs after a run, file by file, oldest first. Files of earlier runs are not opened."""
@@ -175,12 +171,9 @@ def numbered(rows: Any, run: int, members_at: int) -> Any:
 def _encoded_once(rows: Any, names: list[str]) -> Any:
     """Return the JSON of each row; equal records are encoded once, because many targets share a record."""
     numbers = pa.array(range(rows.num_rows), pa.int64())
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("numbered", rows.select(names).append_column("_number", numbers))
-        query = f"SELECT {columns}, list(_number) AS _numbers FROM numbered GROUP BY {columns}"
-        grouped = connection.sql(query).to_arrow_table().combine_chunks()
+    columns = ", ".join(map(quoted, names))
+    query = f"SELECT {columns}, list(_number) AS _numbers FROM numbered GROUP BY {columns}"
+    grouped = selected(query, {"numbered": rows.select(names).append_column("_number", numbers)}).combine_chunks()
     texts = pa.array([to_json(record) for record in grouped.select(names).to_pylist()], pa.string())
     lists = grouped.column("_numbers").combine_chunks()
     places = pc.list_flatten(lists)

@@ -109,11 +109,11 @@ def play(world: World, seed: int, steps: int, partitions: int) -> Oracle:
     return oracle
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_delivered_is_expected_and_none_twice(tmp_path: Path, seed: int, partitions: int) -> None:
     """Records are new in exactly one run of each channel, grouped and individual results are equal, and restarts lose nothing."""
-    oracle = play(World(tmp_path), seed, steps=40, partitions=partitions)
+    oracle = play(World(tmp_path), seed, steps=25, partitions=partitions)
     assert any(oracle.expected.values())
 
 

@@ -1,0 +1,28 @@
+"""SQL over Arrow tables in memory: one database of the process, a cursor for each use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import duckdb
+
+
+def selected(query: str, tables: Mapping[str, Any]) -> Any:
+    """Return the result of a SELECT over Arrow tables, by name. Use from any thread. Timestamps are in UTC."""
+    with _database().cursor() as cursor:
+        cursor.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            cursor.register(name, table)
+        return cursor.sql(query).to_arrow_table()
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:")

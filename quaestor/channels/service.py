@@ -1,0 +1,233 @@
+"""Service of channels: runs what is due, delivers, and drops old results. Owned by the supervisor of the process.
+
+One process of a folder runs its channels, by a lock. In an object store several may: the first to publish an interval wins, and
+the others change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
+from quaestor.channels.rewriting.definition import ChannelDefinition
+from quaestor.channels.runs.queries import shapes
+from quaestor.channels.runs.results import Results
+from quaestor.channels.runs.run import Runner, RunOutcome
+from quaestor.clock import Clock, system_clock
+from quaestor.continuous.executors.executor import Executor
+from quaestor.continuous.schedule.periods import Every, period
+from quaestor.continuous.schedule.queue import Schedule
+from quaestor.errors import QuaestorError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.tables.catalogue import Catalogue
+
+MOST_AT_ONCE: Final = 64
+"""Channels that run at the same time, each in a thread of its own."""
+_SECOND: Final = 1_000_000
+
+
+class Delivery(Protocol):
+    """Delivery of the newest results of a channel. push: whether results are sent; otherwise brokers are notified."""
+
+    def __call__(self, channel: str, *, push: bool) -> Awaitable[object]:
+        """Deliver. A broker that fails is reported, and raises nothing."""
+        ...
+
+
+async def nobody_delivers(channel: str, *, push: bool) -> object:
+    """Deliver nothing: brokers pull."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelParts:
+    """Parts that the service works with.
+
+    channels: returns the definitions of the channels to run; paused ones are left out.
+    executor_of: returns an executor for one channel.
+    deliver: notifies the brokers of a channel, and pushes results if the channel does so; after each run.
+    keep_s: seconds for which results are kept; 0: for ever.
+    pause: waits for some seconds.
+    """
+
+    catalogue: Catalogue
+    channels: Callable[[], Sequence[ChannelDefinition]]
+    executor_of: Callable[[str], Executor]
+    telemetry: Telemetry
+    deliver: Delivery = nobody_delivers
+    keep_s: float = 0.0
+    clock: Clock = system_clock
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+@dataclass(slots=True, kw_only=True)
+class _Hosted:
+    """Channel in this process. outcome: of its newest run here."""
+
+    definition: ChannelDefinition
+    runner: Runner
+    executor: Executor
+    compiled: CompiledChannel | None = None
+    outcome: RunOutcome | None = None
+
+
+class ChannelService:
+    """Runs of all channels.
+
+    look_s: seconds between two looks at the definitions.
+
+    A run that takes longer than its period skips the missed instants, and its channel goes on: the next run covers everything
+    since. Nothing stops a channel but its owner.
+    """
+
+    def __init__(self, parts: ChannelParts, *, look_s: float = 1.0) -> None:
+        self._parts = parts
+        self._look_s = look_s
+        self._schedule = Schedule()
+        self._hosted: dict[str, _Hosted] = {}
+        self._delivering: set[str] = set()
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="channel")
+
+    async def keep_running(self) -> None:
+        """Run channels until cancelled. A slow channel or broker delays no other."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self.step(tasks)
+                    await self._parts.pause(self._pause_s())
+        finally:
+            self._threads.shutdown(wait=False)
+
+    async def run_due(self) -> None:
+        """Run what is due now, and return when all of it has ended."""
+        async with asyncio.TaskGroup() as tasks:
+            await self.step(tasks)
+
+    async def step(self, tasks: asyncio.TaskGroup) -> None:
+        """Take up changes of the definitions, and begin what is due."""
+        try:
+            definitions = await self._in_thread(lambda: list(self._parts.channels()))
+        except QuaestorError as error:
+            self._parts.telemetry.failure("channels", "channels.definitions_unread", error)
+        else:
+            await self._take_up(definitions)
+        metrics, now = self._parts.telemetry.channels, self._now()
+        for due in self._schedule.take(now):
+            metrics.lag_s.set(max(0, now - due.at) / _SECOND if due.at else 0)
+            for name in due.names:
+                tasks.create_task(self._run(self._hosted[name], tasks))
+        metrics.stretch.set(self._schedule.factor)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return the state of each channel in this process: its next run, lateness, newest outcome and choices."""
+        return [
+            {
+                "channel": entry.name,
+                "due": entry.due,
+                "running": entry.running,
+                "errors": entry.errors,
+                "late_s": entry.late / _SECOND,
+                **_described(self._hosted[entry.name].outcome),
+            }
+            for entry in self._schedule.entries()
+        ]
+
+    def _pause_s(self) -> float:
+        due = self._schedule.next_due()
+        return self._look_s if due is None else max(0.0, min(self._look_s, (due - self._now()) / _SECOND))
+
+    def _now(self) -> int:
+        return self._parts.clock() * 1_000
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _take_up(self, definitions: Sequence[ChannelDefinition]) -> None:
+        """Compare the definitions with the known ones, and change the schedule."""
+        present = {definition.name: definition for definition in definitions}
+        for name in self._hosted.keys() - present.keys():
+            self._schedule.remove(name)
+            self._hosted.pop(name).executor.close()
+        for name, definition in present.items():
+            known = self._hosted.get(name)
+            if known is not None and known.definition == definition:
+                continue
+            if known is None:
+                executor = self._parts.executor_of(name)
+                runner = Runner(self._parts.catalogue, executor)
+                self._hosted[name] = _Hosted(definition=definition, runner=runner, executor=executor)
+            else:
+                known.definition, known.compiled = definition, None
+            await self._put(definition)
+        self._parts.telemetry.channels.channels.set(len(present))
+
+    async def _put(self, definition: ChannelDefinition) -> None:
+        every = period(definition.period)
+        try:
+            last = await self._in_thread(lambda: Results(self._parts.catalogue, definition.name).progress().run)
+        except QuaestorError:
+            last = None  # the run reports the failure
+        now = self._now()
+        due = every.next(now) if last is None else max(now, every.next(last))
+        self._schedule.put(definition.name, every, definition.name, due=due)
+
+    async def _run(self, channel: _Hosted, tasks: asyncio.TaskGroup) -> None:
+        """Run a channel once. Raises nothing that a channel can cause."""
+        metrics, name, began_s = self._parts.telemetry.channels, channel.definition.name, time.monotonic()
+        try:
+            outcome = await self._in_thread(lambda: self._run_in_thread(channel))
+        except Exception as error:  # a channel must not end the others, whatever an engine raises
+            metrics.runs.labels("failed").inc()
+            self._parts.telemetry.failure("channels", "channels.run_failed", error, channel=name)
+            channel.compiled = None
+            self._schedule.failed(name, self._now(), str(error), passes=True)
+            return
+        channel.outcome = outcome
+        took_s = time.monotonic() - began_s
+        metrics.runs.labels("published" if outcome.published else "outrun").inc()
+        metrics.rows.inc(outcome.rows)
+        metrics.run_s.observe(took_s)
+        for stage, seconds in outcome.seconds.items():
+            metrics.stage_s.labels(stage).inc(seconds)
+        every = period(channel.definition.period)
+        if isinstance(every, Every) and took_s * _SECOND > every.length:
+            detail = f"{name} took {took_s:.1f} s, more than its period of {every.length / _SECOND:g} s"
+            self._parts.telemetry.failure("channels", "channels.overrun", detail, channel=name)
+        self._schedule.done(name, self._now())
+        if name not in self._delivering:
+            self._delivering.add(name)
+            tasks.create_task(self._deliver(name, push=channel.definition.push))
+
+    def _run_in_thread(self, channel: _Hosted) -> RunOutcome:
+        definition, catalogue = channel.definition, self._parts.catalogue
+        if channel.compiled is None:
+            channel.compiled = compile_channel(definition, shapes(catalogue))
+        now = self._now()
+        outcome = channel.runner.run(channel.compiled, now)
+        if self._parts.keep_s:
+            Results(catalogue, definition.name).retain(after=now - int(self._parts.keep_s * _SECOND))
+        return outcome
+
+    async def _deliver(self, name: str, *, push: bool) -> None:
+        try:
+            await self._parts.deliver(name, push=push)
+        except QuaestorError as error:
+            self._parts.telemetry.failure("channels", "channels.undelivered", error, channel=name)
+        finally:
+            self._delivering.discard(name)
+
+
+def _described(outcome: RunOutcome | None) -> dict[str, Any]:
+    if outcome is None:
+        return {}
+    return {
+        "run": outcome.run,
+        "rows": outcome.rows,
+        "seconds": dict(outcome.seconds),
+        "reasons": list(outcome.reasons),
+    }
