@@ -28,6 +28,7 @@ class Channels:
 
     interpreter: Interpreter
     parts: StatementParts
+    brokers: Brokers
 
 
 class MissingFeeds:
@@ -55,12 +56,13 @@ def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) ->
     if not settings.continuous_folder:
         raise ConfigurationError("no folder of datasets: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
+    brokers = Brokers(catalogue.root, networks=Networks(settings.webhook_networks), clock=clock)
     parts = StatementParts(
         catalogue=catalogue,
         definitions=Definitions(catalogue.root, clock=clock),
-        brokers=Brokers(catalogue.root, networks=Networks(settings.webhook_networks), clock=clock),
+        brokers=brokers,
         feeds=MissingFeeds(),
         analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(), clock=clock)),
         counts=SubscriptionCounts(catalogue),
     )
-    return Channels(interpreter=Interpreter(parts), parts=parts)
+    return Channels(interpreter=Interpreter(parts), parts=parts, brokers=brokers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from quaestor.channels.administration import Channels
     from quaestor.channels.answers import Answer
     from quaestor.channels.statements import Statement
+    from quaestor.settings.continuous import ContinuousSettings
 
 commands = typer.Typer(
     pretty_exceptions_enable=False, no_args_is_help=True, help="Datasets, feeds, channels, brokers and subscriptions."
@@ -49,6 +52,19 @@ def execute(
     values = dict(_named(entry) for entry in value or ())
     for answer in _channels(folder).interpreter.run(written, user=user, values=values):
         _print(answer)
+
+
+@commands.command("run")
+def run(folder: Folder = None) -> None:
+    """Run the channels of a folder until Ctrl-C, and deliver their results to the brokers."""
+    settings = _settings(folder)
+    extras.require("channels", "channels")
+    from quaestor.channels.administration import channels_of
+    from quaestor.channels.running import run_channels
+    from quaestor.observability.telemetry import Telemetry
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run_channels(channels_of(settings), settings, Telemetry()))
 
 
 @commands.command("list")
@@ -165,4 +181,8 @@ def _channels(folder: Path | None) -> Channels:
     extras.require("channels", "channels")
     from quaestor.channels.administration import channels_of
 
-    return channels_of(command_settings(continuous_folder=None if folder is None else str(folder)).continuous)
+    return channels_of(_settings(folder))
+
+
+def _settings(folder: Path | None) -> ContinuousSettings:
+    return command_settings(continuous_folder=None if folder is None else str(folder)).continuous

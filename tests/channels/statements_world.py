@@ -24,9 +24,9 @@ CREATE CONTINUOUS CHANNEL Local(area string) PERIOD 10 SECONDS FROM BEGINNING {
 class StatementsWorld:
     """Channels of a folder, through statements."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
-        self.channels: Channels = channels_of(ContinuousSettings(continuous_folder=str(folder)))
+        self.channels: Channels = channels_of(ContinuousSettings(continuous_folder=str(folder), **settings))
 
     def run(self, text: str, *, user: str = "", **values: Any) -> list[Answer]:
         """Execute statements."""
