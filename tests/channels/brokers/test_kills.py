@@ -10,9 +10,13 @@ from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import ROOT
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_kill_at_any_step_loses_no_result_and_a_repeated_message_has_its_old_key(tmp_path: Path) -> None:
     """A receiver that drops known keys has each result exactly once, in order."""
     received: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)

@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import ROOT
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_kill_at_any_step_writes_each_record_and_each_letter_exactly_once(tmp_path: Path) -> None:
     """With two partitions, and with larger batches after the restart."""
     done = subprocess.run(
