@@ -35,7 +35,7 @@ FUNCTIONS: Final = (
     "previous_channel_time",
 )
 _SQL: Final = ("SELECT", "WHERE", "JOIN", "GROUP BY", "ORDER BY", "LIMIT", "HAVING", "UNION", "AND", "COUNT", "SUM")
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+_WORD: Final = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_]*+$")
 _WIDEST: Final = 60
 _HISTORY: Final = ".quaestor_sql_history"
 

@@ -20,6 +20,7 @@ MOST_DEPTH: Final = 40
 """Limits of a text: its length, and how deep parentheses lie in one another."""
 
 _QUERY_WORDS: Final = frozenset({"select", "with", "from", "values"})
+_KINDS: Final = frozenset({"type", "dataset", "feed", "function", "channel", "broker", "procedure"})
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+) | (?P<line>--[^\n]*+) | (?P<comment>/\*)
     | (?P<string>'[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+") | (?P<unclosed>['"])
@@ -139,7 +140,7 @@ def _comment_end(text: str, start: int, end: int) -> int:
 
 
 def _after_with(statement: _Statement) -> bool:
-    return not statement.open and not statement.masked_json and statement.words[-1:] == ["with"]
+    return not statement.open and not statement.masked_json and _ends_with(statement.words, "with")
 
 
 def _begins_query(token: _Token, statement: _Statement) -> bool:
@@ -149,8 +150,16 @@ def _begins_query(token: _Token, statement: _Statement) -> bool:
     words = statement.words
     first = not words or words in (["explain"], ["explain", "analyze"])
     if token.kind == "word" and token.text.lower() in _QUERY_WORDS:
-        return first or words[-1] == "as"
-    return token.text == "(" and (first or (words[-1] == "as" and not _of_type(words)))
+        return first or _ends_with(words, "as")
+    return token.text == "(" and (first or (_ends_with(words, "as") and not _of_type(words)))
+
+
+def _ends_with(words: list[str], keyword: str) -> bool:
+    """Whether the last word is this keyword of a statement that creates something, and not the name of the thing."""
+    if words[-1:] != [keyword] or words[0] not in ("create", "explain"):
+        return False
+    kind = next((position for position, word in enumerate(words) if word in _KINDS), len(words))
+    return len(words) != kind + 2
 
 
 def _of_type(words: list[str]) -> bool:
@@ -190,7 +199,7 @@ def _nest(text: str, token: _Token, statement: _Statement) -> None:
 def _json_end(text: str, start: int, end: int) -> int:
     """Return the end of the JSON object that begins here."""
     depth = 0
-    for part in re.compile(r'"(?:[^"\\]|\\.)*+"|[{\[]|[}\]]', re.DOTALL).finditer(text, start, end):
+    for part in re.compile(r'"(?:[^"\\]|\\.)*+"?|[{\[]|[}\]]', re.DOTALL).finditer(text, start, end):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(part[0], 0)
         if depth > MOST_DEPTH:
             raise StatementError(*place(text, part.start()), f"brackets lie more than {MOST_DEPTH} deep")

@@ -186,6 +186,22 @@ def test_the_text_of_a_statement_is_read_as_an_equal_one(statement: Statement) -
     assert parse(written(statement)) == (statement,)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXECUTE AS (1)",
+        "SUBSCRIBE TO as (1) ON with",
+        "CREATE FUNCTION as (p) AS SELECT 1",
+        "CREATE PROCEDURE with (p) { SELECT 1 }",
+        'CREATE BROKER with AT \'http://b.example\' WITH {"type": "bad"}',
+    ],
+)
+def test_as_and_with_are_names_too(text: str) -> None:
+    """A name that could begin a query or options begins neither."""
+    (statement,) = parse(text)
+    assert parse(written(statement)) == (statement,)
+
+
 @settings(max_examples=100, deadline=None)
 @given(statements=st.lists(STATEMENTS, max_size=4), gap=st.sampled_from([";", "\n;\n;", "\n;/* ; ' */", "\n; -- }\n"]))
 def test_statements_do_not_reach_into_each_other(statements: list[Statement], gap: str) -> None:
