@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quaestor.capture.clients import WatchClient
 from quaestor.errors import ConfigurationError
 from quaestor.runtime.parts import Parts
 from quaestor.runtime.services import Stop
 from quaestor.settings.continuous import ContinuousSettings
-from quaestor.tables.filled import FilledTable, filled_tables
+
+if TYPE_CHECKING:
+    from quaestor.tables.filled import FilledTable
 
 
 async def continuous_queries(parts: Parts) -> Stop:
@@ -82,8 +85,12 @@ async def table_filling(parts: Parts, client: WatchClient) -> Stop:
 
 
 def _filled(settings: ContinuousSettings) -> tuple[FilledTable, ...]:
+    if not settings.filled_tables:
+        return ()
+    from quaestor.tables.filled import filled_tables
+
     tables = filled_tables(settings.filled_tables)
-    if tables and not settings.continuous_folder:
+    if not settings.continuous_folder:
         raise ConfigurationError("filled_tables needs a folder: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     return tables
 

@@ -71,7 +71,7 @@ def test_any_labels_make_no_more_series_than_foreseen() -> None:
         telemetry.requests.uncacheable.labels(stranger).inc()
         telemetry.requests.rest_problems.labels(stranger).inc()
     text = telemetry.exposition().decode()
-    assert "ann" not in text
+    assert "user=ann" not in text
     assert text.count("quaestor_uncacheable_total{") == 1
     assert text.count("quaestor_rest_problems_total{") == MOST_NAMES + 1
 
