@@ -48,7 +48,8 @@ def test_the_command_runs_channels_and_notifies_their_brokers(tmp_path: Path, mo
     ((subscription,),) = world.rows("SUBSCRIBE TO Local('OC') ON b")
     dataset = Dataset.open(world.channels.parts.catalogue, "Tweets")
     dataset.insert([{"tid": 1, "area": "OC"}, {"tid": 2, "area": "LA"}])
-    command = [sys.executable, "-c", "from quaestor.cli.main import main; main()", "channels", "run"]
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell in the background ignores it
+    command = [sys.executable, "-c", f"{heard}; from quaestor.cli.main import main; main()", "channels", "run"]
     with subprocess.Popen(command, env=dict(os.environ)) as process:
         try:
             message = received.get(timeout=120)

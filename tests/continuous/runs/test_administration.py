@@ -202,7 +202,9 @@ def test_an_instant_without_an_offset_is_utc(text: str, expected: int) -> None:
 def test_results_can_be_followed(world: World, tmp_path: Path) -> None:
     """`results --follow` prints the rows there are, and then each new row, once."""
     world.install()
-    arguments = "from quaestor.cli.main import main; main()", "continuous", "results", "due", "--follow", "--folder"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell in the background ignores it
+    program = f"{heard}; from quaestor.cli.main import main; main()"
+    arguments = program, "continuous", "results", "due", "--follow", "--folder"
     with subprocess.Popen(
         [sys.executable, "-c", *arguments, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as followed:
