@@ -59,6 +59,14 @@ def wrong_values(row: Row) -> list[Any]:
     return [5, True, b"text", *(() if row.optional else (None,)), *(("unheard-of",) if row.choices else ())]
 
 
+OF_A_FORM = {
+    "webhook_networks": ("10.0.0.0/8", "fd00::/8"),
+    "filled_tables": ("shop.orders", "items=shop.goods(_id:text price:double)"),
+    "continuous_executor": "10GB",
+}
+"""Values of settings whose text has a form."""
+
+
 def another_value(row: Row) -> Any:
     """An allowed value of a setting that is not its default."""
     if row.kind is bool:
@@ -67,10 +75,8 @@ def another_value(row: Row) -> Any:
         return row.default + 1
     if row.kind is float:
         return row.default / 2 or 0.5
-    if row.name == "webhook_networks":
-        return ("10.0.0.0/8", "fd00::/8")
-    if row.name == "filled_tables":
-        return ("shop.orders", "items=shop.goods(_id:text price:double)")
+    if row.name in OF_A_FORM:
+        return OF_A_FORM[row.name]
     return ("a", "b") if row.kind is tuple else row.choices[-1] if row.choices else "some.text"
 
 
