@@ -239,6 +239,7 @@ async def test_the_end_is_bounded_and_what_does_not_end_is_named(world: World, l
     await world.supervisor.aclose()
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"loop_factory": asyncio.SelectorEventLoop})], ids=["asyncio"])
 async def test_supervision_itself_wakes_nobody_up(world: World) -> None:
     """No timer and no polling: while its services wait, the event loop has nothing scheduled."""
     kept = world.supervisor.keep("idle", asyncio.Event().wait)
