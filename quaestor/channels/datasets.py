@@ -347,14 +347,7 @@ def _publish(
             notes[_feed(feed.feed)] = json.dumps([feed.number, feed.offset, list(refused)])
         return Change(add=tuple(files), notes=notes, progress={} if feed is None else {_feed(feed.feed): feed.number})
 
-    try:
-        after = table.publish(decide)
-    except DependencyError:
-        published = True  # perhaps: maintenance deletes the file if not
-        raise
-    finally:
-        for file in () if published else files:
-            table.table.storage.delete(file.path)
+    after = table.publish(decide, files)
     return after.instant if published else None
 
 

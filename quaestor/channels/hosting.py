@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.folder_lock import folder_lock
 
 _LOCK: Final = ".channels"
 _AGAIN_S: Final = 1.0
@@ -23,21 +21,8 @@ def executor_of_channel(channel: str) -> DuckDbExecutor:
 async def hosted(folder: Path, parts: ChannelParts) -> None:
     """Run the channels of a folder until cancelled, as soon as no other process does. Raises nothing that a channel can cause."""
     while True:
-        with _lock(folder) as is_ours:
+        with folder_lock(folder, _LOCK) as is_ours:
             if is_ours:
                 parts.telemetry.event("channels.began", folder=str(folder))
                 await ChannelService(parts).keep_running()
         await parts.pause(_AGAIN_S)
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, unless another process holds it. The lock ends with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -112,10 +112,8 @@ class Interpreter:
                 return Answer(f"unsubscribed {own.id}")
             case ChangeSubscription():
                 return self._change(statement, request)
-            case Pause():
+            case Pause() | Resume():
                 return self._pause(statement, request)
-            case Resume():
-                return self._resume(statement, request)
             case AlterChannel():
                 return self._alter(statement, request)
             case Drop():
@@ -151,8 +149,7 @@ class Interpreter:
     def _subscribe(self, statement: Subscribe, request: _Request) -> Answer:
         definitions = self._parts.definitions
         definitions.get(Kind.BROKER, statement.broker)
-        if not self._parts.brokers.get(statement.broker).accepts_subscriptions:
-            raise ConfigurationError(f"broker {statement.broker!r} takes no new subscriptions: name another one")
+        self._refuse_draining(statement.broker)
         subscriptions = self._subscriptions(statement.channel)
         self._parts.counts.check_quota(statement.channel, request.user)
         added = subscriptions.add(statement.broker, statement.values, user=request.user)
@@ -164,34 +161,30 @@ class Interpreter:
 
     def _change(self, statement: ChangeSubscription, request: _Request) -> Answer:
         subscriptions, own = self._own(statement.channel, statement.subscription, request)
-        if statement.broker is not None and not self._parts.brokers.get(statement.broker).accepts_subscriptions:
-            raise ConfigurationError(f"broker {statement.broker!r} takes no new subscriptions: name another one")
+        if statement.broker is not None:
+            self._refuse_draining(statement.broker)
         subscriptions.change(own.id, parameters=statement.values, broker=statement.broker)
         return Answer(f"changed subscription {own.id}, from the next run on")
 
-    def _pause(self, statement: Pause, request: _Request) -> Answer:
-        if statement.kind is Kind.SUBSCRIPTION:
-            subscriptions, own = self._own(statement.name, statement.subscription, request)
-            subscriptions.pause(own.id)
-            return Answer(f"paused subscription {own.id}")
-        self._owned(statement.kind, statement.name, request)
-        if statement.kind is Kind.BROKER:
-            self._parts.brokers.drain(statement.name)
-        else:
-            self._set_state(statement.name, State.READY, State.PAUSED)
-        return Answer(f"paused {statement.kind} {statement.name}")
+    def _refuse_draining(self, broker: str) -> None:
+        if not self._parts.brokers.get(broker).accepts_subscriptions:
+            raise ConfigurationError(f"broker {broker!r} takes no new subscriptions: name another one")
 
-    def _resume(self, statement: Resume, request: _Request) -> Answer:
+    def _pause(self, statement: Pause | Resume, request: _Request) -> Answer:
+        """Pause or resume a subscription, a broker or a channel."""
+        pauses = isinstance(statement, Pause)
+        done = "paused" if pauses else "resumed"
         if statement.kind is Kind.SUBSCRIPTION:
             subscriptions, own = self._own(statement.name, statement.subscription, request)
-            subscriptions.resume(own.id)
-            return Answer(f"resumed subscription {own.id}")
+            (subscriptions.pause if pauses else subscriptions.resume)(own.id)
+            return Answer(f"{done} subscription {own.id}")
         self._owned(statement.kind, statement.name, request)
         if statement.kind is Kind.BROKER:
-            self._parts.brokers.resume(statement.name)
+            brokers = self._parts.brokers
+            (brokers.drain if pauses else brokers.resume)(statement.name)
         else:
-            self._set_state(statement.name, State.PAUSED, State.READY)
-        return Answer(f"resumed {statement.kind} {statement.name}")
+            self._set_state(statement.name, *((State.READY, State.PAUSED) if pauses else (State.PAUSED, State.READY)))
+        return Answer(f"{done} {statement.kind} {statement.name}")
 
     def _set_state(self, channel: str, before: State, after: State) -> None:
         def change(definition: Definition) -> Definition:

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from quaestor.channels.arrow_sql import selected
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.rewriting.joining import BROKER, TARGET
 from quaestor.channels.rewriting.reading import parameter_column
 from quaestor.channels.versions import LatestVersions
+from quaestor.continuous.arrow_sql import selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue

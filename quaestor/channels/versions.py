@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quaestor.channels.arrow_sql import quoted, selected
+from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.files import TS_TYPE
 from quaestor.tables.inference import DELETED

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +14,7 @@ from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.executors.choice import executor_of
+from quaestor.continuous.folder_lock import folder_lock
 from quaestor.continuous.functions import PREFIX, DeclaredQueries
 from quaestor.continuous.service import ContinuousService, ServiceParts, unheard
 from quaestor.continuous.sql_engine import SqlEngine
@@ -75,21 +74,8 @@ async def hosted(
         look_s=_LOOK_S,
     )
     while True:
-        with _lock(folder) as is_ours:
+        with folder_lock(folder, _LOCK) as is_ours:
             if is_ours:
                 telemetry.event("continuous.began", folder=str(folder))
                 await service.keep_running()
         await asyncio.sleep(_AGAIN_S)
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, unless another process holds it. The lock ends with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -66,9 +66,22 @@ class VersionedTable:
         """
         return self.table.close(now_us=self._clock() * 1000)
 
-    def publish(self, decide: Callable[[Snapshot], Change | None]) -> Snapshot:
-        """Make one change at the present instant; return the table after it. See Table.publish."""
-        return self.table.publish(decide, now_us=self._clock() * 1000)
+    def publish(self, decide: Callable[[Snapshot], Change | None], files: Sequence[DataFile] = ()) -> Snapshot:
+        """Make one change at the present instant; return the table after it. See Table.publish.
+
+        files: from `prepare`, for the change to add. A file that the table does not have afterwards is deleted.
+        """
+        lost = files
+        try:
+            after = self.table.publish(decide, now_us=self._clock() * 1000)
+            lost = [file for file in files if file.path not in after.files]
+        except DependencyError:
+            lost = ()  # perhaps they are published: maintenance deletes them if not
+            raise
+        finally:
+            for file in lost:
+                self.table.storage.delete(file.path)
+        return after
 
     def evolve(self, schema: Schema) -> None:
         """Declare the whole schema: columns may be new or wider. Raises SchemaError, DependencyError."""
@@ -128,17 +141,8 @@ class VersionedTable:
                 instants=1 + (steps[-1] if steps else 0),
             )
 
-        published = False
-        try:
-            after = self.publish(decide)
-            published = all(file.path in after.files for file in written)
-        except DependencyError:
-            published = True  # perhaps: maintenance deletes the files if not
-            raise
-        finally:
-            for file in () if published else written:
-                self.table.storage.delete(file.path)
-        return after.files[written[-1].path].last if written and published else after.instant
+        after = self.publish(decide, written)
+        return after.files[written[-1].path].last if written and written[-1].path in after.files else after.instant
 
     def prepare(self, rows: Rows, schema: Schema) -> DataFile:
         """Write rows to a file that `append` publishes later, for more rows than fit into the memory. Raises as `append` does.

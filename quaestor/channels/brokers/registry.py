@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from quaestor.channels.names import NAME
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.delivery.signed_requests import checked
@@ -24,7 +24,6 @@ from quaestor.tables.log import Table
 from quaestor.tables.storage import LogStorage
 from quaestor.webhook_signatures import Signer
 
-NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _OPTIONS: Final = frozenset({"type", "key", "lease", "public"})
 _FORMAT: Final = 1
 _RENEWAL: Final = 4

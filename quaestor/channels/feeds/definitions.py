@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from quaestor.channels.datasets import Mode
+from quaestor.channels.names import NAME
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.changes import Change, Snapshot
 from quaestor.tables.log import Table
 from quaestor.tables.storage import LogStorage
 
-NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 SOURCES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "http": (frozenset(), frozenset()),
     "tcp": (frozenset({"address"}), frozenset()),

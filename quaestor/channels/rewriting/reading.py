@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sqlglot import exp, parse
-from sqlglot.errors import OptimizeError, ParseError, TokenError
+from sqlglot import exp
+from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from quaestor.channels.rewriting.definition import ChannelDefinition, Kind, Shape
 from quaestor.continuous.sql.current_time import with_placeholders
-from quaestor.continuous.sql.reading import RANDOM
+from quaestor.continuous.sql.parsing import parsed, refuse_placeholders, refuse_randomness
 from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
 from quaestor.tables.schema import TS, Schema, Type
 
@@ -40,7 +40,7 @@ def read(definition: ChannelDefinition, shapes: Mapping[str, Shape]) -> exp.Quer
 
     Raises QueryRefusedError.
     """
-    tree = _parsed(definition.body)
+    tree = parsed(definition.body, "duckdb", otherwise=("the body is not one SELECT", "write one SELECT"))
     _refuse(tree)
     tree = _without_with(tree)
     _name_tables(tree, shapes)
@@ -96,31 +96,9 @@ def sources(select: exp.Expr) -> Iterator[exp.Expr]:
         yield join.this
 
 
-def _parsed(text: str) -> exp.Query:
-    try:
-        statements = [statement for statement in parse(text, read="duckdb") if statement is not None]
-    except ParseError as error:
-        place = error.errors[0] if error.errors else {}
-        raise QueryRefusedError(
-            int(place.get("line") or 0),
-            int(place.get("col") or 0),
-            f"the text is not SQL: {place.get('description') or error}",
-            "correct the text",
-        ) from error
-    except TokenError as error:
-        raise QueryRefusedError(1, 1, f"the text is not SQL: {error}", "close every quote and comment") from error
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise QueryRefusedError(1, 1, "the body is not one SELECT", "write one SELECT")
-    return statements[0]
-
-
 def _refuse(tree: exp.Query) -> None:
-    for node in tree.find_all(exp.Placeholder, exp.Parameter):
-        raise refusal(node, f"the parameter {node.sql()} has no value", "name a parameter of the channel")
-    for call in tree.find_all(exp.Func):
-        name = call.name if isinstance(call, exp.Anonymous) else call.sql_name()
-        if name.lower() in RANDOM or isinstance(call, exp.Rand | exp.Uuid):
-            raise refusal(call, f"{name.lower()}() gives another value each time", "leave it out")
+    refuse_placeholders(tree, "name a parameter of the channel")
+    refuse_randomness(tree)
     for column in tree.find_all(exp.Column):
         if column.name.lower() in _HIDDEN:
             raise refusal(column, f"{column.sql()} is hidden", "write active_timestamp(t) for a dataset t")

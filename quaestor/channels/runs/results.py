@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quaestor.channels.arrow_sql import quoted, selected
 from quaestor.channels.rewriting.joining import BROKER, TARGET
+from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.errors import DependencyError
 from quaestor.tables.catalogue import Catalogue

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.types as pt
 
+from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.continuous.installed import HASH, OWN, RESULTS, ROW, RUN
 from quaestor.tables.schema import TS, Column, Schema, SchemaError, Type
@@ -47,21 +46,21 @@ def schema_of(rows: Any) -> Schema:
 
 def different(rows: Any) -> Any:
     """Return each of the different rows once, in the order of their values. NULL equals NULL."""
-    return _selected("SELECT DISTINCT * FROM fresh_rows ORDER BY ALL", fresh_rows=rows).cast(rows.schema)
+    return selected("SELECT DISTINCT * FROM fresh_rows ORDER BY ALL", {"fresh_rows": rows}).cast(rows.schema)
 
 
 def without(rows: Any, known: Any) -> Any:
     """Return the different rows that are not among the known ones. NULL equals NULL. In the order of their values."""
-    columns = ", ".join(map(_quoted, rows.schema.names))
+    columns = ", ".join(map(quoted, rows.schema.names))
     text = f"SELECT {columns} FROM fresh_rows EXCEPT SELECT {columns} FROM known_rows ORDER BY ALL"
-    return _selected(text, fresh_rows=rows, known_rows=known).cast(rows.schema)
+    return selected(text, {"fresh_rows": rows, "known_rows": known}).cast(rows.schema)
 
 
 def hashed(rows: Any) -> Any:
     """Return the rows with a hash of their values. Equal rows always have equal hashes, also after a column was widened."""
     parts = ", ".join(f"coalesce({_text(field)}, '\\N')" for field in rows.schema)
     text = f"SELECT *, md5_number_lower(concat_ws('\\n', {parts})) AS {HASH} FROM fresh_rows"
-    result = _selected(text, fresh_rows=rows)
+    result = selected(text, {"fresh_rows": rows})
     number = result.column(HASH).cast(pa.uint64()).combine_chunks()
     return rows.append_column(
         HASH, pa.Array.from_buffers(pa.int64(), len(number), number.buffers(), offset=number.offset)
@@ -84,39 +83,18 @@ def matching(remembered: Any, hashes: Any) -> list[int]:
         f"SELECT DISTINCT epoch_us({TS}) AS instant FROM remembered"
         f" WHERE {HASH} IS NULL OR {HASH} IN (SELECT {HASH} FROM hashes) ORDER BY instant"
     )
-    return list(_selected(text, remembered=remembered, hashes=hashes.select([HASH])).column("instant").to_pylist())
-
-
-@cache
-def _database() -> Any:
-    """Return the database in memory of this process's result tables."""
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
-
-
-def _selected(text: str, **tables: Any) -> Any:
-    cursor = _database().cursor()
-    try:
-        for name, rows in tables.items():
-            cursor.register(name, rows)
-        return cursor.sql(text).to_arrow_table()
-    finally:
-        cursor.close()
+    rows = selected(text, {"remembered": remembered, "hashes": hashes.select([HASH])})
+    return list(rows.column("instant").to_pylist())
 
 
 def _text(field: Any) -> str:
     """Return SQL for the text of a column's values: numbers of all types as doubles, which widening keeps."""
-    name, kind = _quoted(field.name), _kind(field.type)
+    name, kind = quoted(field.name), _kind(field.type)
     if kind in (Type.BIGINT, Type.DOUBLE, Type.DECIMAL):
         return f"CAST(CAST({name} AS DOUBLE) + 0.0 AS VARCHAR)"
     if kind is Type.TIMESTAMP:
         return f"CAST(epoch_us({name}) AS VARCHAR)"
     return f"hex({name})" if kind is Type.BYTES else f"CAST({name} AS VARCHAR)"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _kind(arrow: Any) -> Type:

@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Final
 
-from sqlglot import exp, parse
-from sqlglot.errors import OptimizeError, ParseError, TokenError
+from sqlglot import exp
+from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
 from quaestor.continuous.sql.current_time import OPERATORS, with_placeholders
 from quaestor.continuous.sql.model import UNTIL
+from quaestor.continuous.sql.parsing import parsed, refuse_placeholders, refuse_randomness
 from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
 from quaestor.tables.schema import TS, Schema, Type
-
-RANDOM: Final = frozenset(
-    {"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"}
-)
-"""Functions that give another value each time: no instant decides their rows."""
 
 _TYPE_NAMES: Final = {Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)"}
 
@@ -29,10 +25,12 @@ def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
 
     Raises QueryRefusedError.
     """
-    tree = _parsed(text, dialect)
-    _refuse_placeholders(tree)
+    tree = parsed(
+        text, dialect, otherwise=("the text is not one SELECT", "write one SELECT, or SELECTs joined by UNION")
+    )
+    refuse_placeholders(tree, "write the value as a literal")
     _refuse_unknown_tables(tree, catalogue)
-    _refuse_randomness(tree)
+    refuse_randomness(tree)
     _expand_stars(tree, catalogue)
     try:
         # Scopes and aliases only: the meaning of names is SQL's own.
@@ -53,29 +51,6 @@ def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
     return query
 
 
-def _parsed(text: str, dialect: str) -> exp.Query:
-    try:
-        statements = [statement for statement in parse(text, read=dialect) if statement is not None]
-    except ParseError as error:
-        place = error.errors[0] if error.errors else {}
-        raise QueryRefusedError(
-            int(place.get("line") or 0),
-            int(place.get("col") or 0),
-            f"the text is not SQL: {place.get('description') or error}",
-            "correct the text",
-        ) from error
-    except TokenError as error:
-        raise QueryRefusedError(1, 1, f"the text is not SQL: {error}", "close every quote and comment") from error
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise QueryRefusedError(1, 1, "the text is not one SELECT", "write one SELECT, or SELECTs joined by UNION")
-    return statements[0]
-
-
-def _refuse_placeholders(tree: exp.Expr) -> None:
-    for node in tree.find_all(exp.Placeholder, exp.Parameter):
-        raise refusal(node, f"the parameter {node.sql()} has no value", "write the value as a literal")
-
-
 def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
     common = {table.alias for table in tree.find_all(exp.CTE)}
     for clause in tree.find_all(exp.With):
@@ -88,13 +63,6 @@ def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> N
     for name, schema in catalogue.items():
         if UNTIL in schema.names:
             raise QueryRefusedError(0, 0, f"table {name!r} has a column {UNTIL!r}", "rename the column")
-
-
-def _refuse_randomness(tree: exp.Expr) -> None:
-    for node in tree.find_all(exp.Func):
-        name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-        if name.lower() in RANDOM or isinstance(node, exp.Rand | exp.Uuid):
-            raise refusal(node, f"{name.lower()}() gives another value each time", "leave it out")
 
 
 def _refuse_other_types(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:

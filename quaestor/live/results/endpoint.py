@@ -25,6 +25,7 @@ from quaestor.live.long_poll import wait_s
 from quaestor.live.results.source import ResultPage, ResultSource
 from quaestor.live.results.streams import ResultSocket, ResultStream
 from quaestor.live.sse import wants_stream
+from quaestor.read_path.validation import none_match_fails
 
 MOST_LIMIT: Final = 10_000
 _DEFAULT_LIMIT: Final = 1_000
@@ -183,7 +184,8 @@ def _page(request: Request, page: ResultPage, *, scope: str) -> Response:
 def _page_response(request: Request, body: bytes, cache_control: str) -> Response:
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     fields = {"cache-control": cache_control, "etag": etag, "vary": "accept-encoding, accept"}
-    if etag in request.headers.get("if-none-match", ""):
+    held = request.headers.getlist("if-none-match")
+    if held and none_match_fails(", ".join(held).encode("latin-1"), etag.encode()):
         return Response(status_code=304, headers=fields)
     if len(body) >= _LEAST_GZIP and "gzip" in request.headers.get("accept-encoding", ""):
         body = gzip.compress(body, mtime=0)

@@ -55,17 +55,8 @@ class ResultStream:
         self, channel: str, subscription: str, page: tuple[bytes, int], give_back: Callable[[], None]
     ) -> AsyncIterator[bytes]:
         try:
-            is_first = True
-            while True:
-                body, upto = page
-                if is_first or json.loads(body)["runs"]:
-                    yield event([body], etag=str(upto).encode())
-                is_first = False
-                if not json.loads(body)["complete"] or await self._source.wait(channel, upto, _HEARTBEAT_S):
-                    page = await _next(self._source, channel, subscription, upto)
-                else:
-                    yield HEARTBEAT
-                    page = (b'{"runs":[],"complete":true}', upto)
+            async for news in _pages(self._source, channel, subscription, page):
+                yield HEARTBEAT if news is None else event([news[0]], etag=str(news[1]).encode())
         except (ConfigurationError, DependencyError) as error:
             reason = "gone" if isinstance(error, ConfigurationError) else "failed"
             yield event([json.dumps({"reason": reason}).encode()], name=b"end")
@@ -103,17 +94,11 @@ class ResultSocket:
             give_back()
 
     async def _send(self, socket: WebSocket, channel: str, subscription: str, after: int) -> None:
-        is_first = True
         try:
-            while True:
-                body, after = await _next(self._source, channel, subscription, after)
-                fields: dict[str, Any] = json.loads(body)
-                if is_first or fields["runs"]:
-                    await socket.send_text(body.decode())
-                is_first = False
-                if fields["complete"]:
-                    while not await self._source.wait(channel, after, _HEARTBEAT_S):
-                        pass
+            first = await _next(self._source, channel, subscription, after)
+            async for news in _pages(self._source, channel, subscription, first):
+                if news is not None:
+                    await socket.send_text(news[0].decode())
         except ConfigurationError:
             await socket.close(4404, "no such subscription")
         except DependencyError:
@@ -126,6 +111,22 @@ class ResultSocket:
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass
         scope.cancel()
+
+
+async def _pages(
+    source: ResultSource, channel: str, subscription: str, page: tuple[bytes, int]
+) -> AsyncIterator[tuple[bytes, int] | None]:
+    """Yield a page and those after it that have runs, each with its last run; None now and then while there is no run."""
+    is_first = True
+    while True:
+        body, upto = page
+        fields: dict[str, Any] = json.loads(body)
+        if is_first or fields["runs"]:
+            yield page
+        is_first = False
+        while fields["complete"] and not await source.wait(channel, upto, _HEARTBEAT_S):
+            yield None
+        page = await _next(source, channel, subscription, upto)
 
 
 async def _next(source: ResultSource, channel: str, subscription: str, after: int) -> tuple[bytes, int]:
