@@ -330,7 +330,7 @@ def _searches_within(read: CapturedRead) -> bool:
 
 def _leaves_order_open(read: CapturedRead) -> bool:
     try:
-        return plan_of(read.query).order_open
+        return plan_of(read.query).index_order.is_open
     except QueryError:
         return False
 

@@ -17,7 +17,8 @@ from quaestor.capture.text_indexes import searches
 from quaestor.explain.clock import followed
 from quaestor.model import Operation, Query, Reason, Uncacheable
 from quaestor.planning.contributing import describe_contributors
-from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
+from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.plan_parts import Result, Window
 from quaestor.planning.required_conditions import required_condition
 from quaestor.query import aggregation
 
@@ -196,7 +197,7 @@ def explain(
         index=plan.index,
         requires=required_condition(plan.access),
         window=_window(plan),
-        fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
+        fields=plan.relevant.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
         foreign_writes=tuple(read.describe() for read in plan.foreign_reads),
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
@@ -237,7 +238,7 @@ def _remarks(
             yield _BEFORE_IMAGES
     elif plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
         yield _TIES
-    if plan.order_open and not indexes_known:
+    if plan.index_order.is_open and not indexes_known:
         yield _INDEXES
 
 

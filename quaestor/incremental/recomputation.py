@@ -21,7 +21,8 @@ from quaestor.incremental.events import Shown
 from quaestor.incremental.maintenance import Maintenance, PriorState, Recomputation
 from quaestor.incremental.planning import plan_maintenance, unambiguous
 from quaestor.model import Document, Operation, Query
-from quaestor.planning.plan import QueryPlan, Result, plan_query
+from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.plan_parts import Result
 from quaestor.query import aggregation, compile_query
 from quaestor.query.bson_order import order_key
 from quaestor.query.geo.near import near_of

@@ -15,7 +15,8 @@ import bson
 
 from quaestor.model import Contributors, Document, Operation, Query, Registration, Version
 from quaestor.planning.member_digests import member_digest
-from quaestor.planning.plan import QueryPlan, Result, Window
+from quaestor.planning.plan import QueryPlan
+from quaestor.planning.plan_parts import Result, Window
 from quaestor.planning.rules import rules_of
 from quaestor.query.aggregation import projects
 from quaestor.query.encoding import OPTIONS
@@ -30,7 +31,7 @@ def contributing(plan: QueryPlan, registration: Registration, *, images: bool, m
     images: the collection records pre- and post-images.
     most: upper bound of the records; a find that would need more is None, or finds `most + 1`.
     """
-    if plan.rank is not None or plan.query.text_index is not None or plan.condition is None:
+    if plan.place.rank is not None or plan.query.text_index is not None or plan.condition is None:
         return None
     if not plan.by_predicate:
         return None if images or plan.result is Result.RECORDS else _inputs(plan, most=most)
@@ -47,9 +48,9 @@ def contributing(plan: QueryPlan, registration: Registration, *, images: bool, m
 
 def _inputs(plan: QueryPlan, *, most: int) -> Query | None:
     """Return the find of all records that may count for a widened result, with the fields it reads; None if it reads all."""
-    if plan.visible.hidden is not None or not plan.condition:
+    if plan.relevant.visible.hidden is not None or not plan.condition:
         return None
-    fields = dict.fromkeys((path.split(".", 1)[0] for path in plan.visible.shown), 1)
+    fields = dict.fromkeys((path.split(".", 1)[0] for path in plan.relevant.visible.shown), 1)
     return _find(plan, limit=most + 1, projection=_ID | fields)
 
 
@@ -121,10 +122,10 @@ def _bytes(key: Any) -> bytes:
 def describe_contributors(plan: QueryPlan) -> str | None:
     """Return a description, for people, of the data kept about records that contribute to such a result; None: none."""
     query = plan.query
-    if plan.rank is not None or query.text_index is not None or plan.condition is None:
+    if plan.place.rank is not None or query.text_index is not None or plan.condition is None:
         return None
     if not plan.by_predicate:
-        known = plan.result is not Result.RECORDS and plan.visible.hidden is None and plan.condition
+        known = plan.result is not Result.RECORDS and plan.relevant.visible.hidden is None and plan.condition
         return (
             "ids and digests of the records that may count, unless the collection records pre-images" if known else None
         )
@@ -152,7 +153,7 @@ def describe_contributors(plan: QueryPlan) -> str | None:
 
 def _digestible(plan: QueryPlan) -> bool:
     """Whether digests distinguish updates that paths do not: the result shows computed values, not made of the whole record."""
-    return plan.computed and plan.fields.hidden is None and plan.window is not Window.UNORDERED
+    return plan.display.computed and plan.relevant.fields.hidden is None and plan.window is not Window.UNORDERED
 
 
 def _digested(plan: QueryPlan, registration: Registration) -> bool:
@@ -182,8 +183,8 @@ def _window(plan: QueryPlan, registration: Registration, *, images: bool, most: 
         return None
     windowed = query.limit and plan.window is not Window.UNORDERED and not unplaced(plan)
     limit = query.skip + query.limit if windowed else most + 1
-    paths = [path for path, _ in query.sort] + [*(plan.fields.shown if digested else ())]
-    paths += plan.placing.shown if unplaced(plan) else ()
+    paths = [path for path, _ in query.sort] + [*(plan.relevant.fields.shown if digested else ())]
+    paths += plan.relevant.placing.shown if unplaced(plan) else ()
     fields = dict.fromkeys((path.split(".", 1)[0] for path in paths), 1)
     return None if limit > most + 1 else _find(plan, limit=limit, projection=_ID | fields)
 
@@ -203,7 +204,7 @@ def _repeatable(plan: QueryPlan, registration: Registration) -> bool:
         return True
     if plan.window is Window.UNORDERED:
         return registration.members is None  # any matching record may be a member
-    if unplaced(plan) and plan.placing.hidden is not None:
+    if unplaced(plan) and plan.relevant.placing.hidden is not None:
         return False
     return registration.members is not None  # the same members, or the read shows nothing
 

@@ -23,8 +23,8 @@ def member_digest(rules: Rules, record: Document) -> bytes:
     shown = shown_digest(rules.shown, record)
     if shown is None:
         return b""
-    order = Fields(tuple(path for path, _ in rules.sort)) if rules.sort else rules.placing
-    return xxh3_128_digest(shown + rules.tied.seen(record)) + xxh3_128_digest(order.seen(record))
+    order = Fields(tuple(path for path, _ in rules.sort)) if rules.sort else rules.relevant.placing
+    return xxh3_128_digest(shown + rules.index_order.tied.seen(record)) + xxh3_128_digest(order.seen(record))
 
 
 def look_the_same(first: bytes, other: bytes) -> bool:

@@ -9,7 +9,6 @@ function of the query.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
@@ -23,6 +22,7 @@ from quaestor.planning.foreign_reads import ForeignRead, foreign_reads
 from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import NOTHING, also, leaves_order_open, may_find_by, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
+from quaestor.planning.plan_parts import Display, IndexOrder, Place, RelevantFields, Result, Window
 from quaestor.planning.projected import decided_by_paths, shown_by
 from quaestor.planning.query_identity import essence_of, query_id_of
 from quaestor.planning.relevant_fields import (
@@ -41,7 +41,7 @@ from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
 from quaestor.query.geo.near import near_of
-from quaestor.query.ranking import Rank, rank_key
+from quaestor.query.ranking import rank_key
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import search_of, with_text_index
 
@@ -53,34 +53,10 @@ JOINED: Final = "joined: of the other records that it brings in it is not known 
 NOT_EVALUATED: Final = "shows what is not evaluated: any change of what it is made of counts"
 
 
-class Window(StrEnum):
-    """Window of a result: the part of the matching records that it holds, and how a record's place in it is decided."""
-
-    NONE = "none"
-    """All matching records."""
-    BOUNDARY = "boundary"
-    """The first `limit` in sort order: the key of the last one decides."""
-    UNORDERED = "unordered"
-    """Some `limit` of them: a newcomer's place is unknown, so any counts."""
-    OFFSET = "offset"
-    """A stretch after `skip`: records before it count too."""
-
-
-class Result(StrEnum):
-    """Kind of a result: the content of the reply."""
-
-    RECORDS = "records"
-    COUNT = "count"
-    VALUES = "values"
-    OPAQUE = "opaque"
-    """Anything computed from the matching records."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
     """Plan of one query.
 
-    match: "exact" or "widened".
     reason: why it is widened, a sentence, else None.
     by_predicate: of its own collection's records, the predicate decides which of them the result holds, and where.
     query: as asked, without an order by score; of a pipeline that is a find, with that find's filter, sort and window.
@@ -88,52 +64,35 @@ class QueryPlan:
     condition: the filter that decides which records concern the query.
     predicate: the condition, compiled. None: the whole namespace.
     access: how the node finds the query from a written record: alternatives, best first; empty: every write tries it.
-    window, result: see there.
-    fields: a record's fields that matter to the result.
-    visible: its fields that matter if it matches before and after a write, and its sort key stays.
-    placing: its fields that decide whether and where it is in the result.
-    order_open: whether an index may decide the order; if so, its fields are tracked.
-    tied: those fields.
-    found_by: an index with one of these first fields may decide the shown records, or their order; None: no index may.
-    ordering: the paths that decide the place of a record.
-    shaping: the last stages of a pipeline, which change each record.
-    shown: the values that the result shows of each record, see projected.py; empty: the whole record, or not evaluated.
-    computed: paths alone do not show whether an update has changed the shown values.
     at_most: upper bound of the matching records, by the `_id`s in the filter; None: it names none.
-    keeps_place: a record outside of a limited result stays there while an update leaves its placing fields alone.
-    rank: of a limited result without a sort whose filter gives the order: key of a record's place, smaller comes first.
     foreign_reads: reads of a pipeline besides its own records, of other collections or of its own once more.
     """
 
     query: Query
     query_id: str
-    match: str
     reason: str | None
     by_predicate: bool
     condition: Document | None
     predicate: CompiledQuery | None
+    access: tuple[Access, ...]
     window: Window
     result: Result
-    access: tuple[Access, ...]
-    fields: Fields
-    visible: Fields
-    placing: Fields
-    order_open: bool = False
-    tied: Fields = NOTHING
-    found_by: Fields | None = None
-    ordering: tuple[str, ...] = ()
-    shaping: tuple[Document, ...] = ()
-    shown: bytes = b""
-    computed: bool = False
-    at_most: int | None = None
-    keeps_place: bool = False
-    rank: Rank | None = None
-    foreign_reads: tuple[ForeignRead, ...] = ()
+    relevant: RelevantFields
+    index_order: IndexOrder
+    place: Place
+    display: Display
+    at_most: int | None
+    foreign_reads: tuple[ForeignRead, ...]
+
+    @property
+    def match(self) -> str:
+        """ "exact" or "widened"."""
+        return "exact" if self.reason is None else "widened"
 
     def shows(self, path: str) -> bool:
         """Whether the result certainly shows this path of its records as stored."""
         if self.query.operation is Operation.AGGREGATE:
-            return shows(self.shaping, path)
+            return shows(self.display.shaping, path)
         projection = self.query.projection or {}
         return projects(projection, path.split(".", 1)[0]) or (path in projection and projects(projection, path))
 
@@ -235,32 +194,26 @@ def plan_query(query: Query) -> QueryPlan:
         reason = reason or HINTED
     if reason is None and (foreign or shown is None):
         reason = JOINED if foreign else NOT_EVALUATED
+    visible = fields if whole else _visible(query, shape, fields, ordered=not order_open, stays_put=stays_put)
     return QueryPlan(
         query=query,
         query_id=_query_id(original, None if collated else predicate),
-        match="exact" if reason is None else "widened",
         reason=reason,
         by_predicate=by_predicate,
         condition=condition,
         predicate=predicate,
+        access=access,
         window=window,
         result=result,
-        access=access,
-        fields=also(fields, tied),
-        visible=also(
-            fields if whole else _visible(query, shape, fields, ordered=not order_open, stays_put=stays_put), tied
+        relevant=RelevantFields(also(fields, tied), also(visible, tied), also(placing, tied)),
+        index_order=IndexOrder(order_open, tied, found_by),
+        place=Place(
+            ordering,
+            _keeps_place(query, window, ordering),
+            rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         ),
-        placing=also(placing, tied),
-        order_open=order_open,
-        tied=tied,
-        found_by=found_by,
-        ordering=ordering,
-        shaping=shaping,
-        shown=shown or b"",
-        computed=bool(shown) and not decided_by_paths(query, shaping),
+        display=Display(shaping, shown or b"", bool(shown) and not decided_by_paths(query, shaping)),
         at_most=at_most,
-        keeps_place=_keeps_place(query, window, ordering),
-        rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         foreign_reads=foreign,
     )
 
@@ -372,6 +325,3 @@ def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     if predicate is not None and not query.pipeline:
         essence = {**essence, "filter": predicate.identity}
     return query_id_of(query, essence)
-
-
-__all__ = ["QueryPlan", "Result", "Window", "plan_query"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from quaestor.planning.plan import QueryPlan, Result, Window
+from quaestor.planning.plan import QueryPlan
+from quaestor.planning.plan_parts import IndexOrder, RelevantFields, Result, Window
 from quaestor.planning.relevant_fields import Fields, fields_of_paths
 from quaestor.query.sorting import parse_sort
 
@@ -33,12 +34,8 @@ class Rules:
     result: Result
     sort: tuple[tuple[str, int], ...]
     distinct_key: str
-    fields: Fields
-    visible: Fields
-    placing: Fields
-    tied: Fields
-    found_by: Fields | None
-    order_open: bool
+    relevant: RelevantFields
+    index_order: IndexOrder
     index_keys: tuple[tuple[str, ...], ...]
     order: Fields
     shown: bytes = b""
@@ -65,15 +62,11 @@ def rules_of(plan: QueryPlan) -> Rules:
         sort=sort,
         order=fields_of_paths(path for path, _ in sort),
         distinct_key=query.distinct_key or "",
-        fields=plan.fields,
-        visible=plan.visible,
-        placing=plan.placing,
-        tied=plan.tied,
-        found_by=plan.found_by,
-        order_open=plan.order_open,
+        relevant=plan.relevant,
+        index_order=plan.index_order,
         index_keys=query.index_keys,
-        shown=plan.shown,
-        keeps_place=plan.keeps_place,
+        shown=plan.display.shown,
+        keeps_place=plan.place.keeps_place,
     )
 
 

@@ -86,7 +86,7 @@ class World:
 
     def register(self, *, raced: bool = False) -> None:
         cached = node_generator.cached(self.rng, self.guard.namespace)
-        if plan_query(cached.query).order_open:
+        if plan_query(cached.query).index_order.is_open:
             cached = replace(cached, query=replace(cached.query, index_keys=(_INDEX,)))
         result = answer(self.records, cached.query)
         contributed = self.rng.random() < 0.8

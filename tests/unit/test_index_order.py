@@ -40,7 +40,7 @@ def planned(query: Query, keys: Any = KEYS) -> Any:
     ],
 )
 def test_the_fields_that_matter(query: Query, expected: tuple[str, ...]) -> None:
-    assert planned(query).fields.shown == expected
+    assert planned(query).relevant.fields.shown == expected
 
 
 def test_an_index_on_one_field_orders_equals_by_what_the_filter_finds_them_by() -> None:
@@ -51,8 +51,10 @@ def test_an_index_on_one_field_orders_equals_by_what_the_filter_finds_them_by() 
         (find({"x": {"$gt": 1}}, sort=(("x", 1),), projection={"p": 1}), ("p",)),
         (find({"a": {"$gt": 1}}, sort=(("x", 1), ("_id", 1)), projection={"p": 1}), ("p",)),
     ):
-        assert planned(query, keys).visible.shown == visible
-    assert planned(find({"a": 1, "q": 1}, sort=(("x", 1),), projection={"p": 1}), (("$*",),)).visible.shown == (
+        assert planned(query, keys).relevant.visible.shown == visible
+    assert planned(
+        find({"a": 1, "q": 1}, sort=(("x", 1),), projection={"p": 1}), (("$*",),)
+    ).relevant.visible.shown == (
         "a",
         "p",
         "q",
@@ -61,21 +63,21 @@ def test_an_index_on_one_field_orders_equals_by_what_the_filter_finds_them_by() 
 
 def test_where_the_indexes_are_not_known_every_field_matters() -> None:
     query = find({"a": 1}, projection={"p": 1})
-    assert planned(query, UNKNOWN).fields == ALL
-    assert planned(query, ()).fields.shown == ("a", "p")
+    assert planned(query, UNKNOWN).relevant.fields == ALL
+    assert planned(query, ()).relevant.fields.shown == ("a", "p")
     assert planned(query, UNKNOWN).query_id != planned(query, ()).query_id
 
 
 def test_queries_that_depend_on_the_order_of_an_index() -> None:
     """Only results that would stay through a change of such a field."""
-    assert plan_query(find({"a": 1}, projection={"p": 1})).order_open
-    assert plan_query(find({}, sort=(("a", 1),), skip=1, limit=1)).order_open
-    assert plan_query(find({"a": 1}, limit=2)).order_open
+    assert plan_query(find({"a": 1}, projection={"p": 1})).index_order.is_open
+    assert plan_query(find({}, sort=(("a", 1),), skip=1, limit=1)).index_order.is_open
+    assert plan_query(find({"a": 1}, limit=2)).index_order.is_open
     unknown = find({"$expr": {"$eq": ["$$ROOT", 1]}}, sort=(("a", 1),), projection={"p": 1})
-    assert (plan_query(unknown).fields, plan_query(unknown).order_open) == (ALL, True)
-    assert not plan_query(find({"_id": 1}, limit=1, projection={"p": 1})).order_open
-    assert not plan_query(find({"a": 1})).order_open
-    assert not plan_query(find({"a": 1}, sort=(("_id", 1),), projection={"p": 1})).order_open
+    assert (plan_query(unknown).relevant.fields, plan_query(unknown).index_order.is_open) == (ALL, True)
+    assert not plan_query(find({"_id": 1}, limit=1, projection={"p": 1})).index_order.is_open
+    assert not plan_query(find({"a": 1})).index_order.is_open
+    assert not plan_query(find({"a": 1}, sort=(("_id", 1),), projection={"p": 1})).index_order.is_open
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_queries_that_depend_on_the_order_of_an_index() -> None:
     ],
 )
 def test_the_fields_by_which_an_index_may_find_what_shows(query: Query, found_by: Any) -> None:
-    assert planned(query, ()).found_by == (None if found_by is None else Fields(found_by))
+    assert planned(query, ()).index_order.found_by == (None if found_by is None else Fields(found_by))
 
 
 @pytest.mark.parametrize(
@@ -107,4 +109,4 @@ def test_the_fields_by_which_an_index_may_find_what_shows(query: Query, found_by
     ],
 )
 def test_any_index_may_find_what_is_not_known(query: Query) -> None:
-    assert planned(query, ()).found_by == ALL
+    assert planned(query, ()).index_order.found_by == ALL

@@ -9,7 +9,8 @@ import pytest
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
 from quaestor.model import Operation, Query
-from quaestor.planning.plan import Window, plan_query
+from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_parts import Window
 from quaestor.planning.relevant_fields import ALL
 from quaestor.query import compile_query, rank_key
 from quaestor.query.text import TextIndex
@@ -56,8 +57,8 @@ def test_another_index_is_another_query() -> None:
 def test_sorted_by_score_the_searched_texts_say_where_a_record_stands() -> None:
     by_score = replace(QUERY, text_index=DEFINITION, sort=(("s", {"$meta": "textScore"}),), limit=3)
     plan = plan_query(by_score)
-    assert (plan.match, plan.window, plan.fields) == ("exact", Window.BOUNDARY, ALL)
-    assert plan.ordering == ("a", "a.language", "language")
+    assert (plan.match, plan.window, plan.relevant.fields) == ("exact", Window.BOUNDARY, ALL)
+    assert plan.place.ordering == ("a", "a.language", "language")
     assert plan.query_id != plan_query(replace(by_score, sort=())).query_id
 
 

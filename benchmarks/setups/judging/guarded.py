@@ -30,7 +30,7 @@ from quaestor.model import (
     Version,
     WriteKind,
 )
-from quaestor.planning.plan import Result
+from quaestor.planning.plan_parts import Result
 from quaestor.realtime.snapshots import MongoSnapshots
 
 Records = Collection[dict[str, Any]]

@@ -138,7 +138,9 @@ def concerns(rules: Rules, event: AfterImage) -> bool:
     if not event.of_indexes:
         return True
     own = covers(event.namespace, rules.namespace)
-    if event.changed and (not own or may_find_by(event.changed, rules.found_by)):
+    if event.changed and (not own or may_find_by(event.changed, rules.index_order.found_by)):
         return True
-    listed = None if event.after is None or not own or not rules.order_open else event.after["index_keys"]
-    return listed is not None and may_find_by(first_fields_that_differ(rules.index_keys, listed), rules.found_by)
+    listed = None if event.after is None or not own or not rules.index_order.is_open else event.after["index_keys"]
+    return listed is not None and may_find_by(
+        first_fields_that_differ(rules.index_keys, listed), rules.index_order.found_by
+    )

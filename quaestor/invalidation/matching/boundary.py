@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from quaestor.errors import QueryError, UncertainMatchError
 from quaestor.model import Document, Registration
-from quaestor.planning.plan import Window
 from quaestor.planning.plan_cache import plan_of
+from quaestor.planning.plan_parts import Window
 from quaestor.planning.rules import Rules
 from quaestor.query.ranking import Rank
 from quaestor.query.sorting import sort_key
@@ -42,7 +42,7 @@ def boundary_of(registration: Registration, rules: Rules) -> Any:
         return None
     if rules.sort:
         return sort_key(last, rules.sort)
-    rank = plan_of(registration.query, keep=False).rank
+    rank = plan_of(registration.query, keep=False).place.rank
     if rank is None:
         return None
     try:

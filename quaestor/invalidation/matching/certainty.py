@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.model import AfterImage, MatchType
-from quaestor.planning.plan import Result, Window
+from quaestor.planning.plan_parts import Result, Window
 from quaestor.planning.rules import Rules
 
 

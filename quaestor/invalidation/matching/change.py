@@ -17,7 +17,7 @@ from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, Document, MatchType, WriteKind
-from quaestor.planning.plan import Result, Window
+from quaestor.planning.plan_parts import Result, Window
 from quaestor.planning.projected import shows_same
 from quaestor.planning.rules import Rules
 from quaestor.query.encoding import OPTIONS
@@ -41,7 +41,7 @@ def first_change(
     rules = live.query.rules
     if not rules.filtered:
         return MatchType.MATCH
-    if image.changed is not None and rules.fields.untouched(image.changed):
+    if image.changed is not None and rules.relevant.fields.untouched(image.changed):
         return None  # the write did not touch the fields that decide membership
     if live.kept is not None:
         return _contributed_to(live, live.kept, image, identity, member, after)
@@ -117,11 +117,11 @@ def _stays(shown: Shown, rules: Rules, image: AfterImage, record: Document, iden
 
 def _looks_same(rules: Rules, image: AfterImage) -> bool:
     """Whether the result shows a record as before, wherever the record stands."""
-    if image.changed is not None and rules.visible.untouched(image.changed):
+    if image.changed is not None and rules.relevant.visible.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return False
-    return rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after)
+    return rules.relevant.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after)
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
@@ -134,11 +134,11 @@ def _outside_still(rules: Rules, image: AfterImage) -> bool:
 
 def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
     """Whether the write left all fields alone that decide whether, and where, the record is in the result."""
-    if image.changed is not None and rules.placing.untouched(image.changed):
+    if image.changed is not None and rules.relevant.placing.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return False
-    return rules.placing.same(image.before, image.after)
+    return rules.relevant.placing.same(image.before, image.after)
 
 
 def _member(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool) -> MatchType | None:
@@ -155,26 +155,26 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
         return None
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
-    if rules.fields.same(image.before, image.after):
+    if rules.relevant.fields.same(image.before, image.after):
         return None
     sort = rules.sort
     if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
         return MatchType.CHANGE_INDEX
-    if rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after):
+    if rules.relevant.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after):
         return None
     return MatchType.CHANGE
 
 
 def _only_filtered_by(rules: Rules, changed: Sequence[str]) -> bool:
     """Whether an update of these paths left all shown fields and all sort fields alone."""
-    return rules.visible.untouched(changed) and rules.order.untouched(changed)
+    return rules.relevant.visible.untouched(changed) and rules.order.untouched(changed)
 
 
 def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
     """Whether the result shows both images alike. Without a sort the filtered fields may decide the order, so they must stay."""
-    if not rules.shown or not rules.tied.same(before, after):
+    if not rules.shown or not rules.index_order.tied.same(before, after):
         return False
-    return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.shown, before, after)
+    return (bool(rules.sort) or rules.relevant.placing.same(before, after)) and shows_same(rules.shown, before, after)
 
 
 def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:
@@ -239,7 +239,7 @@ def _behind_offset(
     if before and after:
         if image.before is not None and image.after is not None and image.after_exact:
             sort = rules.sort
-            stands = rules.tied.same(image.before, image.after)
+            stands = rules.index_order.tied.same(image.before, image.after)
             if sort and stands and sort_key(image.before, sort) == sort_key(image.after, sort):
                 return None  # the record keeps its place outside the window
         return MatchType.CHANGE_INDEX

@@ -18,7 +18,7 @@ from quaestor.invalidation.matching.places import Places
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import Contributors, Document, MatchType, Query
 from quaestor.planning.member_digests import look_the_same, member_digest
-from quaestor.planning.plan import Result, Window
+from quaestor.planning.plan_parts import Result, Window
 from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
 from quaestor.query.bson_order import order_key
@@ -288,11 +288,11 @@ def _unplaced(
     if members is None:
         return None
     placing = {
-        identity: seen_digest(rules.placing, record)
+        identity: seen_digest(rules.relevant.placing, record)
         for record, identity in zip(contributors.records, hashes, strict=True)
         if identity is not None and identity not in members
     }
-    kept = Unplaced(members, Inputs(placing, rules.placing), _shown(contributors, hashes, None))
+    kept = Unplaced(members, Inputs(placing, rules.relevant.placing), _shown(contributors, hashes, None))
     return Supplied((*members, *placing), kept=kept)
 
 
@@ -318,11 +318,11 @@ def _inputs(contributors: Contributors, rules: Rules, hashes: Sequence[int | Non
     if not contributors.complete:
         return None
     seen = {
-        identity: seen_digest(rules.visible, record)
+        identity: seen_digest(rules.relevant.visible, record)
         for record, identity in zip(contributors.records, hashes, strict=True)
         if identity is not None
     }
-    return Supplied(tuple(seen), kept=Inputs(seen, rules.visible))
+    return Supplied(tuple(seen), kept=Inputs(seen, rules.relevant.visible))
 
 
 def _counted(contributors: Contributors, query: Query, own: tuple[int, ...], cells: int) -> Supplied | None:

@@ -47,7 +47,7 @@ from quaestor.model import (
     WriteKind,
 )
 from quaestor.namespaces import covers
-from quaestor.planning.plan import Window
+from quaestor.planning.plan_parts import Window
 from quaestor.ttl.write_rates import WriteRates
 
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)

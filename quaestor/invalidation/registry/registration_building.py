@@ -10,8 +10,9 @@ from quaestor.clock import ClockWatch
 from quaestor.invalidation.registry.registration_ids import renewable, round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import CapturedRead, Document, Query, Registration, Version
-from quaestor.planning.plan import QueryPlan, Result
+from quaestor.planning.plan import QueryPlan
 from quaestor.planning.plan_cache import plan_of
+from quaestor.planning.plan_parts import Result
 
 SECONDARY_MARGIN_S = 2
 """Additional age of a read on a secondary, beside its duration. The operationTime of its replies is taken after the scan, and
@@ -192,9 +193,9 @@ def _secondary_since(read: CapturedRead) -> Version:
 def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | None:
     """Return the last member of a full window, reduced to its order fields and _id."""
     limit = plan.query.limit
-    if not plan.ordering or not limit or members < limit or last is None:
+    if not plan.place.ordering or not limit or members < limit or last is None:
         return None
-    fields = {path.split(".", 1)[0] for path in plan.ordering} | {"_id"}
+    fields = {path.split(".", 1)[0] for path in plan.place.ordering} | {"_id"}
     if not all(plan.shows(field) for field in fields - {"_id"}):
         return None
     return {field: last[field] for field in fields if field in last}

@@ -29,7 +29,8 @@ from quaestor.model import (
     WriteKind,
 )
 from quaestor.planning.contributing import contributing, contributors_of
-from quaestor.planning.plan import Window, plan_query
+from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_parts import Window
 from tests.property.matching.records import filters
 from tests.property.matching.world import NAMESPACE, State, World, execute, project
 

@@ -88,7 +88,7 @@ MATCH = {"$match": {"s": 1}}
     ],
 )
 def test_fields_that_are_read_matter(query: Any, shown: tuple[str, ...]) -> None:
-    assert plan_query(query).fields == Fields(shown)
+    assert plan_query(query).relevant.fields == Fields(shown)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_fields_that_are_read_matter(query: Any, shown: tuple[str, ...]) -> None
     ],
 )
 def test_an_unreadable_part_makes_every_field_matter(query: Any) -> None:
-    assert plan_query(query).fields == ALL
+    assert plan_query(query).relevant.fields == ALL
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_an_update_that_touches_nothing_that_is_read(
 
 def test_a_nested_projection_hides_as_a_dotted_one_does() -> None:
     nested, dotted = (aggregate(MATCH, {"$project": hidden}) for hidden in ({"a": {"b": 0}}, {"a.b": 0}))
-    assert plan_query(nested).fields == plan_query(dotted).fields == Fields(("s",), ("a.b",))
+    assert plan_query(nested).relevant.fields == plan_query(dotted).relevant.fields == Fields(("s",), ("a.b",))
 
 
 def test_fields_that_a_projection_hides_may_change() -> None:
-    hidden = plan_query(find({"s": 1}, projection={"views": 0, "stats": 0})).fields
+    hidden = plan_query(find({"s": 1}, projection={"views": 0, "stats": 0})).relevant.fields
     assert hidden.untouched(["views"])
     assert hidden.untouched(["views", "stats"])
     assert not hidden.untouched(["views", "name"])
@@ -162,6 +162,6 @@ def test_fields_that_a_projection_hides_may_change() -> None:
 
 
 def test_a_number_in_an_exclusion_hides_a_field_of_that_name_and_no_element() -> None:
-    fields = plan_query(find({"s": 1}, projection={"a.0": 0, "v": 0})).fields
+    fields = plan_query(find({"s": 1}, projection={"a.0": 0, "v": 0})).relevant.fields
     assert fields == Fields(("s",), ("v",))
     assert not fields.same({"s": 1, "a": [1]}, {"s": 1, "a": [2]})

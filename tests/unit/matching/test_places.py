@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.planning.plan import Window, plan_query
+from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_parts import Window
 from tests.unit.matching.scene import Scene, find
 
 AREA = {"type": "Polygon", "coordinates": [[[0, 0], [0, 6], [6, 6], [6, 0], [0, 0]]]}
@@ -42,8 +43,8 @@ def test_a_record_that_leaves_changes_the_result() -> None:
 
 def test_a_place_counts_although_it_is_not_shown_because_it_decides_the_order() -> None:
     plan = plan_query(find(NEAR, projection={"name": 1}))
-    assert not plan.fields.same(at(1, 1, 1, name="a"), at(1, 1.1, 1, name="a"))
-    assert plan.fields.same(at(1, 1, 1, name="a", seen=1), at(1, 1, 1, name="a", seen=2))
+    assert not plan.relevant.fields.same(at(1, 1, 1, name="a"), at(1, 1.1, 1, name="a"))
+    assert plan.relevant.fields.same(at(1, 1, 1, name="a", seen=1), at(1, 1, 1, name="a", seen=2))
 
 
 def test_with_a_limit_by_distance_the_farthest_is_the_end() -> None:

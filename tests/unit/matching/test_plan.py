@@ -257,9 +257,11 @@ def test_fields_that_only_the_leading_filter_reads_are_not_visible() -> None:
     """
     count, push = {"$sum": 1}, {"$push": "$b"}
     by_id = {"$sort": {"_id": 1}}
-    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}}, by_id)).visible == Fields(("g",))
-    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}})).visible == Fields(("a", "g"))
-    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": push}}, by_id)).visible == Fields(("a", "b", "g"))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}}, by_id)).relevant.visible == Fields(("g",))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}})).relevant.visible == Fields(("a", "g"))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": push}}, by_id)).relevant.visible == Fields(
+        ("a", "b", "g")
+    )
 
 
 @pytest.mark.parametrize(
@@ -430,8 +432,8 @@ def test_a_pipeline_that_dresses_records_is_a_find() -> None:
 
 def test_near_orders_a_limited_result() -> None:
     plan = plan_query(find({"at": {"$near": [0, 0]}}, limit=3))
-    assert (plan.window, plan.ordering) == (Window.BOUNDARY, ("at",))
-    assert plan.rank is not None
-    assert plan.rank({"at": [3, 4]}) == 5
-    assert plan_query(find({"at": {"$near": [0, 0]}}, limit=3, sort=(("b", 1),))).ordering == ("b",)
+    assert (plan.window, plan.place.ordering) == (Window.BOUNDARY, ("at",))
+    assert plan.place.rank is not None
+    assert plan.place.rank({"at": [3, 4]}) == 5
+    assert plan_query(find({"at": {"$near": [0, 0]}}, limit=3, sort=(("b", 1),))).place.ordering == ("b",)
     assert plan_query(find({"at": {"$near": [0, 0]}}, skip=1, limit=3)).window is Window.OFFSET
