@@ -1,4 +1,4 @@
-"""Background tasks and their end."""
+"""Background tasks: their pauses and their end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 _AGAIN_S: Final = 1.0
+_MOST_DOUBLINGS: Final = 60
+"""Above any pause. A power of two from an outage of days would not fit into a float."""
+
+
+def pause_after(failures: int, *, first_s: float, longest_s: float) -> float:
+    """Return the pause in seconds after this many failures in a row: doubled with each, up to the longest."""
+    return min(first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), longest_s)
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:

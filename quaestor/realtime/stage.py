@@ -41,7 +41,9 @@ from quaestor.realtime.rules import StageRules
 from quaestor.realtime.snapshots import Snapshots
 from quaestor.realtime.stage_queries import StageQueries
 from quaestor.realtime.stats import StageMeter
+from quaestor.tasks import pause_after
 
+_FIRST_PAUSE_S: Final = 0.04
 _LONGEST_PAUSE_S: Final = 1.0
 _IDLE: Final = 4
 """A stage without queries waits so many heartbeats for an entry, which wakes it."""
@@ -129,7 +131,7 @@ class StageLoop:
                 except EventLayerError as error:
                     self._telemetry.failure("event-layer", "stage.event_layer_failed", error, stage=self._partition)
                 failed += 1
-                stop.wait(min(0.02 * 2**failed, _LONGEST_PAUSE_S))
+                stop.wait(pause_after(failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
         finally:
             self._readers.close()
 

@@ -23,6 +23,7 @@ from quaestor.statistics.session import DEFAULT_MASTER, spark_session
 from quaestor.statistics.source import EVENTS, FORMAT, HISTORY, PipelineSource
 from quaestor.tables.log import Table
 from quaestor.tables.maintenance import maintain
+from quaestor.tasks import pause_after
 
 _LOOK_EVERY_S: Final = 0.5
 _AGAIN_AFTER_S: Final = 1.0
@@ -178,7 +179,7 @@ class _SupervisedQuery:
 
     def _query_failed(self, error: Any) -> None:
         self._failed += 1
-        self._due_s = time.monotonic() + min(_AGAIN_AFTER_S * 2 ** (self._failed - 1), _LONGEST_PAUSE_S)
+        self._due_s = time.monotonic() + pause_after(self._failed, first_s=_AGAIN_AFTER_S, longest_s=_LONGEST_PAUSE_S)
         brief = str(error).strip()[:2000]
         self._job._telemetry.failure("statistics", "statistics.query_failed", brief, rows=self._rows)
 

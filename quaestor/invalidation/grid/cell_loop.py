@@ -23,7 +23,9 @@ from quaestor.invalidation.grid.checkpoint import BEGINNING, CellPosition
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
+from quaestor.tasks import pause_after
 
+_FIRST_PAUSE_S: Final = 0.04
 _LONGEST_PAUSE_S: Final = 1.0
 
 
@@ -78,7 +80,7 @@ class CellLoop:
             else:
                 continue
             failed += 1
-            stop.wait(min(0.02 * 2**failed, _LONGEST_PAUSE_S))
+            stop.wait(pause_after(failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
 
     def start(self) -> None:
         """Take over from the cell before this one. Raises EventLayerError; then call it again."""

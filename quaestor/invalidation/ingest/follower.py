@@ -64,16 +64,11 @@ from quaestor.invalidation.ingest.primary_probes import PROBES_KEPT, Probe, prob
 from quaestor.invalidation.ingest.prompt_ticks import SHORT_READ_MS, PromptTicks
 from quaestor.invalidation.ingest.resume_position import ResumePosition, ResumePositionStore
 from quaestor.invalidation.ingest.starting_position import position_taken_over, starting_position
-from quaestor.invalidation.ingest.stream_failures import StreamFailure, stream_failure
+from quaestor.invalidation.ingest.stream_failures import StreamFailures
 from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
 from quaestor.ports import EventLayer
 
-_PATIENCE: Final = 5
-"""Consecutive refusals of a position, for any reason, after which it is given up."""
-_LONGEST_PAUSE_S: Final = 2.0
-_SAVE_EVERY_S: Final = 0.1
-"""Time between two saves while events keep coming; an ingest that dies repeats the events appended since."""
 _BOUND_EVERY_S: Final = 1.0
 
 
@@ -101,28 +96,23 @@ class ChangeStreamFollower:
         slack: present factor of the pauses: more than 1 while no result relies on freshness.
         """
         self._client = client
-        deployment, clock = context.deployment, context.clock
-        self._heartbeat_s = context.heartbeat_ms / 1000
+        self._context = context
         self._slack = slack
-        self._clock = clock
-        self._telemetry = context.telemetry
+        deployment, clock, telemetry = context.deployment, context.clock, context.telemetry
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
         self._moment_ms = 0
-        self._pipelines = WritePipelines(client, layer, names, self._telemetry, context.bounds)
+        self._pipelines = WritePipelines(client, layer, names, telemetry, context.bounds)
         early = [streams.early_writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
-        early_pipelines = WritePipelines(client, layer, early, self._telemetry, context.bounds)
-        self._overtaking = Overtaking(client, early_pipelines, self._telemetry, reached=self._reach, clock=clock)
+        early_pipelines = WritePipelines(client, layer, early, telemetry, context.bounds)
+        self._overtaking = Overtaking(client, early_pipelines, telemetry, reached=self._reach, clock=clock)
         self._positions = ResumePositionStore(layer, streams.resume_position(deployment, shape.generation))
         self._handover: Handover = handover or FirstGeneration()
         self._position: ResumePosition | None = None
         self._loaded = False
         self._gap = False
         self._reached: Version = NOT_KNOWN
-        self._refused = 0
-        self._failed = 0
-        self._slim = False
-        self._save_due_s = 0.0
+        self._failures = StreamFailures()
         self._bound_due_s = 0.0
 
     def check(self) -> None:
@@ -142,16 +132,15 @@ class ChangeStreamFollower:
                 self._follow(stop)
                 continue
             except EventLayerResetError as error:
-                self._telemetry.failure("event-layer", "ingest.event_layer_reset", error)
+                self._context.telemetry.failure("event-layer", "ingest.event_layer_reset", error)
                 self._gap = True
                 self._handover.lost()
             except EventLayerError as error:
-                self._telemetry.failure("event-layer", "ingest.append_failed", error)
+                self._context.telemetry.failure("event-layer", "ingest.append_failed", error)
             except (PyMongoError, DatabaseError) as error:
-                self._telemetry.failure("mongodb", "ingest.stream_failed", error)
+                self._context.telemetry.failure("mongodb", "ingest.stream_failed", error)
                 self._consider_position(error)
-            self._failed += 1
-            stop.wait(min(0.05 * 2**self._failed, _LONGEST_PAUSE_S))
+            stop.wait(self._failures.pause_s())
 
     # One life of a change stream cursor
 
@@ -164,18 +153,18 @@ class ChangeStreamFollower:
         probe = self._probe()
         position = self._start_from(probe)
         stream = ChangeStream.open(
-            self._client, position, images=probe.images, slim=self._slim, await_ms=self._await_ms
+            self._client, position, images=probe.images, slim=self._failures.slim, await_ms=self._await_ms
         )
         with closing(stream), closing(self._overtaking):
             events = stream.read()  # opening succeeded: no event after the position can be missed from here on
             if self._gap:
                 position = position._replace(gap=max(position.version, probe.applied, self._reached))
-                self._pipelines.append(_gap(position.gap, now_ms=self._clock()))
+                self._pipelines.append(_gap(position.gap, now_ms=self._context.clock()))
                 self._gap = False
             self._save(position)
             if not self._handover.done:
                 self._take_over(position)
-            self._refused = self._failed = 0
+            self._failures.opened()
             self._pump(stream, events, probe, stop)
 
     def _pump(self, stream: ChangeStream, events: list[RawBSONDocument], probe: Probe, stop: threading.Event) -> None:
@@ -188,8 +177,8 @@ class ChangeStreamFollower:
             self._overtaking.beside(events, self._watermark, images=probe.images)
             if events:
                 self._deliver(events, stream, probe.images)
-                if self._slim:
-                    self._slim = False
+                if self._failures.slim:
+                    self._failures.slim = False
                     return  # past the oversized event: continue with images
             self._tick_promptly(delivered=bool(events))
             newest_probe = probes[-1] if probes else newest_probe
@@ -214,7 +203,7 @@ class ChangeStreamFollower:
         self._pipelines.deliver(events, post_images=post_images)
         assert self._position is not None
         self._position = stream.position_after(self._position, events[-1])
-        if time.monotonic() >= self._save_due_s:
+        if self._positions.due():
             self._save(self._position)
 
     def _tick_promptly(self, *, delivered: bool) -> None:
@@ -249,7 +238,7 @@ class ChangeStreamFollower:
             self._overtaking.tidy()
 
     def _probe(self) -> Probe:
-        return probe_primary(self._client, self._clock)
+        return probe_primary(self._client, self._context.clock)
 
     def _broken(self, opened: Probe, latest: Probe) -> bool:
         """Whether the stream must be opened anew, because the history may differ from the one at its opening.
@@ -266,6 +255,10 @@ class ChangeStreamFollower:
     # The position
 
     @property
+    def _heartbeat_s(self) -> float:
+        return self._context.heartbeat_ms / 1000
+
+    @property
     def _await_ms(self) -> int:
         return max(1, round(500 * self._heartbeat_s))
 
@@ -277,10 +270,10 @@ class ChangeStreamFollower:
         """Return the position of the former ingest, or else of the earlier grids."""
         saved = self._positions.load()
         if saved is None:
-            return position_taken_over(self._handover, self._telemetry)
+            return position_taken_over(self._handover, self._context.telemetry)
         if self._positions.precedes_loss(saved):
             why = "the position is from before the pipelines lost data"
-            self._telemetry.failure("event-layer", "ingest.event_layer_reset", why)
+            self._context.telemetry.failure("event-layer", "ingest.event_layer_reset", why)
             self._gap = True
         return saved
 
@@ -289,7 +282,7 @@ class ChangeStreamFollower:
         if self._position is not None:
             known = self._position
             self._reached = max(self._reached, known.version, known.gap, known.reached)
-        start = starting_position(self._position, probe, database=database, telemetry=self._telemetry)
+        start = starting_position(self._position, probe, database=database, telemetry=self._context.telemetry)
         self._position, self._gap = start.position, self._gap or start.gap
         return start.position
 
@@ -306,21 +299,14 @@ class ChangeStreamFollower:
 
     def _save(self, position: ResumePosition) -> None:
         self._position = position
-        self._save_due_s = time.monotonic() + _SAVE_EVERY_S
         self._positions.save(position)
 
     def _consider_position(self, error: Exception) -> None:
         """Give the position up: at once if the server reports it as lost, else after repeated refusals."""
-        failure = stream_failure(error)
-        if failure is StreamFailure.EVENT_TOO_LARGE and not self._slim:
-            self._slim = True
-            return
-        if failure is not StreamFailure.UNRELATED:
-            self._refused += 1
-        if self._position is not None and (failure is StreamFailure.POSITION_LOST or self._refused >= _PATIENCE):
-            self._telemetry.failure("mongodb", "ingest.position_lost", error, version=self._position.version)
+        if self._failures.position_lost(error) and self._position is not None:
+            self._context.telemetry.failure("mongodb", "ingest.position_lost", error, version=self._position.version)
             self._position = None
-            self._refused = 0
+            self._failures.refused = 0
 
 
 def _gap(version: Version, *, now_ms: int) -> AfterImage:

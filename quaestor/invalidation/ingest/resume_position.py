@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from typing import Final, NamedTuple
 
 import bson
 
 from quaestor.event_layer import offsets
 from quaestor.model import Version
 from quaestor.ports import EventLayer
+
+_SAVE_EVERY_S: Final = 0.1
+"""Time between two saves while events keep coming; an ingest that dies repeats the events appended since."""
 
 
 class ResumePosition(NamedTuple):
@@ -61,6 +65,11 @@ class ResumePositionStore:
     def __init__(self, layer: EventLayer, name: str) -> None:
         self._layer = layer
         self._name = name
+        self._due_s = 0.0
+
+    def due(self) -> bool:
+        """Whether it is time to save again while events keep coming."""
+        return time.monotonic() >= self._due_s
 
     def load(self) -> ResumePosition | None:
         """Return the position saved last, if there is one."""
@@ -69,6 +78,7 @@ class ResumePositionStore:
 
     def save(self, position: ResumePosition) -> None:
         """Save this position, with the identity of the event layer's present data."""
+        self._due_s = time.monotonic() + _SAVE_EVERY_S
         self._layer.put(self._name, position._replace(life=self._life()).encode())
 
     def precedes_loss(self, position: ResumePosition) -> bool:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from quaestor.observability.telemetry import Telemetry
+from quaestor.tasks import pause_after
 
 FIRST_PAUSE_S: Final = 0.1
 """Pause before the first restart. Each further failure doubles the pause."""
@@ -118,7 +119,7 @@ class Service:
             self._in_a_row = 0
         self._count(error)
         self._in_a_row += 1
-        pause_s = min(FIRST_PAUSE_S * (1 << min(self._in_a_row - 1, 32)), LONGEST_PAUSE_S)
+        pause_s = pause_after(self._in_a_row, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
         self._telemetry.failure(
             "engine", "service.failed", repr(error), service=self.name, **_origin(error), restart_in_s=pause_s
         )
