@@ -44,6 +44,13 @@ class SubscriptionCounts:
         """Return the number of a channel's subscriptions at a broker."""
         return self._count(channel, "broker", broker)
 
+    def by_broker(self, channel: str) -> dict[str, int]:
+        """Return the number of a channel's subscriptions at each broker, by name."""
+        return {
+            str(entry["values"]): entry["counts"]
+            for entry in pc.value_counts(self._rows(channel)["broker"]).to_pylist()
+        }
+
     def any(self, channel: str) -> bool:
         """Return whether a channel has subscriptions."""
         return bool(self._rows(channel).num_rows)

@@ -10,11 +10,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition
+from quaestor.channels.runs.history import RunReport, keep
 from quaestor.channels.runs.queries import shapes
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, RunOutcome
@@ -182,21 +184,21 @@ class ChannelService:
         try:
             outcome = await self._in_thread(lambda: self._run_in_thread(channel))
         except Exception as error:  # a channel must not end the others, whatever an engine raises
+            await self._keep(channel, began_s, None, str(error))
             metrics.runs.labels("failed").inc()
             self._parts.telemetry.failure("channels", "channels.run_failed", error, channel=name)
             channel.compiled = None
             self._schedule.failed(name, self._now(), str(error), passes=True)
             return
         channel.outcome = outcome
-        took_s = time.monotonic() - began_s
-        metrics.runs.labels("published" if outcome.published else "outrun").inc()
+        report = await self._keep(channel, began_s, outcome)
+        metrics.runs.labels(report.outcome).inc()
         metrics.rows.inc(outcome.rows)
-        metrics.run_s.observe(took_s)
+        metrics.run_s.observe(report.took_s)
         for stage, seconds in outcome.seconds.items():
             metrics.stage_s.labels(stage).inc(seconds)
-        every = period(channel.definition.period)
-        if isinstance(every, Every) and took_s * _SECOND > every.length:
-            detail = f"{name} took {took_s:.1f} s, more than its period of {every.length / _SECOND:g} s"
+        if report.is_overrun:
+            detail = f"{name} took {report.took_s:.1f} s, more than its period of {report.period_s:g} s"
             self._parts.telemetry.failure("channels", "channels.overrun", detail, channel=name)
         self._schedule.done(name, self._now())
         if name not in self._delivering:
@@ -212,6 +214,23 @@ class ChannelService:
         if self._parts.keep_s:
             Results(catalogue, definition.name).retain(after=now - int(self._parts.keep_s * _SECOND))
         return outcome
+
+    async def _keep(self, channel: _Hosted, began_s: float, outcome: RunOutcome | None, error: str = "") -> RunReport:
+        """Keep the report of a run for operators, and return it. outcome: None: the run failed."""
+        took_s = time.monotonic() - began_s
+        every = period(channel.definition.period)
+        report = RunReport(
+            run=self._now() if outcome is None else outcome.run,
+            outcome="failed" if outcome is None else "published" if outcome.published else "outrun",
+            took_s=took_s,
+            period_s=every.length / _SECOND if isinstance(every, Every) else 0.0,
+            rows=0 if outcome is None else outcome.rows,
+            seconds={} if outcome is None else outcome.seconds,
+            error=error,
+        )
+        with suppress(QuaestorError):  # the run counts without its report
+            await self._in_thread(lambda: keep(Results(self._parts.catalogue, channel.definition.name), report))
+        return report
 
     async def _deliver(self, name: str, *, push: bool) -> None:
         try:

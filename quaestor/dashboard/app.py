@@ -18,10 +18,11 @@ from quaestor.admin.problem_details import problem
 from quaestor.admin.request import Refused, json_body
 from quaestor.admin.token import AdminToken
 from quaestor.clock import Clock
-from quaestor.dashboard import continuous, publishing
+from quaestor.dashboard import channels, continuous, publishing
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.assets import GUARDED, Assets
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.channels import ChannelsView
 from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.leaving import each_while_there
 from quaestor.dashboard.live import LiveView
@@ -35,7 +36,7 @@ from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
 from quaestor.ttl.published import SupersededError
 
 _CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST"}
-_CALLS |= dict.fromkeys(publishing.CALLS, "POST") | continuous.CALLS
+_CALLS |= dict.fromkeys(publishing.CALLS, "POST") | continuous.CALLS | channels.CALLS
 _READ_ONLY = "This is read-only: only the operators' token can "
 _TUNED_THERE = "this application has an estimator of its own: its lifetimes are tuned there"
 
@@ -50,6 +51,14 @@ class DashboardTokens:
 
     operators: Sequence[AdminToken]
     viewers: Sequence[AdminToken]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderViews:
+    """Views of what lies in the folder of continuous queries."""
+
+    queries: ContinuousView
+    channels: ChannelsView
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ class DashboardApp:
         applying: Applying | None,
         canaries: Canaries | None,
         what_if: WhatIf,
-        queries: ContinuousView,
+        folder: FolderViews,
         process: DashboardProcess,
     ) -> None:
         self._path = path
@@ -84,7 +93,7 @@ class DashboardApp:
         self._assets = Assets()
         self._live, self._applying, self._what_if = live, applying, what_if
         self._publish = None if applying is None or canaries is None else Publishing(applying, canaries)
-        self._queries = queries
+        self._folder = folder
         self._telemetry = process.telemetry
 
     def serves(self, path: str) -> bool:
@@ -123,8 +132,8 @@ class DashboardApp:
                 return await self._try(await json_body(scope, receive), receive, send)
             if below == "/parameters":
                 answer = await self._state(token)
-            elif below in continuous.CALLS:
-                answer = await self._continuous(below, token, scope, receive)
+            elif below in continuous.CALLS or below in channels.CALLS:
+                answer = await self._in_folder(below, token, scope, receive)
             else:
                 answer = await self._published(below, token, scope, receive)
         except Exception as error:
@@ -150,15 +159,22 @@ class DashboardApp:
         }
         return state if self._applying is None else state | await self._applying.state()
 
-    async def _continuous(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
+    async def _in_folder(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
+        """Answer a call about continuous queries or channels."""
+        of_queries = call in continuous.CALLS
+        view = self._folder.queries if of_queries else self._folder.channels
         may_change = token in self._operators
         if _CALLS[call] == "GET":
-            return await self._queries.look(call, scope["query_string"], may_change=may_change)
+            return await view.look(call, scope["query_string"], may_change=may_change)
         body = await json_body(scope, receive)
         if not may_change:
-            raise Refused(403, f"{_READ_ONLY}change queries.")
-        answer = await self._queries.change(body)
-        self._telemetry.event("continuous.changed", do=body["do"], query=body["name"], client=client_of(scope))
+            raise Refused(403, f"{_READ_ONLY}change {'queries' if of_queries else 'channels'}.")
+        answer = await view.change(body)
+        fields = {"do": body["do"], "client": client_of(scope)}
+        if of_queries:
+            self._telemetry.event("continuous.changed", query=body["name"], **fields)
+        else:
+            self._telemetry.event("channels.changed", channel=body["name"], **fields)
         return answer
 
     async def _published(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:

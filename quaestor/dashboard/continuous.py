@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs
 
 import anyio.to_thread
 
 from quaestor.admin.request import Refused
 from quaestor.clock import Clock
+from quaestor.dashboard.folder_calls import change_of, named
 from quaestor.observability.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -39,22 +39,12 @@ class ContinuousView:
             if self._administration is None:
                 return {"queries": None, "may_change": False}
             return await anyio.to_thread.run_sync(self._all, may_change)
-        names = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=4).get("name", [])
-        if len(names) != 1:
-            raise Refused(400, "name a query: ?name=...")
-        return await anyio.to_thread.run_sync(self._query, names[0])
+        return await anyio.to_thread.run_sync(self._query, named(query, "query"))
 
     async def change(self, body: Any) -> dict[str, Any]:
         """Do {"do": "pause", "resume" or "replay", "name": ...}. Raises as `look` does; nothing has changed then."""
-        if (
-            not isinstance(body, dict)
-            or body.keys() != {"do", "name"}
-            or not all(isinstance(text, str) for text in body.values())
-        ):
-            raise Refused(400, 'the body is {"do": ..., "name": ...}')
-        if body["do"] not in ("pause", "resume", "replay"):
-            raise Refused(400, "do is one of pause, resume, replay")
-        return await anyio.to_thread.run_sync(self._change, body["do"], body["name"])
+        do, name = change_of(body, ("pause", "resume", "replay"))
+        return await anyio.to_thread.run_sync(self._change, do, name)
 
     def _all(self, may_change: bool) -> dict[str, Any]:
         from quaestor.continuous.overview import overview

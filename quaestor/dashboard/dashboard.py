@@ -13,9 +13,10 @@ from typing import Final
 
 from quaestor.admin.token import AdminToken
 from quaestor.app import Quaestor
-from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens
+from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens, FolderViews
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.channels import ChannelsView, maker_of_channels
 from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.process_report import ProcessReporter
@@ -63,6 +64,8 @@ class Dashboard:
         if parts.storage.redis is not None:
             shared = SharedReports(parts.storage.redis, scope=parts.process.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
+        clock = parts.process.clock
+        channels = maker_of_channels(parts.process.settings.continuous, clock)
         queries = parts.continuous.administration if parts.process.settings.continuous.continuous_folder else None
         return DashboardApp(
             path=self.path,
@@ -79,6 +82,8 @@ class Dashboard:
             applying=applying,
             canaries=canaries,
             what_if=what_if,
-            queries=ContinuousView(queries, parts.process.telemetry, parts.process.clock),
+            folder=FolderViews(
+                queries=ContinuousView(queries, parts.process.telemetry, clock), channels=ChannelsView(channels, clock)
+            ),
             process=DashboardProcess(parts.process.telemetry, parts.process.clock),
         )

@@ -12,9 +12,10 @@ import uvicorn
 from quaestor.admin.problem_details import problem
 from quaestor.admin.token import AdminToken
 from quaestor.clock import system_clock
-from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens
+from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens, FolderViews
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.channels import ChannelsView, maker_of_channels
 from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.dashboard import PATH
 from quaestor.dashboard.live import LiveView
@@ -72,7 +73,10 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
         applying=applying,
         canaries=canaries,
         what_if=what_if,
-        queries=ContinuousView(_administration(settings), telemetry, system_clock),
+        folder=FolderViews(
+            queries=ContinuousView(_administration(settings), telemetry, system_clock),
+            channels=ChannelsView(maker_of_channels(settings.continuous, system_clock), system_clock),
+        ),
         process=DashboardProcess(telemetry, system_clock),
     )
 

@@ -1,6 +1,7 @@
 // The page: asks once a second for what all viewers are told, and shows it. Tuning is in tuning.js.
 
 import { chart } from "./charts.js";
+import { keepChannels } from "./channels.js";
 import { keepContinuous } from "./continuous.js";
 import { showLive } from "./live.js";
 import { explained, startRoutes } from "./routes.js";
@@ -241,7 +242,8 @@ async function enter() {
 		complain("");
 		showing = crypto.randomUUID?.() ?? String(Math.random());
 		const round = showing;
-		await Promise.all([keepLooking(round), keepContinuous(() => known() && round === showing, call)]);
+		const alive = () => known() && round === showing;
+		await Promise.all([keepLooking(round), keepContinuous(alive, call), keepChannels(alive, call)]);
 	} catch (error) {
 		if (!(error instanceof Problem)) throw error;
 		if (error.status === 401) leave("That is not the token.");

@@ -1,0 +1,99 @@
+"""Channels on the dashboard: an overview for every viewer; pause and resume for operators."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from quaestor.admin.request import Refused
+from quaestor.clock import Clock
+from quaestor.dashboard.folder_calls import change_of, named
+
+if TYPE_CHECKING:
+    from quaestor.channels.administration import Channels
+    from quaestor.channels.overview import ChannelsOverview
+    from quaestor.settings.continuous import ContinuousSettings
+
+CALLS: Final = {"/channels": "GET", "/channels/channel": "GET", "/channels/change": "POST"}
+_NOTHING: Final[dict[str, Any]] = {"channels": None, "brokers": [], "feeds": [], "may_change": False}
+
+
+def maker_of_channels(settings: ContinuousSettings, clock: Clock) -> Callable[[], Channels] | None:
+    """Return the maker of the channels of the folder in the settings; their libraries are loaded at its first call.
+
+    None: there is no folder, or channels are not installed.
+    """
+    if not settings.continuous_folder or find_spec("lark") is None:
+        return None
+
+    @cache
+    def channels() -> Channels:
+        from quaestor.channels.administration import channels_of
+
+        return channels_of(settings, clock=clock)
+
+    return channels
+
+
+class ChannelsView:
+    """Channels of one folder, for the page. Use from one event loop.
+
+    channels: returns the channels of the folder; None: there is no folder, or channels are not installed.
+    """
+
+    def __init__(self, channels: Callable[[], Channels] | None, clock: Clock) -> None:
+        self._channels = channels
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._overview: ChannelsOverview | None = None
+
+    async def look(self, call: str, query: bytes, *, may_change: bool) -> dict[str, Any]:
+        """Answer `/channels`, or `/channels/channel?name=`: the text, runs and dead letters of a channel.
+
+        Raises Refused, ConfigurationError, DependencyError.
+        """
+        if call == "/channels":
+            return await anyio.to_thread.run_sync(self._all, may_change)
+        return await anyio.to_thread.run_sync(self._channel, named(query, "channel"))
+
+    async def change(self, body: Any) -> dict[str, Any]:
+        """Do {"do": "pause" or "resume", "name": ...}. Raises as `look` does; nothing has changed then."""
+        do, name = change_of(body, ("pause", "resume"))
+        return await anyio.to_thread.run_sync(self._change, do, name)
+
+    def _all(self, may_change: bool) -> dict[str, Any]:
+        if self._channels is None:
+            return dict(_NOTHING)
+        with self._lock:
+            now_ms = self._clock()
+            return {**self._opened().look(now=now_ms * 1_000), "may_change": may_change, "now_ms": now_ms}
+
+    def _channel(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            return self._opened().channel(name)
+
+    def _change(self, do: str, name: str) -> dict[str, Any]:
+        from quaestor.channels.statements.model import Kind, Pause, Resume
+
+        channels = self._open()
+        kind = Pause if do == "pause" else Resume
+        answer = channels.interpreter.execute(kind(kind=Kind.CHANNEL, name=name))
+        return {"done": answer.text}
+
+    def _opened(self) -> ChannelsOverview:
+        """Return the overview; it remembers what it has read. Called under the lock."""
+        if self._overview is None:
+            from quaestor.channels.overview import ChannelsOverview
+
+            self._overview = ChannelsOverview(self._open())
+        return self._overview
+
+    def _open(self) -> Channels:
+        if self._channels is None:
+            raise Refused(404, "There are no channels here: set continuous_folder, and install quaestor[channels].")
+        return self._channels()
