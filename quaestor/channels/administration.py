@@ -9,6 +9,7 @@ from typing import Any
 
 from quaestor.channels.brokers.registry import Brokers
 from quaestor.channels.definitions import Definitions
+from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.interpreter import Interpreter
 from quaestor.channels.parts import StatementParts
 from quaestor.channels.quotas import SubscriptionCounts
@@ -29,13 +30,7 @@ class Channels:
     interpreter: Interpreter
     parts: StatementParts
     brokers: Brokers
-
-
-class MissingFeeds:
-    """Registry of a process without feeds: every use raises ConfigurationError."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise ConfigurationError("feeds are not part of this installation")
+    feeds: Feeds
 
 
 class TurnTaking:
@@ -57,12 +52,14 @@ def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) ->
         raise ConfigurationError("no folder of datasets: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
     brokers = Brokers(catalogue.root, networks=Networks(settings.webhook_networks), clock=clock)
+    feeds = Feeds(catalogue.root, clock=clock)
     parts = StatementParts(
         catalogue=catalogue,
         definitions=Definitions(catalogue.root, clock=clock),
         brokers=brokers,
-        feeds=MissingFeeds(),
+        feeds=feeds,
         analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(), clock=clock)),
         counts=SubscriptionCounts(catalogue),
+        python_modules=settings.function_modules,
     )
-    return Channels(interpreter=Interpreter(parts), parts=parts, brokers=brokers)
+    return Channels(interpreter=Interpreter(parts), parts=parts, brokers=brokers, feeds=feeds)

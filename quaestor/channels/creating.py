@@ -68,12 +68,12 @@ class Creation:
             uses=uses_of(statement, self._parts.definitions),
         )
         try:
-            self._create(statement, definition)
+            remark = self._create(statement, definition)
         except NameTakenError:
             if ending is not Ending.KEEP:
                 raise
             return Answer(f"{kind} {name} exists")
-        return Answer(f"created {kind} {name}")
+        return Answer(f"created {kind} {name}{remark}")
 
     def drop_dataset(self, name: str) -> None:
         """Delete the tables of a dataset. Raises ConfigurationError if there are none."""
@@ -91,7 +91,8 @@ class Creation:
             return written(replace(statement, options={}))
         return written(statement)
 
-    def _create(self, statement: Any, definition: Definition) -> None:
+    def _create(self, statement: Any, definition: Definition) -> str:
+        """Create a thing; return what its owner has to know besides."""
         replaces = statement.ending is Ending.REPLACE
         match statement:
             case CreateDataset():
@@ -109,7 +110,10 @@ class Creation:
                 self._create_channel(statement, definition)
             case CreateBroker(name=name, url=url, options=options):
                 with self._making(definition, keep=replaces):
-                    self._parts.brokers.register(name, url, options=options, owner=definition.user, replaces=replaces)
+                    registered = self._parts.brokers.register(
+                        name, url, options=options, owner=definition.user, replaces=replaces
+                    )
+                return "" if options.get("key") else f" with the key {registered.key}"
             case CreateFeed(name=name, options=options):
                 with self._making(definition, keep=replaces):
                     self._parts.feeds.create(name, options, owner=definition.user, replaces=replaces)
@@ -117,6 +121,7 @@ class Creation:
                 self._parts.definitions.replace(definition)
             case _:
                 self._parts.definitions.create(definition)
+        return ""
 
     def _create_channel(self, statement: CreateChannel, definition: Definition) -> None:
         definitions, catalogue = self._parts.definitions, self._parts.catalogue

@@ -1,16 +1,19 @@
-"""Hosting of channels in a process: the service under the lock of its folder."""
+"""Hosting of channels in a process: their service, and the feeds that one process runs, under the lock of their folder."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
+from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.folder_lock import folder_lock
 
 _LOCK: Final = ".channels"
 _AGAIN_S: Final = 1.0
+_LOOK_S: Final = 1.0
 
 
 def executor_of_channel(channel: str) -> DuckDbExecutor:
@@ -18,11 +21,19 @@ def executor_of_channel(channel: str) -> DuckDbExecutor:
     return DuckDbExecutor(threads=1)
 
 
-async def hosted(folder: Path, parts: ChannelParts) -> None:
-    """Run the channels of a folder until cancelled, as soon as no other process does. Raises nothing that a channel can cause."""
+async def hosted(folder: Path, parts: ChannelParts, feeds: FeedParts | None = None) -> None:
+    """Run the channels and feeds of a folder until cancelled, as soon as no other process does.
+
+    feeds: None: no feeds run.
+
+    Raises nothing that a channel or a feed can cause.
+    """
     while True:
         with folder_lock(folder, _LOCK) as is_ours:
             if is_ours:
                 parts.telemetry.event("channels.began", folder=str(folder))
-                await ChannelService(parts).keep_running()
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(ChannelService(parts, look_s=_LOOK_S).keep_running())
+                    if feeds is not None:
+                        tasks.create_task(FeedService(feeds, look_s=_LOOK_S).keep_running())
         await parts.pause(_AGAIN_S)

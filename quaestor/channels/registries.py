@@ -21,6 +21,10 @@ class BrokerEntry(Entry, Protocol):
     """Registered broker."""
 
     @property
+    def key(self) -> str:
+        """Key that signs its requests, and those to it."""
+
+    @property
     def accepts_subscriptions(self) -> bool:
         """Whether new subscriptions may name this broker."""
 

@@ -1,53 +1,127 @@
-"""Running of channels: the service of a folder, with the delivery to brokers after each run."""
+"""Running of channels in a process: runs, deliveries and feeds of a folder, and the results for readers."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from quaestor.channels.administration import Channels
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
 from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts
+from quaestor.channels.brokers.serving import ServedResults
+from quaestor.channels.definitions import Definitions
+from quaestor.channels.feeds.definitions import SOURCES
+from quaestor.channels.feeds.enrichment import PythonEnrichment
+from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.hosting import executor_of_channel, hosted
 from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.service import ChannelParts
+from quaestor.channels.statements.model import CreateFunction, Kind
 from quaestor.clock import Clock, system_clock
+from quaestor.continuous.announcements import unheard
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
+from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings.continuous import ContinuousSettings
 
+_POSTED: Final = frozenset({"http"})
+"""Types of sources that any number of processes take records from."""
+_DAY_S: Final = 86_400
 
-async def run_channels(
-    channels: Channels, settings: ContinuousSettings, telemetry: Telemetry, *, clock: Clock = system_clock
-) -> None:
-    """Run the channels of a folder until cancelled, as soon as no other process does, and deliver their results."""
-    parts = channels.parts
-    root = parts.catalogue.root
-    delivery = BrokerDelivery(
-        DeliveryParts(
-            brokers=channels.brokers,
-            pages=StoredPages(parts.catalogue),
-            acknowledgements=Acknowledgements(root),
-            courier=Courier(DeadLetters(root.below("_channels")), telemetry, attempts=settings.delivery_attempts),
-            telemetry=telemetry,
-            networks=Networks(settings.webhook_networks),
-            timeout_s=settings.delivery_timeout_ms / 1_000,
-            clock=clock,
+
+class RunningChannels:
+    """Channels of a folder in one process.
+
+    urls: see FeedParts.
+
+    results: results for the endpoint of readers; of any number of processes.
+    posts: feeds that take HTTP posts; of any number of processes.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        settings: ContinuousSettings,
+        telemetry: Telemetry,
+        *,
+        clock: Clock = system_clock,
+        urls: Mapping[str, str] | None = None,
+    ) -> None:
+        self._channels = channels
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self._urls = dict(urls or {})
+        catalogue = channels.parts.catalogue
+        self._pages = StoredPages(catalogue)
+        self._acknowledgements = Acknowledgements(catalogue.root, clock=clock)
+        self.results = ServedResults(self._pages, channels.brokers, self._acknowledgements)
+        self.posts = FeedService(self._feeds(_POSTED))
+
+    async def keep_running(self, published: Callable[[str], Awaitable[object]] = unheard) -> None:
+        """Run channels and feeds until cancelled, as soon as no other process does, and deliver results to brokers.
+
+        published: see ChannelParts.
+        """
+        delivery = self._delivery()
+
+        async def deliver(channel: str, push: bool) -> int:
+            return await delivery.deliver(channel, push=push)
+
+        parts = self._channels.parts
+        await hosted(
+            Path(self._settings.continuous_folder),
+            ChannelParts(
+                catalogue=parts.catalogue,
+                channels=parts.definitions.channels,
+                executor_of=executor_of_channel,
+                telemetry=self._telemetry,
+                deliver=deliver,
+                published=published,
+                keep_s=self._settings.channel_days * _DAY_S,
+                clock=self._clock,
+            ),
+            self._feeds(frozenset(SOURCES) - _POSTED),
         )
-    )
 
-    async def deliver(channel: str, push: bool) -> int:
-        return await delivery.deliver(channel, push=push)
+    def _delivery(self) -> BrokerDelivery:
+        settings, root = self._settings, self._channels.parts.catalogue.root
+        return BrokerDelivery(
+            DeliveryParts(
+                brokers=self._channels.brokers,
+                pages=self._pages,
+                acknowledgements=self._acknowledgements,
+                courier=Courier(
+                    DeadLetters(root.below("_channels")), self._telemetry, attempts=settings.delivery_attempts
+                ),
+                telemetry=self._telemetry,
+                networks=Networks(settings.webhook_networks),
+                timeout_s=settings.delivery_timeout_ms / 1_000,
+                clock=self._clock,
+            )
+        )
 
-    await hosted(
-        Path(settings.continuous_folder),
-        ChannelParts(
-            catalogue=parts.catalogue,
-            channels=parts.definitions.channels,
-            executor_of=executor_of_channel,
-            telemetry=telemetry,
-            deliver=deliver,
-            clock=clock,
-        ),
-    )
+    def _feeds(self, kinds: frozenset[str]) -> FeedParts:
+        settings = self._settings
+        return FeedParts(
+            catalogue=self._channels.parts.catalogue,
+            feeds=self._channels.feeds,
+            telemetry=self._telemetry,
+            folder=Path(settings.feed_folder) if settings.feed_folder else None,
+            urls=self._urls,
+            functions=partial(_enrichment, self._channels.parts.definitions),
+            kinds=kinds,
+            locks=Path(settings.continuous_folder),
+        )
+
+
+def _enrichment(definitions: Definitions, name: str) -> PythonEnrichment:
+    """Return the enrichment of a function by its name. Raises ConfigurationError."""
+    function = definitions.get(Kind.FUNCTION, name).statement
+    if not isinstance(function, CreateFunction) or not function.python:
+        raise ConfigurationError(f"function {name!r} is a query: a feed applies a PYTHON function")
+    return PythonEnrichment(function.body.text)

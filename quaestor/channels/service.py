@@ -21,6 +21,7 @@ from quaestor.channels.runs.queries import shapes
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, RunOutcome
 from quaestor.clock import Clock, system_clock
+from quaestor.continuous.announcements import Announcements, unheard
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.schedule.periods import Every, period
 from quaestor.continuous.schedule.queue import Schedule
@@ -53,6 +54,7 @@ class ChannelParts:
     channels: returns the definitions of the channels to run; paused ones are left out.
     executor_of: returns an executor for one channel.
     deliver: notifies the brokers of a channel, and pushes results if the channel does so; after each run.
+    published: called with the name of a channel that has new results, until it raises no error.
     keep_s: seconds for which results are kept; 0: for ever.
     pause: waits for some seconds.
     """
@@ -62,6 +64,7 @@ class ChannelParts:
     executor_of: Callable[[str], Executor]
     telemetry: Telemetry
     deliver: Delivery = nobody_delivers
+    published: Callable[[str], Awaitable[object]] = unheard
     keep_s: float = 0.0
     clock: Clock = system_clock
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -93,6 +96,7 @@ class ChannelService:
         self._schedule = Schedule()
         self._hosted: dict[str, _Hosted] = {}
         self._delivering: set[str] = set()
+        self._announcements = Announcements(parts.published, self._not_announced)
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="channel")
 
     async def keep_running(self) -> None:
@@ -118,6 +122,7 @@ class ChannelService:
             self._parts.telemetry.failure("channels", "channels.definitions_unread", error)
         else:
             await self._take_up(definitions)
+        await self._announcements.report()
         metrics, now = self._parts.telemetry.channels, self._now()
         for due in self._schedule.take(now):
             metrics.lag_s.set(max(0, now - due.at) / _SECOND if due.at else 0)
@@ -155,6 +160,7 @@ class ChannelService:
         for name in self._hosted.keys() - present.keys():
             self._schedule.remove(name)
             self._hosted.pop(name).executor.close()
+            self._announcements.add(name)
         for name, definition in present.items():
             known = self._hosted.get(name)
             if known is not None and known.definition == definition:
@@ -163,6 +169,7 @@ class ChannelService:
                 executor = self._parts.executor_of(name)
                 runner = Runner(self._parts.catalogue, executor)
                 self._hosted[name] = _Hosted(definition=definition, runner=runner, executor=executor)
+                self._announcements.add(name)  # the process before may have ended between publication and announcement
             else:
                 known.definition, known.compiled = definition, None
             await self._put(definition)
@@ -201,9 +208,15 @@ class ChannelService:
             detail = f"{name} took {report.took_s:.1f} s, more than its period of {report.period_s:g} s"
             self._parts.telemetry.failure("channels", "channels.overrun", detail, channel=name)
         self._schedule.done(name, self._now())
+        if outcome.rows:
+            self._announcements.add(name)
+            await self._announcements.report()
         if name not in self._delivering:
             self._delivering.add(name)
             tasks.create_task(self._deliver(name, push=channel.definition.push))
+
+    def _not_announced(self, name: str, error: QuaestorError) -> None:
+        self._parts.telemetry.failure("channels", "channels.unannounced", error, channel=name)
 
     def _run_in_thread(self, channel: _Hosted) -> RunOutcome:
         definition, catalogue = channel.definition, self._parts.catalogue

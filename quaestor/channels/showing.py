@@ -65,7 +65,7 @@ class Showing:
             case "brokers":
                 return table_of(self._entries(Kind.BROKER), ("name", "url", "kind", "state", "owner"))
             case "feeds":
-                return table_of(self._entries(Kind.FEED), ("name", "state", "dataset", "mode", "owner"))
+                return table_of(self._entries(Kind.FEED), ("name", "type", "state", "dataset", "mode", "owner"))
             case "subscriptions":
                 columns = ("channel", "id", "broker", "parameters", "user", "paused")
                 return table_of(self._subscriptions(channel, user), columns)

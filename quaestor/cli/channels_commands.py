@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,16 +57,28 @@ def execute(
 
 
 @commands.command("run")
-def run(folder: Folder = None) -> None:
-    """Run the channels of a folder until Ctrl-C, and deliver their results to the brokers."""
+def run(
+    folder: Folder = None,
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT of feeds by HTTP and of pages of results; by default there is no server.")
+    ] = "",
+) -> None:
+    """Run the channels and feeds of a folder until Ctrl-C, and deliver their results to the brokers."""
     settings = _settings(folder)
     extras.require("channels", "channels")
     from quaestor.channels.administration import channels_of
-    from quaestor.channels.running import run_channels
+    from quaestor.channels.running import RunningChannels
     from quaestor.observability.telemetry import Telemetry
 
+    running = RunningChannels(channels_of(settings), settings, Telemetry())
+    work: Callable[[], Coroutine[Any, Any, None]] = running.keep_running
+    if listen:
+        extras.require("proxy", "--listen")
+        from quaestor.cli.channel_server import address_of, served
+
+        work = partial(served, running, *address_of(listen))
     with suppress(KeyboardInterrupt):
-        asyncio.run(run_channels(channels_of(settings), settings, Telemetry()))
+        asyncio.run(work())
 
 
 @commands.command("list")

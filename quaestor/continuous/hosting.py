@@ -9,6 +9,7 @@ from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.administration import Administration
+from quaestor.continuous.announcements import unheard
 from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
@@ -16,7 +17,7 @@ from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.executors.choice import executor_of
 from quaestor.continuous.folder_lock import folder_lock
 from quaestor.continuous.functions import PREFIX, DeclaredQueries
-from quaestor.continuous.service import ContinuousService, ServiceParts, unheard
+from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quaestor.clock import Clock, system_clock
+from quaestor.continuous.announcements import Announcements, unheard
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.engine import Engine
@@ -25,10 +26,6 @@ from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import QUERY_STATES
 from quaestor.tables.catalogue import Catalogue
-
-
-async def unheard(_name: str) -> None:
-    """Do nothing: nobody wants to know of results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ class ContinuousService:
         self._schedule = Schedule()
         self._known: dict[str, InstalledQuery] = {}
         self._executions = Executions(parts.engine, parts.catalogue)
-        self._unannounced: set[str] = set()
+        self._announcements = Announcements(parts.published, self._not_announced)
         self._undelivered: set[str] = set()
         self._delivering: set[tuple[str, str]] = set()
 
@@ -92,7 +89,7 @@ class ContinuousService:
             self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
         else:
             await self._take_up(installed, tasks)
-        await self._announce()
+        await self._announcements.report()
         metrics = self._parts.telemetry.continuous
         now = self._now()
         given: list[InstalledQuery] = []
@@ -117,13 +114,13 @@ class ContinuousService:
         for name in self._known.keys() - present.keys():
             self._schedule.remove(name)
             self._executions.forget(name)
-            self._unannounced.add(name)
+            self._announcements.add(name)
         for name, query in present.items():
             before = self._known.get(name)
             if query == before:
                 continue
             if before is None:
-                self._unannounced.add(name)  # the process before may have ended between publication and announcement
+                self._announcements.add(name)  # the process before may have ended between publication and announcement
             if before is None or query.text != before.text:
                 self._executions.forget(name)
             if query.state is not State.ACTIVE:
@@ -183,7 +180,7 @@ class ContinuousService:
                 self._ended(query, outcome, tasks)
             else:
                 await self._failed(query, outcome)
-        await self._announce()
+        await self._announcements.report()
 
     async def _run(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
         """Run a query once. Raises nothing that a query can cause."""
@@ -195,7 +192,7 @@ class ContinuousService:
             return
         self._parts.telemetry.continuous.run_s.observe(time.monotonic() - began_s)
         self._ended(query, outcome, tasks)
-        await self._announce()
+        await self._announcements.report()
 
     async def _failed(self, query: InstalledQuery, error: Exception) -> None:
         self._parts.telemetry.continuous.runs.labels("failed").inc()
@@ -214,24 +211,13 @@ class ContinuousService:
             metrics.read_bytes.labels(source).inc(read.bytes)
         self._schedule.done(query.name, self._now())
         if outcome.rows:
-            self._unannounced.add(query.name)
+            self._announcements.add(query.name)
         if outcome.rows or query.name in self._undelivered:
             self._undelivered.discard(query.name)
             self._deliver(query, tasks)
 
-    async def _announce(self) -> None:
-        """Report the queries whose results have changed. The next look repeats a report that failed."""
-        for name in sorted(self._unannounced):
-            try:
-                self._unannounced.discard(name)
-                await self._parts.published(name)
-            except ConfigurationError:
-                self._unannounced.add(name)  # no database is watched yet, so nothing can be invalidated
-                return
-            except QuaestorError as error:
-                self._unannounced.add(name)
-                self._parts.telemetry.failure("continuous", "continuous.unannounced", error, query=name)
-                return
+    def _not_announced(self, name: str, error: QuaestorError) -> None:
+        self._parts.telemetry.failure("continuous", "continuous.unannounced", error, query=name)
 
     async def _quarantine(self, query: InstalledQuery, reason: str) -> None:
         self._parts.telemetry.failure("continuous", "continuous.quarantined", reason, query=query.name)

@@ -99,6 +99,9 @@ class SettingsArguments(TypedDict, total=False):
     continuous_folder: str
     filled_tables: tuple[str, ...]
     table_days: int
+    feed_folder: str
+    function_modules: tuple[str, ...]
+    channel_days: int
     continuous_executor: str
     continuous_spark_master: str
     webhook_key: str

@@ -36,6 +36,11 @@ class ContinuousSettings:
     table_days: int = whole(
         0, "days", 0, 36_500, "Days for which filled tables keep superseded versions of records. 0: for ever."
     )
+    feed_folder: str = text("", "Folder below which feeds read files. Empty: no feeds of type files.")
+    function_modules: tuple[str, ...] = texts(
+        "Python modules whose functions statements may name: 'shop.enrichment' (docs/channels/feeds.md)."
+    )
+    channel_days: int = whole(7, "days", 0, 36_500, "Days for which results of channels are kept. 0: for ever.")
     continuous_executor: str = text(
         "duckdb",
         "Engine of continuous queries: duckdb, spark, or the size of a query's tables above which Spark executes it: '10GB'.",

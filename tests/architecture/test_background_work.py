@@ -23,6 +23,8 @@ WAITED_FOR = {
     "middleware/verification.py": "the verification waits for the handler's run",
     "quaestor/channels/brokers/watch.py": "a failed look is repeated; the clients wait with a time limit",
     "quaestor/channels/feeds/service.py": "a task group raises what its tasks raise",
+    "quaestor/channels/hosting.py": "a task group raises what its tasks raise",
+    "quaestor/cli/channel_server.py": "a task group raises what its tasks raise",
     "quaestor/client/": "runs in programs without a Quaestor; a failure reaches those who wait for the sketch",
     "quaestor/continuous/service.py": "a task group raises what its tasks raise",
     "quaestor/channels/service.py": "a task group raises what its tasks raise",

@@ -50,7 +50,8 @@ class FeedDefinition:
     def described(self) -> dict[str, Any]:
         """Return the feed as plain data. A user and a password in a URL are left out."""
         source = {name: _SECRET.sub("//", value) for name, value in self.source.items()}
-        return {**asdict(self), "mode": self.mode.value, "source": source}
+        state = "started" if self.is_started else "stopped"
+        return {**asdict(self), "mode": self.mode.value, "source": source, "type": source.get("type"), "state": state}
 
 
 class Feeds:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -80,6 +81,7 @@ class Feed:
     """Feed from one source to one dataset. One thread uses it at a time.
 
     enrichment: None: records are written as they come.
+    turn: returns the turn of this process to take a batch; other processes may take batches of the same feed between two turns.
     """
 
     def __init__(
@@ -90,12 +92,14 @@ class Feed:
         telemetry: Telemetry,
         *,
         enrichment: Enrichment | None = None,
+        turn: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
         self.definition = definition
         self.letters = letters
         self._sink = sink
         self._telemetry = telemetry
         self._enrichment = enrichment
+        self._turn = turn
         self._state: _State | None = None
         self._is_complete = False
 
@@ -115,6 +119,19 @@ class Feed:
 
         key: idempotency key of the batch; a known key changes nothing. Empty: none.
         """
+        if self._turn is None:
+            return self._taken(batch, key)
+        with self._turn():
+            self._state = None  # another process may have written since
+            return self._taken(batch, key)
+
+    def close(self) -> None:
+        """End what the enrichment has begun."""
+        close = getattr(self._enrichment, "close", None)
+        if close is not None:
+            close()
+
+    def _taken(self, batch: Sequence[Incoming], key: str) -> Taken:
         state = self._present()
         if key and key in state.keys:
             if key == state.keys[-1]:

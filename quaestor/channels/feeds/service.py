@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +16,14 @@ from starlette.routing import BaseRoute, Route
 
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.feeds.dead_letters import FeedLetters
-from quaestor.channels.feeds.definitions import FeedDefinition, Feeds
+from quaestor.channels.feeds.definitions import SOURCES, FeedDefinition, Feeds
 from quaestor.channels.feeds.enrichment import PythonEnrichment
 from quaestor.channels.feeds.feed import Enrichment, Feed, OffsetSource, Taken
 from quaestor.channels.feeds.http import HttpSource
 from quaestor.channels.feeds.records import SourceLostError
 from quaestor.channels.feeds.sources import FileSource, MongoSource, RedisSource
 from quaestor.channels.feeds.tcp import TcpSource
+from quaestor.continuous.folder_lock import folder_lock
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tables.catalogue import Catalogue
@@ -36,6 +39,8 @@ class FeedParts:
     folder: below which sources of type files lie; None: there are none.
     urls: by type of source, the address that a feed without an own address uses.
     functions: returns the enrichment of a name; by default the name is `module:name` in Python.
+    kinds: types of the sources that this process takes records from.
+    locks: folder by which processes take turns in writing the posts of a feed; None: this is the only process.
     """
 
     catalogue: Catalogue
@@ -44,10 +49,12 @@ class FeedParts:
     folder: Path | None = None
     urls: Mapping[str, str] = field(default_factory=dict)
     functions: Callable[[str], Enrichment] = PythonEnrichment
+    kinds: frozenset[str] = frozenset(SOURCES)
+    locks: Path | None = None
 
 
 class FeedService:
-    """Feeds of one place. One process at a time runs them.
+    """Feeds of one place. One process at a time runs them; any number of processes may take posts.
 
     look_s: seconds between two looks at the definitions.
     """
@@ -82,7 +89,7 @@ class FeedService:
             return
         await self._stop([name for name, (feed, _, _) in self._running.items() if defined.get(name) != feed])
         for name, feed in defined.items():
-            if feed.is_started and name not in self._running:
+            if feed.is_started and feed.source["type"] in self._parts.kinds and name not in self._running:
                 stop = asyncio.Event()
                 self._running[name] = (feed, tasks.create_task(self._run(feed, stop)), stop)
 
@@ -92,7 +99,12 @@ class FeedService:
         letters = FeedLetters(parts.catalogue, definition.name, str(definition.source["type"]))
         enrichment = parts.functions(definition.function) if definition.function else None
         sink = Dataset.open(parts.catalogue, definition.dataset)
-        return Feed(definition, sink, letters, parts.telemetry, enrichment=enrichment)
+        return Feed(definition, sink, letters, parts.telemetry, enrichment=enrichment, turn=self._turn(definition))
+
+    def _turn(self, definition: FeedDefinition) -> Callable[[], AbstractContextManager[object]] | None:
+        if definition.source["type"] != "http" or self._parts.locks is None:
+            return None
+        return partial(folder_lock, self._parts.locks, f".feed-{definition.name}", waits=True)
 
     def replay(self, name: str) -> Taken:
         """Write the dead letters of a stopped feed again. Raises ConfigurationError, DependencyError."""
@@ -121,16 +133,20 @@ class FeedService:
             except SourceLostError as error:
                 self._parts.telemetry.failure("feeds", "feeds.source_lost", error, lasting=True, feed=definition.name)
                 await stop.wait()
-            except QuaestorError as error:
+            except Exception as error:  # a feed must not end the others, whatever a driver raises
                 self._parts.telemetry.failure("feeds", "feeds.failed", error, feed=definition.name)
                 await _stopped(stop, _AGAIN_S)
 
     async def _take_posts(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
-        source = HttpSource(await asyncio.to_thread(self.feed, definition), self._parts.telemetry)
+        feed = await asyncio.to_thread(self.feed, definition)
+        source = HttpSource(feed, self._parts.telemetry)
         self._posts[definition.name] = source
-        await stop.wait()
-        del self._posts[definition.name]
+        try:
+            await stop.wait()
+        finally:
+            del self._posts[definition.name]
         await source.stop()
+        feed.close()
 
     async def _take_lines(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         feed = await asyncio.to_thread(self.feed, definition)
@@ -140,6 +156,7 @@ class FeedService:
         await stop.wait()
         del self.tcp[definition.name]
         await source.stop()
+        feed.close()
 
     async def _take_read(self, definition: FeedDefinition, stop: asyncio.Event) -> None:
         feed = await asyncio.to_thread(self.feed, definition)
@@ -150,6 +167,7 @@ class FeedService:
                     await _stopped(stop, _REST_S)
         finally:
             await asyncio.to_thread(source.close)
+            feed.close()
 
     def _source(self, source: Mapping[str, Any]) -> OffsetSource:
         kind = source["type"]
@@ -174,8 +192,21 @@ class FeedService:
     async def _post(self, request: Request) -> Response:
         source = self._posts.get(request.path_params["feed"])
         if source is None:
-            return JSONResponse({"error": "no such feed takes requests now"}, status_code=404)
+            return await asyncio.to_thread(self._refused, request.path_params["feed"])
         return await source.answer(request)
+
+    def _refused(self, name: str) -> Response:
+        """Return the refusal of a post: the feed is about to begin in this process, or there is none."""
+        try:
+            feed = self._parts.feeds.get(name)
+            is_about_to_begin = feed.is_started and feed.source["type"] == "http"
+        except ConfigurationError:
+            is_about_to_begin = False
+        except QuaestorError:
+            is_about_to_begin = True
+        if is_about_to_begin:
+            return JSONResponse({"error": "the feed begins"}, status_code=503, headers={"retry-after": "1"})
+        return JSONResponse({"error": "no such feed takes requests now"}, status_code=404)
 
 
 async def _stopped(stop: asyncio.Event, within_s: float) -> None:
