@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from quaestor.channels.records import RESERVED_NAMES, Rejected, Row, accepted_rows, stored_row
-from quaestor.channels.versions import LatestVersions
+from quaestor.channels.versions import LargestKeys, LatestVersions
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Change, Snapshot
@@ -89,6 +89,8 @@ class Dataset:
         self._key = self.partitions[0].schema().key
         only_key = _only_key(self.partitions[0].schema())
         self._keys = [LatestVersions(table, only_key) for table in self.partitions]
+        self._largest = [LargestKeys(table) for table in self.partitions]
+        self._whole: dict[int, tuple[Schema, LatestVersions]] = {}
 
     @classmethod
     def create(
@@ -212,6 +214,23 @@ class Dataset:
             rows[key] = Row(row.number, {**before.values, **row.values}) if before and mode is Mode.MERGE else row
         return self._published(rows.values(), mode, feed, rejected, accepted.schema)
 
+    def add_table(self, rows: Any) -> int:
+        """Write many records whose keys no other record has; return the instant of their publication.
+
+        rows: Arrow table of the columns.
+
+        Raises ValueError for values that do not fit or a key without value, ConfigurationError if the dataset has several
+        partitions, DependencyError. Keys are not compared with the stored ones: use random keys.
+        """
+        if len(self.partitions) > 1:
+            raise ConfigurationError(f"dataset {self.name!r} has several partitions: write its records by upsert")
+        if any(rows.column(name).null_count for name in self._key):
+            raise ValueError(f"the key {', '.join(self._key)} has no value")
+        marked = rows.append_column(DELETED, pa.repeat(False, rows.num_rows))
+        table = self.partitions[0]
+        file = table.prepare(marked, table.schema())
+        return table.publish(lambda _: Change(add=(file,), notes={_WRITE: uuid.uuid4().hex[:16]}), [file]).instant
+
     def _key_of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.values[name] for name in self._key)
 
@@ -276,16 +295,23 @@ class Dataset:
         self, number: int, seen: Snapshot, share: list[Row], *, whole: bool
     ) -> dict[tuple[Any, ...], dict[str, Any]]:
         """Return the stored rows that have the keys of these rows. whole: all columns, not only the key."""
-        table = self.partitions[number]
-        latest = self._keys[number]
-        if whole:
-            latest = LatestVersions(table, visible(table.schema(seen)))
+        if share and self._largest[number].are_below(seen, [row.values[self._key[0]] for row in share]):
+            return {}
+        latest = self._all_columns(number, seen) if whole else self._keys[number]
         state = latest.at(seen, seen.instant).drop_columns([TS])
         columns = {
             name: pa.array([row.values[name] for row in share], state.schema.field(name).type) for name in self._key
         }
         rows = [stored_row(row) for row in latest.having(state, pa.table(columns)).to_pylist()]
         return {tuple(row[name] for name in self._key): row for row in rows}
+
+    def _all_columns(self, number: int, seen: Snapshot) -> LatestVersions:
+        """Return the versions of whole records, which stay in memory until a column is added."""
+        schema = visible(self.partitions[number].schema(seen))
+        known = self._whole.get(number)
+        if known is None or known[0] != schema:
+            known = self._whole[number] = schema, LatestVersions(self.partitions[number], schema)
+        return known[1]
 
 
 def _only_key(schema: Schema) -> Schema:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.files import TS_TYPE
 from quaestor.tables.inference import DELETED
-from quaestor.tables.schema import TS, Schema
+from quaestor.tables.reading import opened
+from quaestor.tables.schema import TS, Schema, Type
 from quaestor.tables.versioned import ARROW, VersionedTable
 
 
@@ -77,6 +79,36 @@ class LatestVersions:
         """Return the records of a state whose keys are in another Arrow table."""
         names = ", ".join(map(quoted, self._key))
         return selected(f"SELECT * FROM state SEMI JOIN keys USING ({names})", {"state": state, "keys": keys})
+
+
+class LargestKeys:
+    """Largest value of the first key column of a table, from the footers of its files. Use from one thread.
+
+    A record with a larger key is new, so writers of ascending keys need no keys in memory. Only whole numbers are compared.
+    """
+
+    def __init__(self, table: VersionedTable) -> None:
+        self._table = table
+        self._name = table.schema().key[0]
+        self._largest: int | None = None
+        self._upto = -1
+        self._is_known = table.schema().type_of(self._name) is Type.BIGINT
+
+    def are_below(self, snapshot: Snapshot, keys: Sequence[Any]) -> bool:
+        """Whether all stored keys are surely smaller than all of these. Raises DependencyError."""
+        for file in self._table.files(snapshot, self._upto, snapshot.instant) if self._is_known else ():
+            with pq.ParquetFile(opened(self._table.table, file)) as content:
+                column = content.schema_arrow.get_field_index(self._name)
+                for group in range(content.num_row_groups):
+                    self._include(content.metadata.row_group(group).column(column).statistics if column >= 0 else None)
+        self._upto = snapshot.instant
+        return self._is_known and (self._largest is None or min(keys) > self._largest)
+
+    def _include(self, statistics: Any) -> None:
+        if statistics is None or not statistics.has_min_max:
+            self._is_known = False
+        else:
+            self._largest = statistics.max if self._largest is None else max(self._largest, statistics.max)
 
 
 def _brought_forward(state: Any, rows: Any, key: Sequence[str]) -> Any:

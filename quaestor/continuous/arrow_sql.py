@@ -25,4 +25,4 @@ def quoted(name: str) -> str:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(":memory:")
+    return duckdb.connect(":memory:", config={"enable_external_access": "false"})

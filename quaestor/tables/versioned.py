@@ -163,6 +163,22 @@ class VersionedTable:
 
         Files and row groups outside are not read. Raises SchemaError, DependencyError.
         """
+        wanted = self._wanted(snapshot, columns)
+        parts = list(self._all_parts(snapshot, wanted, after, upto))
+        return pa.concat_tables(parts) if parts else wanted.empty_table()
+
+    def parts(self, snapshot: Snapshot, after: int, upto: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield the rows of `scan` by row groups, for more rows than fit into the memory. There is at least one part."""
+        wanted = self._wanted(snapshot, columns)
+        yield wanted.empty_table()
+        yield from self._all_parts(snapshot, wanted, after, upto)
+
+    def _all_parts(self, snapshot: Snapshot, wanted: Any, after: int, upto: int) -> Iterator[Any]:
+        for file in self.files(snapshot, after, upto):
+            yield from self._parts(file, wanted, after, upto)
+
+    def _wanted(self, snapshot: Snapshot, columns: Sequence[str] | None) -> Any:
+        """Return the Arrow schema of columns and `ts`. Raises SchemaError for an unknown column."""
         schema = self.schema(snapshot)
         names = schema.names if columns is None else tuple(name for name in columns if name != TS)
         kinds: dict[str, Any] = {}
@@ -173,9 +189,7 @@ class VersionedTable:
                     f"table {self.name!r} has no column {name!r}: there are {', '.join(schema.names)}", name
                 )
             kinds[name] = ARROW[kind]
-        wanted = pa.schema([*kinds.items(), (TS, TS_TYPE)])
-        parts = [part for file in self.files(snapshot, after, upto) for part in self._parts(file, wanted, after, upto)]
-        return pa.concat_tables(parts) if parts else wanted.empty_table()
+        return pa.schema([*kinds.items(), (TS, TS_TYPE)])
 
     def _parts(self, file: DataFile, wanted: Any, after: int, upto: int) -> Iterator[Any]:
         """Yield the rows of a file's row groups with these columns and instants."""

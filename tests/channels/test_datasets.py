@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from quaestor.channels.datasets import Dataset, Mode, Position, dataset_names
@@ -13,6 +14,7 @@ from quaestor.channels.versions import LatestVersions
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import Column, Schema, SchemaError, Type
+from quaestor.tables.versioned import VersionedTable
 
 SCHEMA = Schema(
     (Column("oid", Type.BIGINT), Column("location", Type.POINT), Column("seen", Type.TIMESTAMP)), key=("oid",)
@@ -146,3 +148,49 @@ def test_a_key_that_occurs_twice_in_a_batch_has_one_meaning(officers: Dataset, m
     assert (record["location"] is not None, record["seen"] is not None) == {
         Mode.INSERT: (True, False), Mode.UPSERT: (False, True), Mode.MERGE: (True, True),
     }[mode]  # fmt: skip
+
+
+def test_ascending_keys_need_no_keys_in_memory_and_known_keys_are_still_rejected(tmp_path: Path) -> None:
+    """Footers of files hold the largest key. A key that is not larger is compared with the stored ones."""
+    catalogue = Catalogue(tmp_path)
+    dataset = Dataset.create(catalogue, "d", SCHEMA)
+    for first in (0, 10):
+        assert dataset.insert({"oid": first + number} for number in range(10)).accepted == 10
+    assert dataset._keys[0]._state is None, "the keys are in memory"
+    Dataset.open(catalogue, "d").delete([{"oid": 19}])
+    written = dataset.insert([{"oid": 5}, {"oid": 19}, {"oid": 20}])
+    assert (written.accepted, [entry.number for entry in written.rejected]) == (2, [0])
+    assert Dataset.open(catalogue, "d").insert([{"oid": 20}, {"oid": 21}]).accepted == 1
+
+
+def test_a_merge_reads_new_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long feed of merges does not read all records for each batch."""
+    read: list[str] = []
+    parts = VersionedTable._parts
+
+    def counted(table: VersionedTable, file: Any, *arguments: Any) -> Any:
+        read.append(file.path)
+        return parts(table, file, *arguments)
+
+    monkeypatch.setattr(VersionedTable, "_parts", counted)
+    dataset = Dataset.create(Catalogue(tmp_path), "d", SCHEMA)
+    dataset.upsert([{"oid": 1, "location": [1, 1]}])
+    for _ in range(5):
+        dataset.merge([{"oid": 1, "seen": "2026-11-28T12:00:00Z"}])
+    assert len(read) == len(set(read))
+    dataset.merge([{"oid": 1, "rank": 3}])
+    (record,) = dataset.records()
+    assert (record["location"], record["rank"]) == ({"x": 1.0, "y": 1.0}, 3)
+
+
+def test_a_table_of_records_is_written_at_once(tmp_path: Path) -> None:
+    """A table without a key value, or for several partitions, is refused."""
+    catalogue = Catalogue(tmp_path)
+    dataset = Dataset.create(catalogue, "d", SCHEMA)
+    dataset.add_table(pa.table({"oid": [2, 1]}))
+    assert stored(dataset) == [(1, None), (2, None)]
+    assert dataset.insert([{"oid": 2}, {"oid": 3}]).accepted == 1
+    with pytest.raises(ValueError, match="has no value"):
+        dataset.add_table(pa.table({"oid": pa.array([None], pa.int64())}))
+    with pytest.raises(ConfigurationError, match="several partitions"):
+        Dataset.create(catalogue, "p", SCHEMA, partitions=2).add_table(pa.table({"oid": [2, 1]}))

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from quaestor.channels.rewriting.bounds import needs_new_only, with_bounds
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Shape
-from quaestor.channels.rewriting.joining import BROKER, SUBSCRIPTIONS, TARGET, arms, is_flat, is_parameter, joined
+from quaestor.channels.rewriting.joining import SUBSCRIPTIONS, TARGET, arms, is_flat, is_parameter, joined
 from quaestor.channels.rewriting.parameters import name_of, typed
 from quaestor.channels.rewriting.reading import columns_of, parameter_column, read
 from quaestor.channels.rewriting.spatial import check_calls, near_pairs, with_cells, with_exact_tests
@@ -44,7 +44,7 @@ class Relation:
 class Plan:
     """Query of one run.
 
-    expression: for an executor; its first columns are the target and the broker.
+    expression: for an executor; its first column is the number of the parameters.
     reasons: choices, each with its reason.
     """
 
@@ -79,7 +79,7 @@ class CompiledChannel:
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Return the plan of a run.
 
-        sizes: number of records of each relation, the subscriptions included.
+        sizes: number of records of each relation, the different parameters of the subscriptions included.
         """
         reasons = list(self._reasons(sizes))
         if self.difference is not None:
@@ -106,12 +106,14 @@ class CompiledChannel:
         if not self.subscribed:
             return
         number = sizes.get(SUBSCRIPTIONS, 0)
-        kind = "subscriptions" if self.individual else "groups of subscriptions"
+        kind = "different parameters"
         equal = any(is_parameter(side) for part in self.tree.find_all(exp.EQ) for side in (part.this, part.expression))
-        if self.definition.distinct:
+        if not self.definition.distinct and self.individual:
+            yield "results of single subscriptions, because the channel is UNGROUPED"
+        elif self.definition.distinct:
             yield "results of single subscriptions, because DISTINCT compares with what each of them has received"
         if not self.parameters:
-            yield f"{number} {kind}: each gets every result, because the channel has no parameters"
+            yield "every subscription gets every result, because the channel has no parameters"
         elif equal:
             yield f"{number} {kind}: hash join, because the body compares a parameter by ="
         else:
@@ -136,7 +138,7 @@ def _compiled(definition: ChannelDefinition, datasets: Mapping[str, Shape], *, s
     parameters = typed(definition, tree, datasets)
     columns = tuple(tree.named_selects)
     for name in columns:
-        if name.lower() in (TARGET, BROKER):
+        if name.lower() == TARGET:
             raise QueryRefusedError(1, 1, f"a column is named {name!r}", "give the column another name by AS")
     relations = _with_relations(tree, datasets, versions=definition.every_instant)
     return CompiledChannel(
@@ -202,9 +204,8 @@ def _difference(tree: exp.Query, parameters: tuple[Parameter, ...], relations: t
         relation.name: Schema((*relation.columns.columns, Column("deleted", Type.BOOL)), relation.columns.key)
         for relation in relations
     }
-    own = (Column(TARGET, Type.TEXT), Column(BROKER, Type.TEXT))
     values = (Column(parameter_column(i), entry.type or Type.TEXT) for i, entry in enumerate(parameters))
-    catalogue[SUBSCRIPTIONS] = Schema((*own, *values))
+    catalogue[SUBSCRIPTIONS] = Schema((Column(TARGET, Type.BIGINT), *values))
     try:
         return compile_query(query.sql("duckdb"), catalogue).first_only
     except QueryRefusedError as error:

@@ -9,10 +9,9 @@ from sqlglot import exp
 from quaestor.channels.rewriting.reading import parameter_column
 
 SUBSCRIPTIONS: Final = "_subscriptions"
-"""Relation of the subscriptions, or of their groups."""
+"""Relation of the different parameters of the subscriptions."""
 TARGET: Final = "_target"
-BROKER: Final = "_broker"
-"""Columns of a result: the subscription or group, and the broker."""
+"""First column of a plan: the number of the parameters that a row is for."""
 _ALIAS: Final = "_sub"
 _BODY: Final = "_body"
 _PREFIX: Final = parameter_column(0)[:-1]
@@ -25,7 +24,7 @@ def is_flat(tree: exp.Query) -> bool:
 
 
 def joined(tree: exp.Query, parameters: int) -> exp.Query:
-    """Return a query of all subscriptions: the columns of the body after those of the subscription."""
+    """Return a query of all subscriptions: the columns of the body after the number of the parameters."""
     if is_flat(tree):
         flat = tree.copy()
         for arm in arms(flat):
@@ -35,7 +34,7 @@ def joined(tree: exp.Query, parameters: int) -> exp.Query:
         this=exp.Subquery(this=with_parameters(tree.copy())), alias=exp.TableAlias(this=exp.to_identifier(_BODY))
     )
     columns = [exp.column(exp.to_identifier(name, quoted=True), table=_BODY) for name in tree.named_selects]
-    query = exp.Select().select(*_own_columns(), *columns).from_(_subscriptions())
+    query = exp.Select().select(_target(), *columns).from_(_subscriptions())
     query.append("joins", exp.Join(this=body, kind="CROSS"))
     return query
 
@@ -93,10 +92,10 @@ def _join_flat(select: exp.Select, parameters: int) -> None:
         first = exp.Join(this=clause.this, kind="CROSS")
         select.set("from_", exp.From(this=_subscriptions()))
         select.set("joins", [first, *(select.args.get("joins") or [])])
-    select.set("expressions", [*_own_columns(), *select.expressions])
+    select.set("expressions", [_target(), *select.expressions])
     group = select.args.get("group")
     if group is not None:
-        names = (TARGET, BROKER, *map(parameter_column, range(parameters)))
+        names = (TARGET, *map(parameter_column, range(parameters)))
         group.set("expressions", [*(exp.column(name, table=_ALIAS) for name in names), *group.expressions])
 
 
@@ -104,5 +103,5 @@ def _subscriptions() -> exp.Expr:
     return exp.alias_(exp.table_(SUBSCRIPTIONS), _ALIAS, table=True)
 
 
-def _own_columns() -> list[exp.Expr]:
-    return [exp.alias_(exp.column(name, table=_ALIAS), name) for name in (TARGET, BROKER)]
+def _target() -> exp.Expr:
+    return exp.alias_(exp.column(TARGET, table=_ALIAS), TARGET)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quaestor.channels.rewriting.joining import BROKER, TARGET
+from quaestor.channels.membership import NUMBER
+from quaestor.channels.rewriting.joining import TARGET
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.errors import DependencyError
 from quaestor.tables.catalogue import Catalogue
-from quaestor.tables.changes import Change, Snapshot
+from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.schema import Column, Schema, Type
 from quaestor.tables.versioned import VersionedTable
 
@@ -75,32 +76,33 @@ class Results:
         parts = {name: tuple(instants) for name, instants in bounds.items()}
         return Progress(known.progress.get(_PROGRESS), parts, known.instant + 1)
 
-    def publish(self, rows: Any, run: int, before: Progress, bounds: Bounds) -> bool:
-        """Publish the results of a run and its bounds as one entry; return whether it was published.
+    def publish(self, parts: Iterable[Any], run: int, before: Progress, bounds: Bounds) -> int | None:
+        """Publish the results of a run and its bounds as one entry; return the number of results, None: not published.
 
-        rows: from `numbered`.
+        parts: from `numbered`; each becomes a file.
         before: progress from which the run began. If the table has another one, another process was faster.
 
         A run is published at its instant or later, and before the next run: instants of entries and runs have one order.
         """
-        files = (self.table.prepare(rows, SCHEMA),) if rows.num_rows else ()
-        change = Change(add=files, progress={_PROGRESS: run}, notes={_BOUNDS: json.dumps(bounds)})
-        published = True
+        files: list[DataFile] = []
+        published = False
 
         def decide(now: Snapshot) -> Change | None:
             nonlocal published
             published = now.progress.get(_PROGRESS) == before.run
+            change = Change(add=tuple(files), progress={_PROGRESS: run}, notes={_BOUNDS: json.dumps(bounds)})
             return change if published else None
 
         try:
+            files += (self.table.prepare(rows, SCHEMA) for rows in parts if rows.num_rows)
             self.table.table.publish(decide, now_us=run)
         except DependencyError:
-            published = True  # perhaps: maintenance deletes the file if not
+            published = True  # perhaps: maintenance deletes the files if not
             raise
         finally:
             for file in () if published else files:
                 self.table.table.storage.delete(file.path)
-        return published
+        return sum(file.rows for file in files) if published else None
 
     def without_delivered(self, rows: Any) -> Any:
         """Return the different rows (target, broker, record) whose target has not received the record yet."""
@@ -141,31 +143,30 @@ def table_name(channel: str) -> str:
 
 
 def encoded(rows: Any) -> Any:
-    """Return target, broker and record of each row of a plan; the record is JSON."""
-    names = rows.schema.names[2:]
+    """Return number of parameters and record of each row of a plan; the record is JSON."""
+    names = rows.schema.names[1:]
     if rows.num_rows <= _DIRECT:
         texts = pa.array([to_json(record) for record in rows.select(names).to_pylist()], pa.string())
     else:
         texts = _encoded_once(rows, names)
-    return pa.table(
-        [rows.column(TARGET).cast(pa.string()), rows.column(BROKER).cast(pa.string()), texts],
-        names=["target", "broker", RECORD],
-    )
+    return pa.table([rows.column(TARGET).cast(pa.int64()), texts], names=[NUMBER, RECORD])
 
 
-def numbered(rows: Any, run: int, members_at: int) -> Any:
-    """Return rows (target, broker, record) in their order, with the columns of the table."""
-    rows = rows.sort_by([("broker", "ascending"), ("target", "ascending"), (RECORD, "ascending")])
-    number = rows.num_rows
-    columns = {
-        RUN: pa.repeat(pa.scalar(run, pa.int64()), number),
-        ROW: pa.array(range(number), pa.int64()),
-        "target": rows.column("target"),
-        "broker": rows.column("broker"),
-        MEMBERS_AT: pa.repeat(pa.scalar(members_at, pa.int64()), number),
-        RECORD: rows.column(RECORD),
-    }
-    return pa.table(columns)
+def numbered(parts: Iterable[Any], run: int, members_at: int) -> Iterator[Any]:
+    """Yield rows (target, broker, record) in their order, with the columns of the table."""
+    first = 0
+    for rows in parts:
+        count = rows.num_rows
+        columns = {
+            RUN: pa.repeat(pa.scalar(run, pa.int64()), count),
+            ROW: pa.array(range(first, first + count), pa.int64()),
+            "target": rows.column("target"),
+            "broker": rows.column("broker"),
+            MEMBERS_AT: pa.repeat(pa.scalar(members_at, pa.int64()), count),
+            RECORD: rows.column(RECORD),
+        }
+        first += count
+        yield pa.table(columns)
 
 
 def _encoded_once(rows: Any, names: list[str]) -> Any:

@@ -10,6 +10,7 @@ from datetime import datetime
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.rewriting.compilation import CompiledChannel
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
+from quaestor.channels.runs.fanning import fanned_out, parameters_in_use
 from quaestor.channels.runs.relations import BEGINNING, Relations, Seen
 from quaestor.channels.runs.results import Bounds, Results, encoded, numbered, table_name
 from quaestor.channels.subscriptions import Subscriptions, dataset_name
@@ -29,7 +30,7 @@ class RunOutcome:
     published: False: another process has published a run from the same bounds, and nothing is changed.
     reasons: choices of the plan.
     sizes: records of each relation.
-    seconds: duration of each stage: load, execute, encode, publish.
+    seconds: duration of each stage: load, subscriptions, execute, encode, publish.
     """
 
     run: int
@@ -97,25 +98,28 @@ class Runner:
             relation.name: self._relations.table(relation, seen[relation.dataset], before.bounds[relation.dataset])
             for relation in channel.relations
         }
-        tables[SUBSCRIPTIONS] = subscriptions.relation(members_at, individual=channel.individual)
+        watch.end("load")
+        members = subscriptions.at(members_at)
+        tables[SUBSCRIPTIONS] = parameters_in_use(members)
         sizes = {name: table.num_rows for name, table in tables.items()}
         plan = channel.plan(sizes)
-        watch.end("load")
+        watch.end("subscriptions")
         rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
         watch.end("execute")
         rows = encoded(rows)
-        if channel.definition.distinct:
-            rows = results.without_delivered(rows)
         watch.end("encode")
+        parts = fanned_out(rows, members, subscriptions.membership, individual=channel.individual)
+        if channel.definition.distinct:
+            parts = map(results.without_delivered, parts)
         current = {name: state.bounds for name, state in seen.items()}
-        published = results.publish(numbered(rows, run, members_at), run, before, current)
+        count = results.publish(numbered(parts, run, members_at), run, before, current)
         watch.end("publish")
         return RunOutcome(
             run=run,
             previous=before.bounds,
             current=current,
-            rows=rows.num_rows if published else 0,
-            published=published,
+            rows=count or 0,
+            published=count is not None,
             reasons=plan.reasons,
             sizes=sizes,
             seconds=watch.seconds,

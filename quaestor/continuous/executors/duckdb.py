@@ -42,6 +42,9 @@ class DuckDbExecutor(Executor):
         for name, value in settings.items():
             self._connection.execute(f"SET {name} = '{value}'")
         self._kept = KeptTables(self._connection, kept_bytes)
+        # A query reads the rows that it is given: no files, no network, and no other settings.
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
         self._lock = Lock()
 
     def rows(

@@ -7,12 +7,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 
 from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
 from quaestor.channels.rewriting.definition import ChannelDefinition, Kind, Parameter, Shape
 from quaestor.channels.rewriting.spatial import EARTH_M
 from quaestor.channels.runs.queries import Queries
+from quaestor.continuous.arrow_sql import selected
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.tables.schema import Type
 from tests.channels.world import OFFICERS, SCHOOLS, TWEETS, World
@@ -173,7 +175,7 @@ def test_few_pairs_need_no_cells_and_the_reasons_say_so(world: World) -> None:
     assert "exact test of all 25 pairs, because they are few" in few
     many = "\n".join(compiled.explanation({**sizes, "_subscriptions": 1_000_000}))
     assert "t is repeated for adjacent cells, because it is smaller" in many
-    assert "1000000 groups of subscriptions: hash join" in many
+    assert "1000000 different parameters: hash join" in many
     assert "Tweets: only files of (previous, current]" in many
     assert "OfficerLocations: snapshot at the run's instant" in many
 
@@ -304,3 +306,22 @@ def test_a_parameter_takes_the_type_of_the_column_that_it_is_compared_with() -> 
     body = "SELECT t.tid FROM Tweets t WHERE t.area_code = area AND t.tid > low AND near(t.location, place, r)"
     compiled = compile_channel(definition(body, "area", "low", "place", "r"), SHAPES)
     assert [entry.type for entry in compiled.parameters] == [Type.TEXT, Type.BIGINT, Type.POINT, Type.DOUBLE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM glob('/*')",
+        "ATTACH '/tmp/other.duckdb'",
+        "LOAD httpfs",
+    ],
+)
+def test_the_engines_in_this_process_reach_no_files(world: World, text: str) -> None:
+    """Compilation refuses such texts. If one passed, the engine of channels and analysts would refuse it too."""
+    with pytest.raises(duckdb.PermissionException):
+        world.executor._connection.execute(text)
+    with pytest.raises(duckdb.PermissionException):
+        selected(text, {})
+    with pytest.raises(duckdb.InvalidInputException, match="Cannot change configuration"):
+        world.executor._connection.execute("SET enable_external_access = true")
