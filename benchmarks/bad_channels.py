@@ -70,7 +70,7 @@ def measured(
                 batches = ingestion.batches
                 due_s = max(due_s + period_s, time.monotonic())
                 time.sleep(max(0.0, due_s - time.monotonic()))
-                ingestion.wait_for_more(batches)
+                ingestion.wait_for_more(batches + 1)
                 began_s = time.perf_counter()
                 outcome = runner.run(channel, _now_us())
                 total_s = time.perf_counter() - began_s
