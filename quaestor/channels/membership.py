@@ -72,11 +72,10 @@ class Members:
         members = pa.table({"id": ids, "parent": parents.cast(pa.int64())})
         if self._latest.num_rows:
             wanted = pa.table({"place": places.cast(pa.int32()), "parent": pa.array(range(len(places)), pa.int64())})
+            kept = "SELECT id, parent FROM members ANTI JOIN latest USING (id)"
+            changed = "SELECT id, parent FROM latest JOIN wanted USING (place)"
             members = selected(
-                """SELECT id, parent FROM (
-                    SELECT id, parent FROM members ANTI JOIN latest USING (id)
-                    UNION ALL SELECT id, parent FROM latest JOIN wanted USING (place)
-                ) ORDER BY parent, id""",
+                f"SELECT * FROM ({kept} UNION ALL {changed}) ORDER BY parent, id",
                 {"members": members, "latest": self._latest, "wanted": wanted},
             )
         texts = selected("SELECT CAST(hex(id) AS UUID)::VARCHAR AS id, parent FROM members", {"members": members})
@@ -131,7 +130,7 @@ class Membership:
             return {group: place for place, group in enumerate(self._names_of_groups()) if group in wanted}
 
     def _names_of_groups(self) -> list[str]:
-        """Return the ids of all groups. They are made when they are first needed."""
+        """Return the ids of all groups, made when somebody first needs them."""
         known = len(self._group_ids)
         if known < self._groups.num_rows:
             groups = self._groups.slice(known)
@@ -254,8 +253,8 @@ class Membership:
         }
         counts = "SELECT place, n FROM sizes"
         if latest.num_rows:
-            counts += """ UNION ALL SELECT place, -count(*) AS n FROM ordered SEMI JOIN latest USING (id) GROUP BY place
-                UNION ALL SELECT place, count(*) AS n FROM latest WHERE place IS NOT NULL GROUP BY place"""
+            counts += " UNION ALL SELECT place, -count(*) AS n FROM ordered SEMI JOIN latest USING (id) GROUP BY place"
+            counts += " UNION ALL SELECT place, count(*) AS n FROM latest WHERE place IS NOT NULL GROUP BY place"
         query = f"""SELECT broker, {NUMBER}, place, sum(n)::BIGINT AS members FROM groups JOIN ({counts}) USING (place)
             GROUP BY ALL HAVING sum(n) > 0 ORDER BY place"""
         groups = selected(query, tables)

@@ -18,6 +18,7 @@ from quaestor.channels.rewriting.compilation import CompiledChannel, compile_cha
 from quaestor.channels.rewriting.definition import ChannelDefinition
 from quaestor.channels.runs.history import RunReport, keep
 from quaestor.channels.runs.queries import shapes
+from quaestor.channels.runs.relations import Relations
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner, RunOutcome
 from quaestor.clock import Clock, system_clock
@@ -94,6 +95,7 @@ class ChannelService:
         self._parts = parts
         self._look_s = look_s
         self._schedule = Schedule()
+        self._relations = Relations(parts.catalogue)
         self._hosted: dict[str, _Hosted] = {}
         self._delivering: set[str] = set()
         self._announcements = Announcements(parts.published, self._not_announced)
@@ -127,7 +129,7 @@ class ChannelService:
         for due in self._schedule.take(now):
             metrics.lag_s.set(max(0, now - due.at) / _SECOND if due.at else 0)
             for name in due.names:
-                tasks.create_task(self._run(self._hosted[name], tasks))
+                tasks.create_task(self._run(self._hosted[name], due.at, tasks))
         metrics.stretch.set(self._schedule.factor)
 
     def status(self) -> list[dict[str, Any]]:
@@ -167,7 +169,7 @@ class ChannelService:
                 continue
             if known is None:
                 executor = self._parts.executor_of(name)
-                runner = Runner(self._parts.catalogue, executor)
+                runner = Runner(self._parts.catalogue, executor, relations=self._relations)
                 self._hosted[name] = _Hosted(definition=definition, runner=runner, executor=executor)
                 self._announcements.add(name)  # the process before may have ended between publication and announcement
             else:
@@ -185,11 +187,11 @@ class ChannelService:
         due = every.next(now) if last is None else max(now, every.next(last))
         self._schedule.put(definition.name, every, definition.name, due=due)
 
-    async def _run(self, channel: _Hosted, tasks: asyncio.TaskGroup) -> None:
+    async def _run(self, channel: _Hosted, due: int, tasks: asyncio.TaskGroup) -> None:
         """Run a channel once. Raises nothing that a channel can cause."""
         metrics, name, began_s = self._parts.telemetry.channels, channel.definition.name, time.monotonic()
         try:
-            outcome = await self._in_thread(lambda: self._run_in_thread(channel))
+            outcome = await self._in_thread(lambda: self._run_in_thread(channel, due))
         except Exception as error:  # a channel must not end the others, whatever an engine raises
             await self._keep(channel, began_s, None, str(error))
             metrics.runs.labels("failed").inc()
@@ -218,12 +220,12 @@ class ChannelService:
     def _not_announced(self, name: str, error: QuaestorError) -> None:
         self._parts.telemetry.failure("channels", "channels.unannounced", error, channel=name)
 
-    def _run_in_thread(self, channel: _Hosted) -> RunOutcome:
+    def _run_in_thread(self, channel: _Hosted, due: int) -> RunOutcome:
         definition, catalogue = channel.definition, self._parts.catalogue
         if channel.compiled is None:
             channel.compiled = compile_channel(definition, shapes(catalogue))
         now = self._now()
-        outcome = channel.runner.run(channel.compiled, now)
+        outcome = channel.runner.run(channel.compiled, now, due=due)
         if self._parts.keep_s:
             Results(catalogue, definition.name).retain(after=now - int(self._parts.keep_s * _SECOND))
         return outcome
@@ -262,4 +264,5 @@ def _described(outcome: RunOutcome | None) -> dict[str, Any]:
         "rows": outcome.rows,
         "seconds": dict(outcome.seconds),
         "reasons": list(outcome.reasons),
+        "shared": list(outcome.shared),
     }

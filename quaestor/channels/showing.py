@@ -127,13 +127,17 @@ class Showing:
             }
 
     def _sharing(self) -> Iterator[str]:
-        readers: dict[str, list[str]] = {}
+        """Yield a sentence for each relation that channels of one period read together."""
+        readers: dict[tuple[float, str, tuple[str, ...], str], list[str]] = {}
         for definition in self._channels(None):
-            for relation in self._parts.compiled(definition).relations:
-                readers.setdefault(relation.dataset, []).append(definition.name)
-        for dataset, names in sorted(readers.items()):
+            compiled, period_s = self._parts.compiled(definition), _channel(definition)["period_s"]
+            for relation in () if compiled.definition.every_instant else compiled.relations:
+                kind = "new records" if relation.new_only else "state"
+                key = period_s, relation.dataset, relation.columns.names, kind
+                readers.setdefault(key, []).append(definition.name)
+        for (period_s, dataset, columns, kind), names in sorted(readers.items()):
             if len(names) > 1:
-                yield f"dataset {dataset} is read by channels {', '.join(names)}"
+                yield f"{kind} of {dataset} ({', '.join(columns)}) every {period_s:g} s: read once for {', '.join(names)}"
 
     def _describe(self, name: str, kind: Kind | None) -> Answer:
         definitions = self._parts.definitions.named(name)

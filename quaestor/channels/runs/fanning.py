@@ -34,13 +34,13 @@ def fanned_out(rows: Any, members: Members, membership: Membership, *, individua
     """
     query = f"""SELECT place, broker, record, (sum(members) OVER (ORDER BY broker, place, record ROWS UNBOUNDED PRECEDING)
         - members) // {_MOST_ROWS} AS part FROM results JOIN groups USING ({NUMBER}) ORDER BY broker, place, record"""
-    found = selected(query, {"results": rows, "groups": members.groups}).combine_chunks()
-    places, names = found.column("place"), ["target", "broker", "record"]
+    entries = selected(query, {"results": rows, "groups": members.groups}).combine_chunks()
+    places, names = entries.column("place"), ["target", "broker", "record"]
     if not individual:
-        yield pa.table([membership.group_ids(places), found.column("broker"), found.column("record")], names=names)
+        yield pa.table([membership.group_ids(places), entries.column("broker"), entries.column("record")], names=names)
         return
-    for first, count in _runs(found.column("part")):
-        part = found.slice(first, count)
+    for first, count in _runs(entries.column("part")):
+        part = entries.slice(first, count)
         ids, parents = members.of(part.column("place"))
         yield pa.table([ids, part.column("broker").take(parents), part.column("record").take(parents)], names=names)
 

@@ -31,7 +31,7 @@ class Queries:
         tables = {}
         for relation in compiled.relations:
             seen = self._relations.seen(relation.dataset)
-            tables[relation.name] = self._relations.table(relation, seen, (BEGINNING,) * len(seen.bounds))
+            tables[relation.name], _ = self._relations.table(relation, seen, (BEGINNING,) * len(seen.bounds))
         plan = compiled.plan({name: table.num_rows for name, table in tables.items()})
         return self._executor.rows(plan.expression, None, self._clock() * 1_000, tables)
 

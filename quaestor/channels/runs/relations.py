@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -34,15 +35,59 @@ class Seen:
     bounds: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class _Round:
+    """Parts of the plans of channels that are due at one instant.
+
+    states: of datasets, taken once for all of them.
+    tables: relations, each read once.
+    """
+
+    due: int
+    states: dict[str, Seen] = field(default_factory=dict)
+    tables: dict[Any, _Read] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Read:
+    """Relation that several channels read. lock: of the channel that reads it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: Any = None
+
+
 class Relations:
-    """Reader of relations. The newest state of each stays in memory, so a run reads new files only."""
+    """Reader of relations. The newest state of each stays in memory, so a run reads new files only. Use from any thread.
+
+    Channels that are due together may share a reader. They then read one state of each dataset, and each equal relation once.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._latest: dict[tuple[str, Any], LatestVersions] = {}
+        self._round = _Round(due=-1)
+        self._lock = threading.Lock()
 
-    def seen(self, dataset: str) -> Seen:
-        """Return the present state of a dataset. Records that come later have later instants."""
+    def seen(self, dataset: str, due: int | None = None, least: tuple[int, ...] = ()) -> Seen:
+        """Return the state of a dataset. Records that come later have later instants.
+
+        due: instant at which a channel is due: all channels of the newest such instant read one state. None: the present state.
+        least: bounds that the state must have reached: another process may have run the channel since.
+        """
+        if due is None:
+            return self._seen(dataset)
+        with self._lock:
+            if due > self._round.due:
+                self._round = _Round(due=due)
+            if due < self._round.due:
+                return self._seen(dataset)
+            if dataset not in self._round.states:
+                self._round.states[dataset] = self._seen(dataset)
+            state = self._round.states[dataset]
+        is_reached = all(bound >= other for bound, other in zip(state.bounds, least, strict=False))
+        return state if is_reached else self._seen(dataset)
+
+    def _seen(self, dataset: str) -> Seen:
         opened = Dataset.open(self._catalogue, dataset)
         snapshots = opened.snapshots()
         return Seen(opened, snapshots, tuple(snapshot.instant for snapshot in snapshots))
@@ -56,8 +101,23 @@ class Relations:
             for name, dataset in opened.items()
         }
 
-    def table(self, relation: Relation, seen: Seen, previous: tuple[int, ...]) -> Any:
-        """Return the records of a relation as an Arrow table, with the bounds of each partition beside them."""
+    def table(
+        self, relation: Relation, seen: Seen, previous: tuple[int, ...], due: int | None = None
+    ) -> tuple[Any, bool]:
+        """Return the records of a relation as an Arrow table, and whether another channel has read them already.
+
+        The bounds of each partition are beside its records.
+        """
+        key = (relation.dataset, relation.columns, relation.new_only, relation.versions, previous, seen.bounds)
+        with self._lock:
+            read = self._round.tables.setdefault(key, _Read()) if due == self._round.due else _Read()
+        with read.lock:
+            if read.rows is not None:
+                return read.rows, True
+            read.rows = self._read(relation, seen, previous)
+            return read.rows, False
+
+    def _read(self, relation: Relation, seen: Seen, previous: tuple[int, ...]) -> Any:
         parts = []
         for number, (partition, snapshot) in enumerate(zip(seen.dataset.partitions, seen.snapshots, strict=True)):
             key = (partition.table.location, relation.columns)

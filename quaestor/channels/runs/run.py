@@ -30,6 +30,7 @@ class RunOutcome:
     published: False: another process has published a run from the same bounds, and nothing is changed.
     reasons: choices of the plan.
     sizes: records of each relation.
+    shared: datasets whose relation another channel had read already.
     seconds: duration of each stage: load, subscriptions, execute, encode, publish.
     """
 
@@ -39,6 +40,7 @@ class RunOutcome:
     rows: int
     published: bool
     reasons: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -71,18 +73,20 @@ class Runner:
     """Runs of channels in one process. States of datasets stay in memory, so a run reads new files only.
 
     executor: runs the plans; a channel that is slow should have a runner of its own.
+    relations: reader that several runners share; None: one of its own.
     """
 
-    def __init__(self, catalogue: Catalogue, executor: Executor) -> None:
+    def __init__(self, catalogue: Catalogue, executor: Executor, *, relations: Relations | None = None) -> None:
         self._catalogue = catalogue
         self._executor = executor
-        self._relations = Relations(catalogue)
+        self._relations = relations or Relations(catalogue)
         self._subscriptions: dict[str, Subscriptions] = {}
 
-    def run(self, channel: CompiledChannel, now: int) -> RunOutcome:
+    def run(self, channel: CompiledChannel, now: int, *, due: int | None = None) -> RunOutcome:
         """Execute one run. Results and bounds are durable together, or not at all.
 
         now: microseconds since 1970; also the value of now() in the body.
+        due: instant at which the channel is due; runners with one reader share equal relations of one instant.
 
         The datasets are read before the subscriptions, so a subscription gets every record that is published after it.
         Raises ConfigurationError if a dataset is gone, DependencyError. The next run then begins where this one began.
@@ -91,13 +95,14 @@ class Runner:
         results = Results(self._catalogue, channel.definition.name)
         before = results.progress()
         run = max(now, before.least)
-        seen = self._seen(channel)
+        seen = self._seen(channel, due, before.bounds)
         subscriptions = self._subscriptions_of(channel)
         members_at = subscriptions.dataset.snapshots()[0].instant
-        tables = {
-            relation.name: self._relations.table(relation, seen[relation.dataset], before.bounds[relation.dataset])
-            for relation in channel.relations
-        }
+        tables, shared = {}, []
+        for relation in channel.relations:
+            name = relation.dataset
+            tables[relation.name], is_shared = self._relations.table(relation, seen[name], before.bounds[name], due)
+            shared += [name] if is_shared else []
         watch.end("load")
         members = subscriptions.at(members_at)
         tables[SUBSCRIPTIONS] = parameters_in_use(members)
@@ -123,13 +128,14 @@ class Runner:
             reasons=plan.reasons,
             sizes=sizes,
             seconds=watch.seconds,
+            shared=tuple(shared),
         )
 
-    def _seen(self, channel: CompiledChannel) -> dict[str, Seen]:
+    def _seen(self, channel: CompiledChannel, due: int | None, least: Bounds) -> dict[str, Seen]:
         names = dict.fromkeys(relation.dataset for relation in channel.relations)
         if channel.definition.every_instant:
             return self._relations.closed(names)
-        return {name: self._relations.seen(name) for name in names}
+        return {name: self._relations.seen(name, due, least[name]) for name in names}
 
     def _subscriptions_of(self, channel: CompiledChannel) -> Subscriptions:
         name = channel.definition.name

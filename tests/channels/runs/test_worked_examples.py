@@ -6,9 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from quaestor.channels.rewriting.definition import Kind
+from quaestor.channels.versions import LatestVersions
+from quaestor.tables.schema import TS
 from tests.channels.world import World
 
 NEAR = "near(t.location, o.location, 5)"
@@ -109,7 +113,36 @@ def test_figure_13_counts_the_tweets_near_each_officer_and_each_broker_gets_its_
     assert len(world.delivered()) == 8
 
 
-def test_figure_35_by_area_codes_finds_the_last_known_location_of_a_silent_officer(world: World) -> None:
+class WindowedStreams:
+    """GOOD: a streaming join by area code that holds the events of the last seconds, and no stored locations.
+
+    both_ways: whether a location also finds the tweets before it.
+    """
+
+    def __init__(self, window: float, *, both_ways: bool) -> None:
+        self.window = window
+        self.both_ways = both_ways
+        self.tweets: list[tuple[float, int, str]] = []
+        self.locations: list[tuple[float, int, str]] = []
+
+    def tweet(self, tid: int, area: str, at: float) -> set[tuple[int, int]]:
+        self.tweets.append((at, tid, area))
+        return {(oid, tid) for when, oid, own in self.locations if own == area and at - self.window < when <= at}
+
+    def move(self, oid: int, area: str, at: float) -> set[tuple[int, int]]:
+        self.locations.append((at, oid, area))
+        tweets = {(oid, tid) for when, tid, own in self.tweets if own == area and at - self.window < when <= at}
+        return tweets if self.both_ways else set()
+
+
+@pytest.mark.parametrize(
+    ("both_ways", "streamed"),
+    [(False, {(10, 100), (10, 200)}), (True, {(10, 100), (20, 100), (10, 200)})],
+    ids=["tweets find locations", "locations find tweets too"],
+)
+def test_figure_35_by_area_codes_finds_the_last_known_location_of_a_silent_officer(
+    world: World, both_ways: bool, streamed: set[tuple[int, int]]
+) -> None:
     """A window over both streams misses u20, whose last move is 15 s old; the dataset still has its location."""
     world.police()
     pair = "SELECT o.oid AS officer, t.tid FROM Tweets t, OfficerLocations o"
@@ -128,6 +161,12 @@ def test_figure_35_by_area_codes_finds_the_last_known_location_of_a_silent_offic
     tweet(world, 200, 0, 4, 28)
     runs.append(pairs(world.of_run(world.run(at=30))))
     assert runs == [{(10, 100)}, set(), {(10, 200), (20, 200)}]
+    streams = WindowedStreams(10, both_ways=both_ways)
+    steps = (
+        streams.move(10, "A", 0), streams.move(20, "B", 0), streams.tweet(100, "A", 9), streams.move(20, "A", 13),
+        streams.move(10, "A", 22), streams.tweet(200, "A", 28),
+    )  # fmt: skip
+    assert set().union(*steps) == streamed
 
 
 def test_rooms_two_channels_deliver_who_came_and_nothing_when_all_move_elsewhere(world: World) -> None:
@@ -236,4 +275,36 @@ def test_an_officer_who_moves_during_a_run_still_has_the_location_of_the_run(wor
     newest = {row["oid"]: row["location"]["x"] for row in world.dataset("OfficerLocations").records()}
     assert newest == {10: 90}
     world.runner._relations.table = relation  # type: ignore[method-assign]
+    assert world.of_run(world.run(at=20)) == []
+
+
+def test_a_bound_over_the_newest_versions_loses_an_officer_who_moves_during_a_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paper's rule as a mutant: a filter by the current time over the newest versions delivers a pair in no run (T6)."""
+    state = LatestVersions.at
+
+    def filtered(latest: LatestVersions, snapshot: Any, upto: int) -> Any:
+        newest = latest._table.snapshot()
+        rows = state(latest, newest, newest.instant)
+        return rows.filter(pc.less_equal(rows.column(TS).cast(pa.int64()), upto))
+
+    monkeypatch.setattr(LatestVersions, "at", filtered)
+    world.police()
+    world.create(BODIES["29"], "oid", start="beginning")
+    world.subscribe(10)
+    move(world, 10, 0, 0, 1)
+    tweet(world, 100, 0, 3, 9)
+    assert pairs(world.of_run(world.run(at=9.5))) == {(10, 100)}, "without a move the mutant is right"
+    tweet(world, 200, 0, 3, 9.7)
+    relation = world.runner._relations.table
+
+    def during_the_run(*arguments: Any) -> Any:
+        move(world, 10, 90, 90, world.now)
+        return relation(*arguments)
+
+    world.runner._relations.table = during_the_run  # type: ignore[method-assign]
+    assert world.of_run(world.run(at=10)) == []
+    world.runner._relations.table = relation  # type: ignore[method-assign]
+    move(world, 10, 0, 0, 19)
     assert world.of_run(world.run(at=20)) == []
