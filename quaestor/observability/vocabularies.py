@@ -72,7 +72,7 @@ RUN_SOURCES = frozenset({"tables", "results"})
 FEED_RECORDS = frozenset({"accepted", "rejected"})
 RUNS = frozenset({"published", "outrun", "failed"})
 """Outcomes of runs. outrun: another process has published the same interval."""
-CHANNEL_STAGES = frozenset({"load", "execute", "encode", "publish"})
+CHANNEL_STAGES = frozenset({"load", "subscriptions", "execute", "encode", "publish"})
 """Stages of a channel's run."""
 QUERY_STATES = frozenset({"active", "paused", "quarantined"})
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})

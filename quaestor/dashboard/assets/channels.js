@@ -8,7 +8,7 @@ const BROKERS = ["broker", "address", "state", "channel", "#subscriptions", "ack
 const FEEDS = ["feed", "source", "dataset", "state", "#batches", "#records a second", "newest record", "#rejected"];
 const RUNS = ["run", "outcome", "#took", "#period", "#of the period", "#results", "error"];
 const LETTERS = ["key", "broker", "reason", "error", "#rows", "#attempts"];
-const STAGES = ["load", "execute", "encode", "publish"];
+const STAGES = ["load", "subscriptions", "execute", "encode", "publish"];
 
 /** Lines of the table of channels. Pure. */
 export function channelLines(channels, nowMs) {
