@@ -69,7 +69,7 @@ def test_a_run_is_shown_against_its_period_with_the_time_of_each_stage(tmp_path:
     assert (channel["overruns"], channel["runs"], channel["took_s"], channel["late_s"]) == (1, 3, 12.0, 5.0)
     runs = overview.channel("Local")["runs"]
     assert [run["is_overrun"] for run in runs] == [True, False, False]
-    assert set(runs[1]["stages_s"]) == {"load", "execute", "encode", "publish"}
+    assert set(runs[1]["stages_s"]) == {"load", "subscriptions", "execute", "encode", "publish"}
 
 
 def test_a_failed_run_is_kept_with_its_reason(tmp_path: Path) -> None:

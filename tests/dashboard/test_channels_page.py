@@ -39,7 +39,7 @@ def test_viewers_see_channels_brokers_feeds_and_runs_and_change_nothing(page: Pa
     assert "TweetFeed" in page.text("feeds")
     assert page.text("runs").count("published") == 2
     assert page.run("return [...document.querySelectorAll('#stages th[scope=row]')].map((one) => one.innerText)") == [
-        "load", "execute", "encode", "publish",
+        "load", "subscriptions", "execute", "encode", "publish",
     ]  # fmt: skip
     page.focus("#channels summary")
     page.press("Enter")
