@@ -148,7 +148,7 @@ def test_lines_of_runs_show_overruns_and_failures() -> None:
     lines = called("channels.js", "runLines", runs)
     assert [line[4] for line in lines] == [{"text": "10 %", "level": ""}, {"text": "120 %", "level": "bad"}]
     assert lines[0][1]["level"] == "bad"
-    assert [round(line["part"], 2) for line in called("channels.js", "stageLines", runs)] == [0.75, 0.25, 0, 0]
+    assert [round(line["part"], 2) for line in called("channels.js", "stageLines", runs)] == [0.75, 0, 0.25, 0, 0]
 
 
 async def _in_thread(path: Path) -> None:
