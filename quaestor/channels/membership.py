@@ -130,7 +130,7 @@ class Membership:
             return {group: place for place, group in enumerate(self._names_of_groups()) if group in wanted}
 
     def _names_of_groups(self) -> list[str]:
-        """Return the ids of all groups, made when somebody first needs them."""
+        """Return the ids of all groups. The first use makes the ids."""
         known = len(self._group_ids)
         if known < self._groups.num_rows:
             groups = self._groups.slice(known)

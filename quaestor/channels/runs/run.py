@@ -73,7 +73,7 @@ class Runner:
     """Runs of channels in one process. States of datasets stay in memory, so a run reads new files only.
 
     executor: runs the plans; a channel that is slow should have a runner of its own.
-    relations: reader that several runners share; None: one of its own.
+    relations: reader that several runners share; None: a reader for this runner alone.
     """
 
     def __init__(self, catalogue: Catalogue, executor: Executor, *, relations: Relations | None = None) -> None:
