@@ -196,16 +196,12 @@ class Membership:
         query = f"""SELECT {names + ", " if names else ""}{count} + row_number() OVER () - 1 AS {NUMBER}
             FROM ({distinct}) r ANTI JOIN parameters p ON {equal}"""
         fresh = selected(query, {"rows": part, "parameters": self._parameters})
-        self._parameters = pa.concat_tables(
-            [self._parameters, fresh.sort_by(NUMBER).cast(self._parameters.schema)]
-        ).combine_chunks()
+        self._parameters = _extended(self._parameters, fresh.sort_by(NUMBER))
         query = f"""SELECT broker, {NUMBER}, {self._groups.num_rows} + row_number() OVER () - 1 AS place FROM (
             SELECT DISTINCT r.broker, p.{NUMBER} {active.replace("rows r", f"rows r JOIN parameters p ON {equal}")}
         ) ANTI JOIN groups USING (broker, {NUMBER})"""
         fresh = selected(query, {"rows": part, "parameters": self._parameters, "groups": self._groups})
-        self._groups = pa.concat_tables(
-            [self._groups, fresh.sort_by("place").cast(self._groups.schema)]
-        ).combine_chunks()
+        self._groups = _extended(self._groups, fresh.sort_by("place"))
 
     def _order(self, members: Any) -> None:
         """Order members by their groups."""
