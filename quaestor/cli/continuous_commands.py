@@ -79,11 +79,13 @@ def explain(
     """Print a query's standard form, monotone query and incremental query, and its meaning over time."""
     extras.require("continuous", "queries")
     from quaestor.continuous.compilation import compile_query
+    from quaestor.continuous.declared_orders import holding_orders
     from quaestor.continuous.reach import columns_read, reaches
     from quaestor.tables.catalogue import Catalogue
 
-    schemas = Catalogue(folder_of(_settings(folder))).schemas()
-    compiled = compile_query(text, schemas, dialect=dialect)
+    catalogue = Catalogue(folder_of(_settings(folder)))
+    schemas = catalogue.schemas()
+    compiled = compile_query(text, schemas, dialect=dialect, orders=holding_orders(catalogue, schemas))
     print(compiled.explanation)
     for name, reach in sorted(reaches(compiled.incremental).items()):
         columns = ", ".join(columns_read(compiled.incremental, schemas[name])) or "no column"

@@ -31,6 +31,12 @@ Text = Annotated[
     str, typer.Argument(metavar="SQL", help="SELECT over the tables of the folder, as though they stood still.")
 ]
 Every = Annotated[str, typer.Option(help="30s, 10m, 2h, 1d, 2w, PT10M or 'cron: 0 8 * * MON'.")]
+Earlier = Annotated[
+    str, typer.Argument(metavar="EARLIER", help="Column of the rows that come first, like messages.id.")
+]
+Later = Annotated[
+    str, typer.Argument(metavar="LATER", help="Column of the rows that refer to them, like replies.message.")
+]
 To = Annotated[list[str] | None, typer.Option(help="A sink: https://..., mailto:..., file:NAME; may be repeated.")]
 AtMost = Annotated[str | None, typer.Option(help="Longest interval under load, like 1h.")]
 Start = Annotated[
@@ -127,6 +133,25 @@ def resume(name: Name, folder: Folder = None) -> None:
 def drop(name: Name, folder: Folder = None) -> None:
     """Drop a query and its results."""
     _administration(folder).drop(name)
+
+
+@commands.command("orders")
+def orders(folder: Folder = None) -> None:
+    """List the declared orders; a broken one with its first counterexample."""
+    for declared in _administration(folder).orders():
+        print(line(f"{declared['order']}  {declared['broken'] or 'holds'}"))
+
+
+@commands.command("declare-order")
+def declare_order(earlier: Earlier, later: Later, folder: Folder = None) -> None:
+    """Declare that no row comes after a row that refers to it. Runs check it, and use it while it holds."""
+    _print(_administration(folder).declare_order(earlier, later))
+
+
+@commands.command("drop-order")
+def drop_order(earlier: Earlier, later: Later, folder: Folder = None) -> None:
+    """Forget a declared order. Installed queries go over to the exact rule with their next run."""
+    _administration(folder).drop_order(earlier, later)
 
 
 @commands.command("results")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from quaestor.clock import Clock, system_clock
+from quaestor.continuous.declared_orders import order_of
 from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import moment, to_json
 from quaestor.continuous.functions import PREFIX
@@ -147,6 +148,20 @@ class Administration:
             for at, row in sorted(delivered, key=lambda entry: (entry[0], to_json(entry[1])))
             if first < at <= last
         ]
+
+    def orders(self) -> list[dict[str, Any]]:
+        """Return all declared orders, each with its first counterexample if it is broken."""
+        return [{"order": str(declared.order), "broken": declared.broken} for declared in self.engine.orders.all()]
+
+    def declare_order(self, earlier: str, later: str) -> dict[str, Any]:
+        """Declare that no row of the first column comes after an equal one of the second: `messages.id`, `replies.message`."""
+        order = order_of(earlier, later)
+        self.engine.orders.declare(order)
+        return {"order": str(order), "broken": ""}
+
+    def drop_order(self, earlier: str, later: str) -> None:
+        """Forget a declared order."""
+        self.engine.orders.drop(order_of(earlier, later))
 
     def _start(self, text: str) -> int:
         if text == "beginning":

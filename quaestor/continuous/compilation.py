@@ -20,7 +20,8 @@ from quaestor.continuous.rules.groups import (
 )
 from quaestor.continuous.rules.incremental import first_only, incremental
 from quaestor.continuous.rules.monotone import at_each_instant, entries, monotone
-from quaestor.continuous.rules.orders import KnownOrder
+from quaestor.continuous.rules.orders import KnownOrder, used_orders
+from quaestor.continuous.rules.recurrence import recurrence
 from quaestor.continuous.sql.blocks import selections_of
 from quaestor.continuous.sql.groups import Grouped, grouped_of
 from quaestor.continuous.sql.model import Selection
@@ -42,7 +43,8 @@ class CompiledQuery:
     incremental: results that became true in (tau, t]; a row may repeat a row of an earlier run.
     first_only: rows of the monotone query of t that the monotone query of tau lacks.
     entries: rows of the monotone query, with the first instant of each in the column `_instant`.
-    may_repeat: whether the incremental query may return a row of an earlier run.
+    repeats_within: ticks after its result within which a row may be returned again; None: without end.
+    orders: known orders that the texts use.
     plan: the incremental query without its constants.
     constants: taken out of the plan, in order.
     signature: text of the plan; queries of equal signature can share a plan.
@@ -58,11 +60,17 @@ class CompiledQuery:
     incremental: exp.Query
     first_only: exp.Query
     entries: exp.Query
-    may_repeat: bool
+    repeats_within: int | None
+    orders: tuple[KnownOrder, ...]
     plan: exp.Query
     constants: tuple[Constant, ...]
     signature: str
     explanation: str
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the incremental query may return a row of an earlier run."""
+        return self.repeats_within != 0
 
 
 def compile_query(
@@ -85,7 +93,10 @@ def compile_query(
     if not candidates:
         raise QueryRefusedError(1, 1, "the conditions are never true", "correct the conditions on current time")
     names = tuple(name for name, _ in selections[0].columns)
-    may_repeat = _may_repeat(selections, candidates)
+    used = tuple(sorted({order for part in selections for order in used_orders(part.conjunction, orders)}, key=str))
+    # An order may be broken later, and then delivered rows must be known.
+    without_orders = derivations(selections) if used else candidates
+    repeats_within = recurrence(without_orders) if _may_repeat(selections, without_orders) else 0
     delta = incremental(candidates)
     parted = separated(delta, catalogue)
     return CompiledQuery(
@@ -98,11 +109,12 @@ def compile_query(
         incremental=delta,
         first_only=first_only(candidates),
         entries=entries(candidates),
-        may_repeat=may_repeat,
+        repeats_within=repeats_within,
+        orders=used,
         plan=parted.plan,
         constants=parted.constants,
         signature=parted.plan.sql("duckdb"),
-        explanation=explanation(selections, candidates, orders, may_repeat=may_repeat),
+        explanation=explanation(selections, candidates, used, repeats_within=repeats_within),
     )
 
 
@@ -119,7 +131,8 @@ def _of_groups(text: str, dialect: str, grouped: Grouped, catalogue: Mapping[str
         incremental=delta,
         first_only=first_only_groups(grouped),
         entries=entries_of_groups(grouped),
-        may_repeat=True,
+        repeats_within=None,
+        orders=(),
         plan=parted.plan,
         constants=parted.constants,
         signature=parted.plan.sql("duckdb"),

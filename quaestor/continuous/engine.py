@@ -50,8 +50,8 @@ class PreparedQuery(Protocol):
         ...
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether rows of earlier runs may be among the rows of a run."""
+    def repeats_within(self) -> int | None:
+        """Microseconds after its result within which a row may be among the rows of a run again; None: without end."""
         ...
 
     def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:

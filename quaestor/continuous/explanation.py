@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from quaestor.continuous.rules.derivations import Derivation
 from quaestor.continuous.rules.groups import never_leaves
-from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
+from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.sql.groups import Grouped
+from quaestor.continuous.sql.intervals import duration
 from quaestor.continuous.sql.model import UNTIL, Conjunction, Selection
 from quaestor.tables.schema import TS
 
@@ -17,14 +18,17 @@ def explanation(
     derivations: Sequence[Derivation],
     orders: Sequence[KnownOrder],
     *,
-    may_repeat: bool,
+    repeats_within: int | None,
 ) -> str:
-    """Return sentences about a query, a line each."""
+    """Return sentences about a query, a line each.
+
+    orders: known orders that the query uses.
+    repeats_within: ticks after its result within which a row may be returned again; None: without end.
+    """
     lines = ["The result is every row that the query returned at any instant, each row once."]
     lines += _warnings(selections)
-    lines.append(_memory(derivations) if may_repeat else "No row repeats, so no delivered row is remembered.")
-    used = {order for part in selections for order in ordered_pairs(part.conjunction, orders).values()}
-    lines += [f"The query uses a known order: {order}." for order in sorted(used, key=str)]
+    lines.append(_memory(derivations, repeats_within))
+    lines += [f"The query uses a known order: {order}." for order in orders]
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -62,7 +66,14 @@ def _warnings(selections: Sequence[Selection]) -> Iterator[str]:
             yield "A version counts from its publication until the next version of its record."
 
 
-def _memory(derivations: Sequence[Derivation]) -> str:
+def _memory(derivations: Sequence[Derivation], repeats_within: int | None) -> str:
+    if repeats_within == 0:
+        return "No row repeats, so no delivered row is remembered."
+    if repeats_within is not None:
+        return (
+            f"A row can come again within {duration(repeats_within)} after its result,"
+            " so delivered rows are remembered for that time."
+        )
     if len(derivations) == 1 and derivations[0].plain and len(derivations[0].tables) == 1:
         return "An equal row of a later run repeats a result, so delivered rows are remembered without end."
     return (

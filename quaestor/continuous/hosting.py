@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,7 @@ async def hosted(
             return None if declared is None else declared.sink_of(address)
         return sink_of(address, settings)
 
+    administration.engine.orders.report = partial(telemetry.failure, "continuous", "continuous.order_broken")
     if declared is not None:
         await asyncio.to_thread(declared.install, administration.installed, now=clock() * 1_000)
     service = ContinuousService(

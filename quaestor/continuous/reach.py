@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from quaestor.continuous.rules.monotone import TAU
+from quaestor.continuous.sql.bounds import distance, leasts
 from quaestor.continuous.sql.current_time import T
-from quaestor.continuous.sql.intervals import ticks_of
 from quaestor.tables.schema import TS, Schema
 
 _BEFORE_ALL = -1
@@ -93,14 +93,6 @@ def _is_versions(select: exp.Expr) -> bool:
     return isinstance(select, exp.Select) and select.args.get("where") is None and any(select.find_all(exp.Lead))
 
 
-class _Least(NamedTuple):
-    """Condition `earlier <= later + ticks` on instants by their names."""
-
-    earlier: str
-    later: str
-    ticks: int
-
-
 def _reach(conditions: Sequence[exp.Expr], name: str) -> Reach:
     """Return the reach of an instant under conditions. An OR that names tau is a case for each of its parts."""
     for condition in conditions:
@@ -109,56 +101,14 @@ def _reach(conditions: Sequence[exp.Expr], name: str) -> Reach:
             rest = [other for other in conditions if other is not condition]
             cases = [_reach([*rest, *_parts(part)], name) for part in whole.flatten()]
             return reduce(_wider, cases)
-    known = [least for condition in conditions for least in _leasts(condition.unnest())]
-    back, lead = _distance(known, TAU, name), _distance(known, name, T)
+    known = [least for condition in conditions for least in leasts(condition.unnest())]
+    back, lead = distance(known, TAU, name), distance(known, name, T)
     return Reach(None if back is None else back + 1, 0 if lead is None else max(0, -lead))
 
 
 def _parts(condition: exp.Expr) -> list[exp.Expr]:
     whole = condition.unnest()
     return list(whole.flatten()) if isinstance(whole, exp.And) else [whole]
-
-
-def _distance(known: Sequence[_Least], start: str, end: str) -> int | None:
-    """Return the least known k with `start <= end + k`; None: there is none. Conditions add up along a path."""
-    distances = {start: 0}
-    for _ in known:
-        for earlier, later, ticks in known:
-            if earlier in distances:
-                distances[later] = min(distances.get(later, distances[earlier] + ticks), distances[earlier] + ticks)
-    return distances.get(end)
-
-
-def _leasts(condition: exp.Expr) -> Iterator[_Least]:
-    """Yield the bounds that a comparison of two instants sets."""
-    if not isinstance(condition, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ):
-        return
-    left, right = _instant(condition.this), _instant(condition.expression)
-    if left is None or right is None:
-        return
-    if isinstance(condition, exp.GT | exp.GTE):
-        left, right = right, left
-    strict = isinstance(condition, exp.LT | exp.GT)
-    yield _Least(left[0], right[0], right[1] - left[1] - strict)
-    if isinstance(condition, exp.EQ):
-        yield _Least(right[0], left[0], left[1] - right[1])
-
-
-def _instant(node: exp.Expr) -> tuple[str, int] | None:
-    """Return the name of a column or placeholder, and the ticks that are added to it; None: the instant has another form."""
-    match node:
-        case exp.Paren():
-            return _instant(node.this)
-        case exp.Placeholder():
-            return node.name, 0
-        case exp.Column():
-            return node.sql(), 0
-        case exp.Add() | exp.Sub():
-            inner, ticks = _instant(node.this), ticks_of(node.expression)
-            if inner is None or ticks is None:
-                return None
-            return inner[0], inner[1] + (ticks if isinstance(node, exp.Add) else -ticks)
-    return None
 
 
 def _is_placeholder(node: exp.Expr, name: str) -> bool:

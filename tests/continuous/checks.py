@@ -116,6 +116,10 @@ def differences(
         new = runs.rows(compiled.incremental, tau, t, whole=whole)
         combinations += new
         check(f"incremental within ({tau}, {t}]", set(new) <= expected, True)
+        again = {row for row in new if tau is not None and first.get(row, tau + 1) <= tau}
+        if compiled.repeats_within is not None:
+            late = {row for row in again if first[row] + compiled.repeats_within <= tau}
+            check(f"rows that came again too late in ({tau}, {t}]", late, set())
         delivered |= set(new)
         check(f"delivered up to {t}", delivered, expected)
         exact += runs.rows(compiled.first_only, tau, t, whole=whole)

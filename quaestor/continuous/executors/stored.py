@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sqlglot import exp
+
 from quaestor.continuous.engine import NOTHING, Read
+from quaestor.continuous.reach import Reach, columns_read, reaches
+from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import DataFile, Snapshot
 from quaestor.tables.versioned import VersionedTable
 
@@ -53,3 +57,26 @@ class StoredRows:
         self.read = self.read.plus(
             Read(len(files), sum(file.rows for file in files), sum(file.bytes for file in files))
         )
+
+
+def stored(
+    expression: exp.Query,
+    catalogue: Catalogue,
+    names: Iterable[str],
+    after: int,
+    upto: int,
+    snapshots: Mapping[str, Snapshot],
+    reached: Mapping[str, Reach] | None = None,
+) -> dict[str, StoredRows]:
+    """Return the rows of each table that an expression over (after, upto] needs, by name.
+
+    after: 0: no run yet, so rows of any age.
+    reached: reach of each table; None: it is read from the expression.
+    """
+    reach_of = reaches(expression) if reached is None else reached
+    tables = {}
+    for name in names:
+        table, snapshot = catalogue.open(name), snapshots[name]
+        interval = reach_of.get(name, Reach()).interval(after, upto) if after else (-1, upto)
+        tables[name] = StoredRows(table, snapshot, interval, columns_read(expression, table.schema(snapshot)))
+    return tables

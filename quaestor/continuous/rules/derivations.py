@@ -7,13 +7,13 @@ dies. Each of these instants is a candidate. A combination is a result from the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
 from sqlglot import exp
 
-from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs
+from quaestor.continuous.rules.orders import KnownOrder, ordered_pairs, with_orders
 from quaestor.continuous.sql.model import Conjunction, Instant, Selection, TableUse, distinct
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.continuous.sql.writing import NeverError, absent_at, at_most_each, expression_of
@@ -66,7 +66,8 @@ def derivations(selections: Iterable[Selection], orders: Sequence[KnownOrder] = 
     members: list[Derivation] = []
     size = 0
     for selection in selections:
-        for member in _of_selection(selection, orders):
+        ordered = replace(selection, conjunction=with_orders(selection.conjunction, orders))
+        for member in _of_selection(ordered, orders):
             members.append(member)
             size += selection.conjunction.size
             if size > MOST_DERIVATIONS:

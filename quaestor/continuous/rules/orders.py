@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from quaestor.continuous.sql.model import Conjunction, column
+from quaestor.continuous.sql.model import Conjunction, TableUse, column, distinct
 from quaestor.tables.schema import TS
 
 
@@ -35,14 +35,64 @@ class KnownOrder:
 
 def ordered_pairs(part: Conjunction, orders: Iterable[KnownOrder]) -> dict[tuple[str, str], KnownOrder]:
     """Return the pairs (earlier, later) of instants of publication whose order is known, by their names."""
-    equal = {condition.sql() for condition in part.static if isinstance(condition, exp.EQ)}
-    pairs = {}
+    return {
+        (column(first, TS).sql(), column(second, TS).sql()): order
+        for first, second, order in _pairs(part.tables, part.static, orders)
+    }
+
+
+def with_orders(
+    part: Conjunction, orders: Sequence[KnownOrder], around: tuple[TableUse, ...] = (), known: tuple[exp.Expr, ...] = ()
+) -> Conjunction:
+    """Return a conjunction with its known orders as conditions, those of absent parts included (I6).
+
+    around: tables of the conjunctions around it.
+    known: conditions of these conjunctions.
+
+    Such a condition is true while the order holds. It bounds the instants that a run reads of the tables.
+    """
+    if not orders:
+        return part
+    own = {table.alias for table in part.tables}
+    tables, conditions = (*around, *part.tables), (*known, *part.static)
+    bounds = tuple(
+        exp.LTE(this=column(first, TS), expression=column(second, TS))
+        for first, second, _ in _pairs(tables, conditions, orders)
+        if own & {first, second}
+    )
+    return replace(
+        part,
+        static=distinct((*part.static, *bounds)),
+        absent=tuple(with_orders(absent, orders, tables, conditions) for absent in part.absent),
+    )
+
+
+def used_orders(part: Conjunction, orders: Iterable[KnownOrder]) -> set[KnownOrder]:
+    """Return the orders that `with_orders` makes conditions of."""
+    return _used(part, tuple(orders), (), ())
+
+
+def _used(
+    part: Conjunction,
+    orders: tuple[KnownOrder, ...],
+    around: tuple[TableUse, ...],
+    known: tuple[exp.Expr, ...],
+) -> set[KnownOrder]:
+    tables, conditions = (*around, *part.tables), (*known, *part.static)
+    used = {order for _, _, order in _pairs(tables, conditions, orders)}
+    return used.union(*(_used(absent, orders, tables, conditions) for absent in part.absent))
+
+
+def _pairs(
+    tables: Sequence[TableUse], conditions: Iterable[exp.Expr], orders: Iterable[KnownOrder]
+) -> Iterator[tuple[str, str, KnownOrder]]:
+    """Yield the aliases of two tables, and the order that the conditions give their rows."""
+    equal = {condition.sql() for condition in conditions if isinstance(condition, exp.EQ)}
     for order in orders:
-        for first in part.tables:
-            for second in part.tables:
+        for first in tables:
+            for second in tables:
                 if (first.name, second.name) != (order.earlier, order.later) or first is second:
                     continue
                 left, right = column(first.alias, order.earlier_column), column(second.alias, order.later_column)
                 if {f"{left.sql()} = {right.sql()}", f"{right.sql()} = {left.sql()}"} & equal:
-                    pairs[column(first.alias, TS).sql(), column(second.alias, TS).sql()] = order
-    return pairs
+                    yield first.alias, second.alias, order

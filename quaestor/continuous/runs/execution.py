@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from quaestor.continuous.engine import Engine, PreparedQuery, SharingEngine
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.runs.remembered import Remembered
-from quaestor.continuous.runs.run import Run, begin, close, publish, run
+from quaestor.continuous.runs.run import Known, Run, begin, close, publish, run
 from quaestor.errors import QuaestorError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.pins import pinned
@@ -106,7 +106,7 @@ class Executions:
         known = self._covered.pop(begun.results, None)
         if begun.progress is not None and begun.progress > (after if known is None else known.published):
             return Run(after=after, upto=after, rows=0, published=False)  # another process has run the query
-        outcome = publish(query, begun, rows, upto, self._remembered if prepared.may_repeat else None)
+        outcome = publish(query, begun, rows, upto, Known(self._remembered, prepared.repeats_within))
         if outcome.published:
             self._covered[begun.results] = _Covered(upto, upto)
         return replace(outcome, after=after)

@@ -6,15 +6,16 @@ from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quaestor.continuous.engine import Read
-from quaestor.continuous.installed import HASH
+from quaestor.continuous.installed import HASH, RUN
 from quaestor.continuous.runs.results import hashed, matching, without
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.versioned import VersionedTable
 
 _MOST_ROWS: Final = 5_000_000
-"""Remembered rows of all queries; 16 bytes each."""
+"""Remembered rows of all queries; 24 bytes each."""
 _MOST_SCANS: Final = 64
 
 
@@ -29,14 +30,17 @@ class Remembered:
         self._kept: dict[VersionedTable, tuple[int, Any]] = {}
         self._lock = Lock()
 
-    def new(self, rows: Any, table: VersionedTable, snapshot: Snapshot) -> tuple[Any, Read]:
+    def new(
+        self, rows: Any, table: VersionedTable, snapshot: Snapshot, *, since: int | None = None
+    ) -> tuple[Any, Read]:
         """Return the rows that the table does not have, and what was read of the table. Raises DependencyError.
 
         rows: whose columns are all in the table.
+        since: instant; results of runs up to it are forgotten, because no row can equal them any more. None: none is.
 
         Only files with a row of an equal hash are read whole.
         """
-        remembered, read = self._refreshed(table, snapshot)
+        remembered, read = self._refreshed(table, snapshot, since)
         instants = matching(remembered, hashed(rows))
         parts = [rows.schema.empty_table()]
         for first, last in joined(instants):
@@ -45,18 +49,26 @@ class Remembered:
             parts.append(part.select(rows.schema.names).cast(rows.schema))
         return without(rows, pa.concat_tables(parts)), read
 
+    @property
+    def rows(self) -> int:
+        """Number of the rows that are remembered now."""
+        with self._lock:
+            return sum(kept.num_rows for _, kept in self._kept.values())
+
     def forget(self, table: VersionedTable) -> None:
         """Forget the rows of a table."""
         with self._lock:
             self._kept.pop(table, None)
 
-    def _refreshed(self, table: VersionedTable, snapshot: Snapshot) -> tuple[Any, Read]:
-        """Return hashes and instants of all rows of a snapshot, and what was read for them."""
+    def _refreshed(self, table: VersionedTable, snapshot: Snapshot, since: int | None) -> tuple[Any, Read]:
+        """Return hashes and instants of the rows of a snapshot that still matter, and what was read for them."""
         with self._lock:
             upto, known = self._kept.pop(table, (-1, None))
-        fresh = table.scan(snapshot, upto, snapshot.instant, [HASH])
+        fresh = table.scan(snapshot, upto, snapshot.instant, [HASH, RUN])
         read = Read(len(table.files(snapshot, upto, snapshot.instant)), fresh.num_rows, fresh.nbytes)
         rows = fresh if known is None else pa.concat_tables([known, fresh]).combine_chunks()
+        if since is not None:
+            rows = rows.filter(pc.greater(rows.column(RUN), since))
         with self._lock:
             self._kept[table] = (snapshot.instant, rows)  # the newest is the last
             total = sum(kept.num_rows for _, kept in self._kept.values())

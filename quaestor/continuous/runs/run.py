@@ -68,8 +68,18 @@ def run(
         return Run(after=begun.after, upto=begun.after, rows=0, published=False)
     with pinned({catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
         evaluated = prepared.rows(begun.after, closed.instant, closed.snapshots)
-    remembered = (remembered or Remembered()) if prepared.may_repeat else None
-    return replace(publish(query, begun, evaluated.rows, closed.instant, remembered), read=evaluated.read)
+    known = Known(remembered or Remembered(), prepared.repeats_within)
+    return replace(publish(query, begun, evaluated.rows, closed.instant, known), read=evaluated.read)
+
+
+class Known(NamedTuple):
+    """Results of earlier runs that a new row may equal.
+
+    within: microseconds after its result within which a row may come again; 0: never; None: without end.
+    """
+
+    remembered: Remembered
+    within: int | None
 
 
 class Begun(NamedTuple):
@@ -93,21 +103,20 @@ def begin(query: InstalledQuery, catalogue: Catalogue) -> Begun:
     return Begun(results, before, progress, query.start if progress is None else progress)
 
 
-def publish(query: InstalledQuery, begun: Begun, evaluated: Any, upto: int, remembered: Remembered | None) -> Run:
+def publish(query: InstalledQuery, begun: Begun, evaluated: Any, upto: int, known: Known) -> Run:
     """Publish the new rows of a run and the query's progress as one entry, unless another process was faster.
 
     evaluated: an Arrow table.
-    remembered: None: no row can repeat a row of an earlier run.
-
     Raises SchemaError, DependencyError.
     """
     results, before = begun.results, begun.before
     rows, read_results = fitted(evaluated), NOTHING
     columns = schema_of(rows)
     if rows.num_rows:
-        known = results.schema(before).names
-        if remembered is not None and before.files and all(name in known for name in rows.schema.names):
-            rows, read_results = remembered.new(rows, results, before)
+        present = results.schema(before).names
+        if known.within != 0 and before.files and all(name in present for name in rows.schema.names):
+            since = None if known.within is None else begun.after - known.within
+            rows, read_results = known.remembered.new(rows, results, before, since=since)
         else:
             rows = different(rows)
     results.append(

@@ -75,6 +75,15 @@ def interval(ticks: int) -> exp.Interval:
     return exp.Interval(this=exp.Literal.string(str(ticks // size)), unit=exp.var(unit))
 
 
+def duration(ticks: int) -> str:
+    """Return a length in words, in the largest unit that divides it; otherwise in seconds."""
+    for name in ("DAY", "HOUR", "MINUTE"):
+        if ticks % UNITS[name] == 0:
+            number = ticks // UNITS[name]
+            return f"{number} {name.lower()}{'' if number == 1 else 's'}"
+    return f"{ticks / UNITS['SECOND']:.6f}".rstrip("0").rstrip(".") + " s"
+
+
 def number_of(node: exp.Expr) -> Fraction | None:
     """Return the value of a numeric constant; None: it is none."""
     match node:

@@ -32,7 +32,7 @@ class PlainQuery:
     tables: tuple[str, ...]
     catalogue: Catalogue
     shape: str = "plain"
-    may_repeat: bool = True
+    repeats_within: int | None = None
 
     def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
         """See PreparedQuery."""

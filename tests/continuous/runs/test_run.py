@@ -68,7 +68,7 @@ def test_rows_that_appear_during_a_run_belong_to_the_next(world: World) -> None:
     prepared = world.engine.prepare(query.text)
 
     class Late:
-        tables, shape, may_repeat = prepared.tables, prepared.shape, True
+        tables, shape, repeats_within = prepared.tables, prepared.shape, None
 
         def rows(self, *arguments: object) -> object:
             world.add("reminders", {"id": 2, "note": "late"})
@@ -89,7 +89,7 @@ def test_a_slower_process_publishes_nothing(world: World) -> None:
     world.advance(minutes=1)
 
     class Overtaken:
-        tables, shape, may_repeat = prepared.tables, prepared.shape, True
+        tables, shape, repeats_within = prepared.tables, prepared.shape, None
 
         def rows(self, *arguments: object) -> object:
             assert world.run().published
