@@ -36,6 +36,7 @@ class State(StrEnum):
     """State of an installed query."""
 
     ACTIVE = "active"
+    WAITING = "waiting"
     PAUSED = "paused"
     QUARANTINED = "quarantined"
 
@@ -49,7 +50,7 @@ class InstalledQuery:
     sinks: addresses of the receivers.
     start: instant after which results count.
     tables: result tables, oldest first: each change of the text begins a new one.
-    reason: of the quarantine.
+    reason: of the quarantine, or of the waiting.
     """
 
     name: str
@@ -61,6 +62,11 @@ class InstalledQuery:
     tables: tuple[str, ...] = ()
     state: State = State.ACTIVE
     reason: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the query is in the schedule. A waiting query runs as soon as its tables exist."""
+        return self.state in (State.ACTIVE, State.WAITING)
 
     @property
     def results(self) -> str:
@@ -142,6 +148,20 @@ class InstalledQueries:
     def resume(self, name: str) -> InstalledQuery:
         """Let a paused or quarantined query run again."""
         return self.change(name, lambda query: replace(query, state=State.ACTIVE, reason=""))
+
+    def wait(self, name: str, reason: str) -> InstalledQuery:
+        """Note that an active query waits for a table."""
+        return self.change(
+            name,
+            lambda query: replace(query, state=State.WAITING, reason=reason) if query.state is State.ACTIVE else query,
+        )
+
+    def go_on(self, name: str) -> InstalledQuery:
+        """Note that a waiting query has run."""
+        return self.change(
+            name,
+            lambda query: replace(query, state=State.ACTIVE, reason="") if query.state is State.WAITING else query,
+        )
 
     def quarantine(self, name: str, reason: str) -> InstalledQuery:
         """Stop the runs of a query until `resume`, for a reason."""

@@ -11,7 +11,7 @@ from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
-from quaestor.continuous.installed import InstalledQuery, State
+from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.schedule.periods import period
 from quaestor.errors import QuaestorError
 from quaestor.observability.telemetry import Telemetry
@@ -77,7 +77,7 @@ def _described(administration: Administration, query: InstalledQuery, now: int) 
     except QuaestorError:
         progress, rows = None, 0  # dropped meanwhile
     last = query.start if progress is None else progress
-    due = (period(query.every).next(last) if last > 0 else now) if query.state is State.ACTIVE else None
+    due = (period(query.every).next(last) if last > 0 else now) if query.runs else None
     return {
         "name": query.name,
         "text": query.text,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.announcements import Announcements, unheard
+from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.engine import Engine
@@ -22,6 +23,7 @@ from quaestor.continuous.runs.execution import Executions
 from quaestor.continuous.runs.run import Run
 from quaestor.continuous.schedule.periods import duration, period
 from quaestor.continuous.schedule.queue import Due, Schedule
+from quaestor.continuous.sql.refusals import UnknownTableError
 from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import QUERY_STATES
@@ -123,7 +125,7 @@ class ContinuousService:
                 self._announcements.add(name)  # the process before may have ended between publication and announcement
             if before is None or query.text != before.text:
                 self._executions.forget(name)
-            if query.state is not State.ACTIVE:
+            if not query.runs:
                 self._schedule.remove(name)
             else:
                 await self._put(query)
@@ -177,7 +179,7 @@ class ContinuousService:
         for query in queries:
             outcome = outcomes[query.name]
             if isinstance(outcome, Run):
-                self._ended(query, outcome, tasks)
+                await self._ended(query, outcome, tasks)
             else:
                 await self._failed(query, outcome)
         await self._announcements.report()
@@ -191,10 +193,13 @@ class ContinuousService:
             await self._failed(query, error)
             return
         self._parts.telemetry.continuous.run_s.observe(time.monotonic() - began_s)
-        self._ended(query, outcome, tasks)
+        await self._ended(query, outcome, tasks)
         await self._announcements.report()
 
     async def _failed(self, query: InstalledQuery, error: Exception) -> None:
+        if isinstance(error, UnknownTableError):
+            await self._waits(query, error)
+            return
         self._parts.telemetry.continuous.runs.labels("failed").inc()
         self._parts.telemetry.failure("continuous", "continuous.run_failed", error, query=query.name)
         self._executions.forget(query.name)
@@ -202,7 +207,22 @@ class ContinuousService:
         if self._schedule.failed(query.name, self._now(), str(error), passes=passes):
             await self._quarantine(query, str(error))
 
-    def _ended(self, query: InstalledQuery, outcome: Run, tasks: asyncio.TaskGroup) -> None:
+    async def _waits(self, query: InstalledQuery, error: UnknownTableError) -> None:
+        """Let a query whose table does not exist look again at its next due time. No error counts."""
+        self._executions.forget(query.name)
+        self._schedule.done(query.name, self._now())
+        if query.state is not State.WAITING:
+            self._parts.telemetry.failure("continuous", "continuous.waiting", error, query=query.name)
+            await self._note(self._parts.installed.wait, query.name, str(error))
+
+    async def _note(self, change: Callable[..., InstalledQuery], name: str, *reason: str) -> None:
+        """Change the state of a query durably. A failure is reported; the next run tries again."""
+        try:
+            self._known[name] = await asyncio.to_thread(change, name, *reason)
+        except QuaestorError as error:
+            self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
+
+    async def _ended(self, query: InstalledQuery, outcome: Run, tasks: asyncio.TaskGroup) -> None:
         metrics = self._parts.telemetry.continuous
         metrics.runs.labels("published" if outcome.published else "outrun").inc()
         metrics.rows.inc(outcome.rows)
@@ -210,6 +230,16 @@ class ContinuousService:
             metrics.read_rows.labels(source).inc(read.rows)
             metrics.read_bytes.labels(source).inc(read.bytes)
         self._schedule.done(query.name, self._now())
+        if query.state is State.WAITING:
+            await self._note(self._parts.installed.go_on, query.name)
+        for table, upto in outcome.missed.items():
+            self._parts.telemetry.failure(
+                "continuous",
+                "continuous.versions_missed",
+                f"{query.name} misses versions of {table}: those superseded between {moment(outcome.after)} and"
+                f" {moment(upto)} were dropped before it ran; run it more often than table_days",
+                query=query.name,
+            )
         if outcome.rows:
             self._announcements.add(query.name)
         if outcome.rows or query.name in self._undelivered:
@@ -221,10 +251,7 @@ class ContinuousService:
 
     async def _quarantine(self, query: InstalledQuery, reason: str) -> None:
         self._parts.telemetry.failure("continuous", "continuous.quarantined", reason, query=query.name)
-        try:
-            self._known[query.name] = await asyncio.to_thread(self._parts.installed.quarantine, query.name, reason)
-        except QuaestorError as error:
-            self._parts.telemetry.failure("continuous", "continuous.queries_unread", error)
+        await self._note(self._parts.installed.quarantine, query.name, reason)
 
     def _deliver(self, query: InstalledQuery, tasks: asyncio.TaskGroup) -> None:
         """Begin the deliveries of a query, one task for each sink, unless they go on already."""

@@ -74,7 +74,7 @@ RUNS = frozenset({"published", "outrun", "failed"})
 """Outcomes of runs. outrun: another process has published the same interval."""
 CHANNEL_STAGES = frozenset({"load", "subscriptions", "execute", "encode", "publish"})
 """Stages of a channel's run."""
-QUERY_STATES = frozenset({"active", "paused", "quarantined"})
+QUERY_STATES = frozenset({"active", "waiting", "paused", "quarantined"})
 LIVE_BEGINNINGS = frozenset({"new", "resumed", "refreshed"})
 """Beginnings of a subscription over a socket. refreshed: the events behind its position were no longer kept."""
 LIVE_ENDS = frozenset({

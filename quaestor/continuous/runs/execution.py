@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from quaestor.continuous.engine import Engine, PreparedQuery, SharingEngine
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.runs.remembered import Remembered
-from quaestor.continuous.runs.run import Known, Run, begin, close, publish, run
+from quaestor.continuous.runs.run import Known, Run, begin, close, missed, publish, run
 from quaestor.errors import QuaestorError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.pins import pinned
@@ -58,6 +58,7 @@ class Executions:
 
     def run(self, query: InstalledQuery) -> Run:
         """Run a query. Raises as `runs.run.run` does."""
+        self._covered.pop(self._catalogue.open(query.results), None)  # the run publishes a later progress
         return run(query, self._of(query), self._catalogue, self._remembered)
 
     def run_together(self, queries: Sequence[InstalledQuery]) -> Mapping[str, Run | QuaestorError]:
@@ -89,7 +90,8 @@ class Executions:
                 outcomes[name] = Run(after=due[name], upto=closed.instant, rows=0, published=True)
                 continue
             try:
-                outcomes[name] = self._publish(query, prepared[name], due[name], evaluated.rows[name], closed.instant)
+                done = self._publish(query, prepared[name], due[name], evaluated.rows[name], closed.instant)
+                outcomes[name] = replace(done, missed=missed(closed, due[name]) if done.published else {})
             except QuaestorError as error:
                 outcomes[name] = error
         first = next((name for name, outcome in outcomes.items() if isinstance(outcome, Run)), None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from quaestor.continuous.engine import NOTHING, PreparedQuery, Read
@@ -13,6 +13,7 @@ from quaestor.continuous.runs.results import different, fitted, hashed, numbered
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.pins import pinned
+from quaestor.tables.retention import RETAINED
 from quaestor.tables.versioned import VersionedTable
 
 
@@ -35,6 +36,7 @@ class Run:
     rows: new results.
     published: False: another process has published a run of this interval's beginning, and nothing is changed.
     read: amount that was read of the tables, and of the earlier results.
+    missed: by table, the instant up to which versions of the interval may have been dropped before the run.
     """
 
     after: int
@@ -43,6 +45,7 @@ class Run:
     published: bool
     read: Read = NOTHING
     read_results: Read = NOTHING
+    missed: Mapping[str, int] = field(default_factory=dict)
 
 
 def close(catalogue: Catalogue, tables: Iterable[str]) -> Closed:
@@ -69,7 +72,17 @@ def run(
     with pinned({catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
         evaluated = prepared.rows(begun.after, closed.instant, closed.snapshots)
     known = Known(remembered or Remembered(), prepared.repeats_within)
-    return replace(publish(query, begun, evaluated.rows, closed.instant, known), read=evaluated.read)
+    outcome = publish(query, begun, evaluated.rows, closed.instant, known)
+    return replace(outcome, read=evaluated.read, missed=missed(closed, begun.after) if outcome.published else {})
+
+
+def missed(closed: Closed, after: int) -> dict[str, int]:
+    """Return the tables whose retention has passed the beginning of an interval, each with the instant of its retention.
+
+    after: 0: the query begins with the rows that there are, and misses none.
+    """
+    retained = {name: int(snapshot.notes.get(RETAINED, 0)) for name, snapshot in closed.snapshots.items()}
+    return {name: instant for name, instant in retained.items() if 0 < after < instant}
 
 
 class Known(NamedTuple):

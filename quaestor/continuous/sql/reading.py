@@ -14,7 +14,7 @@ from sqlglot.optimizer.qualify import qualify
 from quaestor.continuous.sql.current_time import OPERATORS, with_placeholders
 from quaestor.continuous.sql.model import UNTIL
 from quaestor.continuous.sql.parsing import parsed, refuse_placeholders, refuse_randomness
-from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
+from quaestor.continuous.sql.refusals import QueryRefusedError, UnknownTableError, place_of, refusal
 from quaestor.tables.schema import TS, Schema, Type
 
 _TYPE_NAMES: Final = {Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)"}
@@ -59,7 +59,10 @@ def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> N
     for table in tree.find_all(exp.Table):
         if table.name not in catalogue and table.name not in common:
             known = ", ".join(sorted(catalogue)) or "none"
-            raise refusal(table, f"the table {table.name!r} is unknown", f"name one of the tables: {known}")
+            line, column = place_of(table)
+            raise UnknownTableError(
+                line, column, f"the table {table.name!r} is unknown", f"name one of the tables: {known}"
+            )
     for name, schema in catalogue.items():
         if UNTIL in schema.names:
             raise QueryRefusedError(0, 0, f"table {name!r} has a column {UNTIL!r}", "rename the column")

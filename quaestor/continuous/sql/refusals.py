@@ -25,6 +25,10 @@ class QueryRefusedError(QueryError):
         self.remedy = remedy
 
 
+class UnknownTableError(QueryRefusedError):
+    """Error of a query over a table that does not exist, or not yet."""
+
+
 def refusal(node: exp.Expr, reason: str, remedy: str) -> QueryRefusedError:
     """Return the error of a refusal at the place of a part of the query."""
     line, column = place_of(node)
