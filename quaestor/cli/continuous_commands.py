@@ -58,14 +58,15 @@ def dead_letters(folder: Folder = None, query: Query = None) -> None:
 def replay(folder: Folder = None, query: Query = None) -> None:
     """Send the dead letters again, each once and with its old keys. Exit status 1: some remain."""
     extras.require("continuous", "delivery")
-    from quaestor.continuous.delivery.addresses import sink_of
     from quaestor.continuous.delivery.courier import Courier
+    from quaestor.continuous.functions import reachable_sink
     from quaestor.observability.telemetry import Telemetry
 
     settings = _settings(folder)
     courier = Courier(_letters(settings), Telemetry(), attempts=settings.continuous.delivery_attempts)
-    replayed = asyncio.run(courier.replay(lambda address: sink_of(address, settings.continuous), query))
-    print(f"{replayed.delivered} delivered, {replayed.failed} failed")
+    replayed = asyncio.run(courier.replay(lambda address: reachable_sink(address, settings.continuous), query))
+    asked = f", {replayed.asked} asked of the application with their functions" if replayed.asked else ""
+    print(f"{replayed.delivered} delivered, {replayed.failed} failed{asked}")
     if replayed.failed:
         raise typer.Exit(1)
 

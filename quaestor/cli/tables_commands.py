@@ -149,7 +149,7 @@ def maintain(
     from dataclasses import asdict
 
     from quaestor.clock import system_clock
-    from quaestor.tables.filling import maintained
+    from quaestor.tables.retention import maintained
 
     _print(asdict(maintained(catalogue.open(name), keep_days=keep_days, now_ms=system_clock())))
 

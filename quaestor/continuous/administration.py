@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final
 
+import pyarrow.compute as pc
+
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.declared_orders import order_of
 from quaestor.continuous.delivery.addresses import sink_of
@@ -23,6 +25,7 @@ from quaestor.tables.instants import instant_of
 from quaestor.tables.schema import TS
 
 _ENTERED: Final = "_instant"
+_PUBLISHED: Final = "_published"
 
 
 class Administration:
@@ -117,9 +120,14 @@ class Administration:
         for file in table.files(snapshot, after, snapshot.instant):
             if len(rows) >= limit:
                 break
-            rows += table.scan(snapshot, max(after, file.first - 1), file.last).to_pylist()
-            upto = file.last
-        rows.sort(key=lambda row: (row[TS], row[ROW]))
+            found = table.scan(snapshot, max(after, file.first - 1), file.last)
+            # A joined file holds many runs.
+            found = found.append_column(_PUBLISHED, found.column(TS).cast("int64"))
+            found = found.sort_by([(TS, "ascending"), (ROW, "ascending")])
+            wanted = found.slice(0, limit - len(rows)).column(_PUBLISHED)
+            last = wanted[-1].as_py() if len(wanted) < found.num_rows else file.last
+            upto = min(file.last, last)
+            rows += found.filter(pc.less_equal(found.column(_PUBLISHED), upto)).drop_columns([_PUBLISHED]).to_pylist()
         return {
             "rows": [
                 {

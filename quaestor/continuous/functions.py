@@ -7,13 +7,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import ResultBatch
-from quaestor.continuous.delivery.sink import DeliveryError
+from quaestor.continuous.delivery.sink import DeliveryError, Sink
 from quaestor.continuous.installed import NAME, InstalledQueries, InstalledQuery
 from quaestor.errors import ConfigurationError
+from quaestor.settings.continuous import ContinuousSettings
 
 Receiver = Callable[[ResultBatch], Awaitable[object]]
 PREFIX: Final = "function:"
+
+
+def reachable_sink(address: str, settings: ContinuousSettings) -> Sink | None:
+    """Return the sink of an address; None: a function, which only its application can call. Raises ConfigurationError."""
+    return None if address.startswith(PREFIX) else sink_of(address, settings)
 
 
 class FunctionSink:

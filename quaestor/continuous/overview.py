@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 from quaestor.continuous.administration import Administration
-from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
+from quaestor.continuous.functions import reachable_sink
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.schedule.periods import period
 from quaestor.errors import QuaestorError
@@ -61,12 +61,15 @@ def dead_letters(administration: Administration, name: str, *, limit: int = 100)
 
 
 def replay(administration: Administration, name: str, telemetry: Telemetry) -> dict[str, int]:
-    """Send the dead letters of a query again, each once. Blocks. Raises ConfigurationError, DependencyError."""
+    """Send the dead letters of a query again, each once. Blocks. Raises ConfigurationError, DependencyError.
+
+    `asked` counts the letters for functions: the application that declares them sends them.
+    """
     administration.installed.get(name)
     settings = administration.settings
     courier = Courier(_letters(administration), telemetry, attempts=settings.delivery_attempts)
-    done = asyncio.run(courier.replay(lambda address: sink_of(address, settings), name))
-    return {"delivered": done.delivered, "failed": done.failed}
+    done = asyncio.run(courier.replay(lambda address: reachable_sink(address, settings), name))
+    return {"delivered": done.delivered, "failed": done.failed, "asked": done.asked}
 
 
 def _described(administration: Administration, query: InstalledQuery, now: int) -> dict[str, Any]:

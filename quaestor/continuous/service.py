@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.announcements import Announcements, unheard
@@ -17,9 +18,11 @@ from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.engine import Engine
+from quaestor.continuous.functions import PREFIX
 from quaestor.continuous.installed import InstalledQueries, InstalledQuery, State
 from quaestor.continuous.runs.deliveries import deliver
 from quaestor.continuous.runs.execution import Executions
+from quaestor.continuous.runs.results import maintain_results
 from quaestor.continuous.runs.run import Run
 from quaestor.continuous.schedule.periods import duration, period
 from quaestor.continuous.schedule.queue import Due, Schedule
@@ -28,6 +31,9 @@ from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import QUERY_STATES
 from quaestor.tables.catalogue import Catalogue
+
+_MAINTAIN_EVERY: Final = 600 * 1_000_000
+"""Time between two maintenances of the result tables, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,8 @@ class ContinuousService:
         self._announcements = Announcements(parts.published, self._not_announced)
         self._undelivered: set[str] = set()
         self._delivering: set[tuple[str, str]] = set()
+        self._kept_up: set[str] = set()
+        self._maintain_at = 0
 
     @property
     def schedule(self) -> Schedule:
@@ -92,6 +100,7 @@ class ContinuousService:
         else:
             await self._take_up(installed, tasks)
         await self._announcements.report()
+        await self._keep_up(tasks)
         metrics = self._parts.telemetry.continuous
         now = self._now()
         given: list[InstalledQuery] = []
@@ -102,6 +111,39 @@ class ContinuousService:
         if given:
             tasks.create_task(self._begin(given, tasks))
         metrics.stretch.set(self._schedule.factor)
+
+    async def _keep_up(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin the maintenance of the result tables, and the replay that somebody has asked for, unless they go on already."""
+        if self._now() >= self._maintain_at and "maintenance" not in self._kept_up:
+            self._maintain_at = self._now() + _MAINTAIN_EVERY
+            self._kept_up.add("maintenance")
+            tasks.create_task(self._maintain(list(self._known.values())))
+        if "replay" not in self._kept_up:
+            self._kept_up.add("replay")
+            tasks.create_task(self._replay_asked())
+
+    async def _maintain(self, queries: list[InstalledQuery]) -> None:
+        """Join the small files of result tables, and delete files without readers."""
+        try:
+            for query in queries:
+                for name in query.tables:
+                    try:
+                        await asyncio.to_thread(maintain_results, self._parts.catalogue, name, self._parts.clock())
+                    except (QuaestorError, OSError, ValueError) as error:
+                        self._parts.telemetry.failure("continuous", "tables.maintenance_failed", error, table=name)
+        finally:
+            self._kept_up.discard("maintenance")
+
+    async def _replay_asked(self) -> None:
+        try:
+            await self._parts.courier.replay_asked(self._function_of)
+        except QuaestorError as error:
+            self._parts.telemetry.failure("delivery", "delivery.stopped", error)
+        finally:
+            self._kept_up.discard("replay")
+
+    def _function_of(self, address: str) -> Sink | None:
+        return self._parts.sink_of(address) if address.startswith(PREFIX) else None
 
     def _pause_s(self) -> float:
         due = self._schedule.next_due()

@@ -22,16 +22,12 @@ from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.collections import FollowedCollection, with_key
 from quaestor.tables.filled import FilledTable
 from quaestor.tables.inference import ID, schema_of_key
-from quaestor.tables.maintenance import Maintained, maintain
-from quaestor.tables.retention import retain
-from quaestor.tables.versioned import VersionedTable
+from quaestor.tables.maintenance import Maintained
+from quaestor.tables.retention import maintained
 
 LEASE_S: Final = 6.0
 _LOOK_S: Final = 1.5
 _MAINTAIN_EVERY_S: Final = 600.0
-_FILE_BYTES: Final = 64 * 1024 * 1024
-_GRACE_S: Final = 3_600.0
-_DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +124,3 @@ def create_declared(tables: Sequence[FilledTable], catalogue: Catalogue) -> None
             continue
         with suppress(ConfigurationError):  # another process was faster
             catalogue.create(described.name, with_key(described.declared, schema_of_key(kind)))
-
-
-def maintained(table: VersionedTable, *, keep_days: int, now_ms: int) -> Maintained:
-    """Maintain a table: join small files, drop superseded versions of earlier days (UTC), delete files without readers.
-
-    keep_days: 0: nothing is dropped.
-    """
-    if keep_days:
-        today = now_ms * 1000 // _DAY_US
-        retain(table, before=(today - keep_days) * _DAY_US)
-    return maintain(table.table, file_bytes=_FILE_BYTES, keep_days=0, grace_s=_GRACE_S, now_ms=now_ms)

@@ -16,12 +16,15 @@ import pyarrow.parquet as pq
 from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.files import TS_TYPE, data_file
 from quaestor.tables.inference import DELETED
-from quaestor.tables.maintenance import drafts
+from quaestor.tables.maintenance import Maintained, drafts, maintain
 from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
 
 RETAINED: Final = "retained_from"
 """Note of the log: the instant of the last retention. Rows before it may be missing."""
+_FILE_BYTES: Final = 64 * 1024 * 1024
+_GRACE_S: Final = 3_600.0
+_DAY_US: Final = 86_400_000_000
 
 
 def retain(table: VersionedTable, *, before: int) -> int:
@@ -55,6 +58,17 @@ def retain(table: VersionedTable, *, before: int) -> int:
         table.table.storage.delete(made.path)
         return 0
     return total - count
+
+
+def maintained(table: VersionedTable, *, keep_days: int, now_ms: int) -> Maintained:
+    """Maintain a table: join small files, drop superseded versions of earlier days (UTC), delete files without readers.
+
+    keep_days: 0: nothing is dropped.
+    """
+    if keep_days:
+        today = now_ms * 1000 // _DAY_US
+        retain(table, before=(today - keep_days) * _DAY_US)
+    return maintain(table.table, file_bytes=_FILE_BYTES, keep_days=0, grace_s=_GRACE_S, now_ms=now_ms)
 
 
 def _kept(table: VersionedTable, snapshot: Snapshot, files: Sequence[DataFile], before: int) -> list[list[int]]:

@@ -21,10 +21,14 @@ _WAIT: Final = wait_exponential_jitter(initial=_FIRST_WAIT_S, max=_LONGEST_WAIT_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """Outcome of sending dead letters again."""
+    """Outcome of sending dead letters again.
+
+    asked: letters that the process with their receiver will send.
+    """
 
     delivered: int
     failed: int
+    asked: int = 0
 
 
 class Courier:
@@ -70,25 +74,51 @@ class Courier:
             return False
         return True
 
-    async def replay(self, sinks: Callable[[str], Sink], query: str | None = None) -> Replayed:
+    async def replay(self, sinks: Callable[[str], Sink | None], query: str | None = None) -> Replayed:
         """Send dead letters again, each once and with its old keys; a delivered letter is removed.
 
-        sinks: returns the sink of an address.
+        sinks: returns the sink of an address; None: another process has it, which `replay_asked` reaches.
         query: None: of all queries.
 
         Raises DependencyError if the letters cannot be read, ConfigurationError if a sink's setting is missing.
         """
-        delivered = failed = 0
+        delivered = failed = asked = 0
         for letter in await asyncio.to_thread(lambda: list(self._letters.list(query))):
-            try:
-                await self._try(sinks(letter.sink), letter.batch)
-            except DeliveryError:
+            sink = sinks(letter.sink)
+            if sink is None:
+                await asyncio.to_thread(self._letters.ask, letter)
+                asked += 1
+            elif await self._sent(sink, letter):
+                delivered += 1
+            else:
                 failed += 1
-                continue
-            await asyncio.to_thread(self._letters.remove, letter)
-            delivered += 1
         await self._count()
+        return Replayed(delivered=delivered, failed=failed, asked=asked)
+
+    async def replay_asked(self, sinks: Callable[[str], Sink | None]) -> Replayed:
+        """Send the letters that another process has asked for, if this process has their receivers. Raises as `replay` does."""
+        delivered = failed = 0
+        for letter in await asyncio.to_thread(lambda: list(self._letters.asked())):
+            sink = sinks(letter.sink)
+            if sink is None:
+                continue
+            if await self._sent(sink, letter):
+                delivered += 1
+            else:
+                failed += 1
+            await asyncio.to_thread(self._letters.answer, letter)
+        if delivered or failed:
+            await self._count()
         return Replayed(delivered=delivered, failed=failed)
+
+    async def _sent(self, sink: Sink, letter: DeadLetter) -> bool:
+        """Send a letter once; return whether it was delivered. A delivered letter is removed."""
+        try:
+            await self._try(sink, letter.batch)
+        except DeliveryError:
+            return False
+        await asyncio.to_thread(self._letters.remove, letter)
+        return True
 
     async def _try(self, sink: Sink, batch: ResultBatch) -> None:
         metrics = self._telemetry.continuous

@@ -14,6 +14,7 @@ from quaestor.errors import DependencyError
 from quaestor.tables.storage import LogStorage
 
 _FOLDER: Final = "dead_letters"
+_ASKED: Final = "dead_letters_asked"
 _FORMAT: Final = 1
 
 
@@ -52,6 +53,23 @@ class DeadLetters:
             except FileNotFoundError:
                 continue  # sent meanwhile
 
+    def ask(self, letter: DeadLetter) -> None:
+        """Ask the process that has the letter's receiver to send it again. Raises DependencyError."""
+        self._storage.create_if_absent(_asked(letter), b"")
+
+    def asked(self) -> Iterator[DeadLetter]:
+        """Yield the letters that somebody has asked to send again. Raises DependencyError."""
+        for stored in sorted(self._storage.list(_ASKED), key=lambda request: request.path):
+            path = _FOLDER + stored.path.removeprefix(_ASKED)
+            try:
+                yield _decoded(self._storage.read(path), path)
+            except FileNotFoundError:
+                self._storage.delete(stored.path)  # sent meanwhile
+
+    def answer(self, letter: DeadLetter) -> None:
+        """Forget that somebody has asked for a letter. Raises DependencyError."""
+        self._storage.delete(_asked(letter))
+
     def remove(self, letter: DeadLetter) -> None:
         """Remove a letter. An absent letter is no error. Raises DependencyError."""
         self._storage.delete(_path(letter))
@@ -65,6 +83,10 @@ def _path(letter: DeadLetter) -> str:
     batch = letter.batch
     digest = hashlib.sha256(letter.sink.encode()).hexdigest()[:16]
     return f"{_FOLDER}/{quote(batch.query, safe='')}/{batch.run:012d}-{batch.first:012d}-{digest}.json"
+
+
+def _asked(letter: DeadLetter) -> str:
+    return _ASKED + _path(letter).removeprefix(_FOLDER)
 
 
 def _encoded(letter: DeadLetter) -> bytes:

@@ -10,6 +10,8 @@ import pyarrow.types as pt
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.continuous.installed import HASH, OWN, RESULTS, ROW, RUN
+from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.retention import maintained
 from quaestor.tables.schema import TS, Column, Schema, SchemaError, Type
 from quaestor.tables.versioned import ARROW
 
@@ -18,6 +20,8 @@ _KINDS: Final = (
     (pt.is_timestamp, Type.TIMESTAMP), (pt.is_date, Type.TIMESTAMP), (pt.is_string, Type.TEXT), (pt.is_large_string, Type.TEXT),
     (pt.is_string_view, Type.TEXT), (pt.is_binary, Type.BYTES), (pt.is_large_binary, Type.BYTES), (pt.is_null, Type.TEXT),
 )  # fmt: skip
+MANY_FILES: Final = 50
+"""Files of a result table from which they are joined: each run with results adds a file."""
 
 
 def fitted(rows: Any) -> Any:
@@ -85,6 +89,17 @@ def matching(remembered: Any, hashes: Any) -> list[int]:
     )
     rows = selected(text, {"remembered": remembered, "hashes": hashes.select([HASH])})
     return list(rows.column("instant").to_pylist())
+
+
+def maintain_results(catalogue: Catalogue, name: str, now_ms: int) -> int:
+    """Join the small files of a result table, if there are many; return the number of joined files. Raises DependencyError.
+
+    No row is dropped: a page of a run stays for ever.
+    """
+    table = catalogue.open(name)
+    if len(table.snapshot().files) < MANY_FILES:
+        return 0
+    return maintained(table, keep_days=0, now_ms=now_ms).compacted
 
 
 def _text(field: Any) -> str:
