@@ -120,14 +120,14 @@ class Administration:
         for file in table.files(snapshot, after, snapshot.instant):
             if len(rows) >= limit:
                 break
-            found = table.scan(snapshot, max(after, file.first - 1), file.last)
+            part = table.scan(snapshot, max(after, file.first - 1), file.last)
             # A joined file holds many runs.
-            found = found.append_column(_PUBLISHED, found.column(TS).cast("int64"))
-            found = found.sort_by([(TS, "ascending"), (ROW, "ascending")])
-            wanted = found.slice(0, limit - len(rows)).column(_PUBLISHED)
-            last = wanted[-1].as_py() if len(wanted) < found.num_rows else file.last
+            part = part.append_column(_PUBLISHED, part.column(TS).cast("int64"))
+            part = part.sort_by([(TS, "ascending"), (ROW, "ascending")])
+            wanted = part.slice(0, limit - len(rows)).column(_PUBLISHED)
+            last = wanted[-1].as_py() if len(wanted) < part.num_rows else file.last
             upto = min(file.last, last)
-            rows += found.filter(pc.less_equal(found.column(_PUBLISHED), upto)).drop_columns([_PUBLISHED]).to_pylist()
+            rows += part.filter(pc.less_equal(part.column(_PUBLISHED), upto)).drop_columns([_PUBLISHED]).to_pylist()
         return {
             "rows": [
                 {

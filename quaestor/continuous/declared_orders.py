@@ -109,13 +109,13 @@ class DeclaredOrders:
             checked = max(kept, self._checked.get(progress, -1))
             if checked >= upto:
                 return True
-            found = self._counterexample(order, checked, upto, snapshots)
-            if not found:
+            counterexample = self._counterexample(order, checked, upto, snapshots)
+            if not counterexample:
                 self._checked[progress] = upto
                 if upto - kept >= _KEPT_EVERY:
                     self._catalogue.open(order.earlier).append((), progress={progress: upto})
                 return True
-        self._break(DeclaredOrder(order, declared.declaration, found))
+        self._break(DeclaredOrder(order, declared.declaration, counterexample))
         return False
 
     def _counterexample(self, order: KnownOrder, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> str:
