@@ -34,7 +34,7 @@ _KEPT_EVERY: Final = 3_600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOrder:
-    """Order that somebody has declared.
+    """Order of rows that an operator has declared.
 
     declaration: identity of the declaration.
     broken: the first counterexample; empty: there is none up to now.

@@ -113,7 +113,7 @@ class ContinuousService:
         metrics.stretch.set(self._schedule.factor)
 
     async def _keep_up(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin the maintenance of the result tables, and the replay that somebody has asked for, unless they go on already."""
+        """Begin the maintenance of the result tables, and the requested replay, unless they go on already."""
         if self._now() >= self._maintain_at and "maintenance" not in self._kept_up:
             self._maintain_at = self._now() + _MAINTAIN_EVERY
             self._kept_up.add("maintenance")

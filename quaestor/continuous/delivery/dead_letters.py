@@ -58,7 +58,7 @@ class DeadLetters:
         self._storage.create_if_absent(_asked(letter), b"")
 
     def asked(self) -> Iterator[DeadLetter]:
-        """Yield the letters that somebody has asked to send again. Raises DependencyError."""
+        """Yield the letters with a request to send them again. Raises DependencyError."""
         for stored in sorted(self._storage.list(_ASKED), key=lambda request: request.path):
             path = _FOLDER + stored.path.removeprefix(_ASKED)
             try:
@@ -67,7 +67,7 @@ class DeadLetters:
                 self._storage.delete(stored.path)  # sent meanwhile
 
     def answer(self, letter: DeadLetter) -> None:
-        """Forget that somebody has asked for a letter. Raises DependencyError."""
+        """Forget the request to send a letter again. Raises DependencyError."""
         self._storage.delete(_asked(letter))
 
     def remove(self, letter: DeadLetter) -> None:

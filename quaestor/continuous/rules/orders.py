@@ -49,7 +49,7 @@ def with_orders(
     around: tables of the conjunctions around it.
     known: conditions of these conjunctions.
 
-    Such a condition is true while the order holds. It bounds the instants that a run reads of the tables.
+    Such a condition is true while the order holds, and bounds the instants that a run reads of the tables.
     """
     if not orders:
         return part

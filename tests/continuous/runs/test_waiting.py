@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_query_waits_for_its_table(tmp_path: Path) -> None:
-    """It is never quarantined, the alarm comes once, and its first run has every result since the installation."""
+    """A waiting query is never quarantined, and alarms once. Its first run has every result since the installation."""
     served = Served(tmp_path / "tables", tmp_path)
     served.table("shops", id=Type.BIGINT)
     served.stand("orders", "SELECT id FROM orders")
