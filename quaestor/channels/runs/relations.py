@@ -59,7 +59,8 @@ class _Read:
 class Relations:
     """Reader of relations. The newest state of each stays in memory, so a run reads new files only. Use from any thread.
 
-    Channels that are due together may share a reader. The reader then reads one state of each dataset, and each equal relation once.
+    Channels that are due together may share a reader. The reader then reads one state of each dataset, and each equal relation
+    once.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
