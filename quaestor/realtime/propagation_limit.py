@@ -16,10 +16,13 @@ from itertools import takewhile
 from quaestor.incremental import ResultEvent
 from quaestor.model import MatchType
 from quaestor.query.bson_order import order_key
+from quaestor.realtime.due_times import DueTimes
 
 
 class PropagationLimit:
-    """Propagation limit of one query. Not thread-safe; O(waiting changes) for each event of an ordered result.
+    """Propagation limit of one query. Not thread-safe.
+
+    O(log(waiting changes)) for each event; O(waiting changes) for an event that shifts positions in an ordered result.
 
     interval_ms: the shortest time between two changes in place of one record.
     """
@@ -28,11 +31,12 @@ class PropagationLimit:
         self._interval_ms = interval_ms
         self._sent_ms: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, ResultEvent] = {}
+        self._due: DueTimes[Hashable] = DueTimes()
 
     @property
     def due_ms(self) -> int | None:
         """Moment at which the next waiting change may be sent; None: no change waits."""
-        return min((self._sent_ms[key] + self._interval_ms for key in self._waiting), default=None)
+        return self._due.earliest_ms
 
     def offer(self, events: Iterable[ResultEvent], *, now_ms: int) -> list[ResultEvent]:
         """Take the events of one change of the result; return the events to send now, due ones first."""
@@ -43,8 +47,9 @@ class PropagationLimit:
             key = order_key(event.key)
             if event.match_type is MatchType.CHANGE and key in self._sent_ms:
                 self._waiting[key] = event
+                self._due.schedule(key, self._sent_ms[key] + self._interval_ms)
                 continue
-            self._waiting.pop(key, None)
+            self._withdraw(key)
             self._shift(event)
             self._note(key, event, now_ms)
             sent.append(event)
@@ -56,7 +61,7 @@ class PropagationLimit:
         due = []
         for key in over:
             del self._sent_ms[key]
-            if (event := self._waiting.pop(key, None)) is not None:
+            if (event := self._withdraw(key)) is not None:
                 self._sent_ms[key] = now_ms
                 due.append(event)
         return due
@@ -65,13 +70,19 @@ class PropagationLimit:
         """Forget everything: all subscribers receive the full result."""
         self._sent_ms.clear()
         self._waiting.clear()
+        self._due.clear()
 
     def flush(self, *, now_ms: int) -> list[ResultEvent]:
         """Return every waiting change, whatever its interval: a message with the full result follows."""
         flushed, self._waiting = list(self._waiting.values()), {}
+        self._due.clear()
         for event in flushed:
             self._note(order_key(event.key), event, now_ms)
         return flushed
+
+    def _withdraw(self, key: Hashable) -> ResultEvent | None:
+        self._due.cancel(key)
+        return self._waiting.pop(key, None)
 
     def _note(self, key: Hashable, event: ResultEvent, now_ms: int) -> None:
         """Note a sent event. The newest note is the last, so `due` reads the oldest ones only."""

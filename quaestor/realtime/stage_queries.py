@@ -8,6 +8,7 @@ from __future__ import annotations
 from quaestor.errors import DatabaseError, QueryError
 from quaestor.model import GridShape
 from quaestor.observability.telemetry import Telemetry
+from quaestor.realtime.due_times import DueTimes
 from quaestor.realtime.epoch import Epoch
 from quaestor.realtime.messages import (
     CellProgress,
@@ -60,7 +61,7 @@ class StageQueries:
         self._telemetry = telemetry
         self._queries: dict[str, SubscribedQuery] = {}
         self._to_read = RoundRobinQueue()
-        self._limited: set[str] = set()
+        self._limited: DueTimes[str] = DueTimes()
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -135,9 +136,7 @@ class StageQueries:
                 if change is not None:
                     self.quotas.charge_growth(query.charge, change.growth)
                     self._tell(change)
-                if query.change_due_ms is not None:
-                    self._limited.add(query.query_id)
-                    self.progress.behind.add(query.query_id)
+                self._schedule_held_back(query)
                 if query.retell:
                     self._tell(query.retold())
             except Exception as error:  # one bad query must not stop the stage
@@ -148,12 +147,13 @@ class StageQueries:
 
     def send_due_changes(self, now_ms: int) -> bool:
         """Send the changes that the propagation limit held back until now. Returns whether others wait."""
-        for query_id in list(self._limited):
+        for query_id in list(self._limited.due(now_ms)):
             query = self._queries.get(query_id)
-            if query is not None and (change := query.due_changes(now_ms=now_ms)) is not None:
+            if query is None:
+                continue
+            if (change := query.due_changes(now_ms=now_ms)) is not None:
                 self._tell(change)
-            if query is None or query.change_due_ms is None:
-                self._limited.discard(query_id)
+            self._schedule_held_back(query)
         return bool(self._limited)
 
     def cell_ready(self, event: CellReady) -> None:
@@ -255,10 +255,17 @@ class StageQueries:
             query = max(theirs, key=lambda query: query.charge.bytes)
             self._refuse(query, f"its result has grown to {query.charge.bytes} bytes, and there is no room: narrow it")
 
+    def _schedule_held_back(self, query: SubscribedQuery) -> None:
+        """Schedule the changes that the propagation limit holds back; until they are sent, the result lags."""
+        if (due_ms := query.change_due_ms) is not None:
+            self._limited.schedule(query.query_id, due_ms)
+            self.progress.behind.add(query.query_id)
+
     def _accept(self, query: SubscribedQuery, result: ReadResult, now_ms: int) -> None:
         first = not query.has_result
         self._meter.renewals += not first
         accepted, messages = query.accept(result, now_ms=now_ms)
+        self._schedule_held_back(query)
         snapshot = result.snapshot
         if accepted:
             number = len(snapshot.own) + sum(map(len, snapshot.foreign.values()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
 
+from quaestor.live.websocket.limits import SocketLimits
 from tests.live.socket_site import client_of, live_site
 
 pytestmark = pytest.mark.anyio
@@ -37,5 +39,22 @@ async def test_the_newest_state_is_sent_when_the_interval_is_over(mongo_url: str
                 site.database.items.update_one({"_id": 1}, {"$set": {"n": number}})
             states = [(await client.hear())["data"]["n"]]
             while states[-1] != 20:
+                states.append((await client.hear())["data"]["n"])
+            assert states == sorted(set(states))
+
+
+async def test_a_change_between_two_readings_is_sent_without_a_further_write(mongo_url: str) -> None:
+    """Of a recomputed result: the last state always comes, although only its reading shows it."""
+    settings = {"propagation_ms": 100, "poll_interval_ms": 1}
+    limits = SocketLimits(pipeline_stages=2)
+    name = f"limit_{uuid.uuid4().hex[:8]}"
+    with live_site(mongo_url, name, settings=settings, limits=limits) as site:
+        async with client_of(site) as client:
+            await client.subscribe(pipeline=json.dumps([{"$unionWith": "others"}]))
+            site.database.items.insert_one({"_id": 1, "n": 0})
+            for number in range(1, 6):
+                site.database.items.update_one({"_id": 1}, {"$set": {"n": number}})
+            states = [(await client.hear())["data"]["n"]]
+            while states[-1] != 5:
                 states.append((await client.hear())["data"]["n"])
             assert states == sorted(set(states))
