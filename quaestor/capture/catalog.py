@@ -24,10 +24,11 @@ from quaestor.capture.index_keys import IndexKeys, Keys
 from quaestor.capture.listing_errors import listing_error
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
+from quaestor.capture.view_stages import through_views
 from quaestor.capture.views import Definition, Kind, base_of, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError, QueryError
-from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
+from quaestor.model import CapturedRead, Operation, Query, Reason, Uncacheable
 from quaestor.planning.index_order import first_fields_that_differ
 from quaestor.planning.plan_cache import plan_of
 from quaestor.query import aggregation
@@ -107,6 +108,10 @@ class Catalog:
         """Return the reads to register, and the reasons (values of Uncacheable) why they cannot be registered."""
         outcome = await self.examine(reads)
         return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
+
+    def through_views(self, query: Query) -> Query:
+        """Return a resolved query with its stages on collections instead of views, see view_stages. No I/O."""
+        return through_views(query, self._lookup)
 
     async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
         """Return the reads as reads of collections. Call it after they were answered.

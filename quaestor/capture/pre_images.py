@@ -21,7 +21,7 @@ from quaestor.capture.catalog import Catalog
 from quaestor.capture.views import Kind
 from quaestor.clock import Clock
 from quaestor.errors import DatabaseError
-from quaestor.model import CapturedRead
+from quaestor.model import CapturedRead, Query
 from quaestor.observability.telemetry import Telemetry
 from quaestor.query import aggregation
 
@@ -139,6 +139,10 @@ class ImagesResolver:
         resolved, reasons = await self._catalog.resolve(reads)
         self._images.want(name for read in resolved for name in _namespaces(read))
         return resolved, reasons
+
+    def through_views(self, query: Query) -> Query:
+        """See Catalog.through_views."""
+        return self._catalog.through_views(query)
 
 
 def _namespaces(read: CapturedRead) -> Iterator[str]:

@@ -76,6 +76,12 @@ def base_of(namespace: str, lookup: Lookup) -> str:
     return _follow(namespace, lookup).base
 
 
+def followed_down(namespace: str, lookup: Lookup) -> tuple[str, tuple[Document, ...]]:
+    """Return the collection that a namespace stands for, and the stages of all views on the way to it."""
+    chain = _follow(namespace, lookup)
+    return chain.base, chain.pipeline
+
+
 def is_definition(query: Query) -> bool:
     """Whether a query stands for the definition of a view, see `resolve`."""
     return query.filter == _NO_RECORD
@@ -227,5 +233,17 @@ def _as_stages(query: Query) -> tuple[Document, ...]:
     if query.operation is Operation.COUNT:
         stages.append({"$group": {"_id": 1, "n": {"$sum": 1}}})
     if query.distinct_key is not None:
-        stages.append({"$group": {"_id": f"${query.distinct_key}"}})
+        stages += _distinct(query.distinct_key)
     return tuple(stages)
+
+
+def _distinct(key: str) -> list[dict[str, Any]]:
+    """Return the stages by which mongod executes a distinct on a view: arrays on the path count by their elements."""
+    names = key.split(".")
+    paths = [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
+    within = {path: {"$type": "object"} for path in paths[:-1]}
+    return [
+        *({"$unwind": {"path": f"${path}", "preserveNullAndEmptyArrays": True}} for path in paths),
+        {"$match": {**within, key: {"$exists": True}}},
+        {"$group": {"_id": f"${key}"}},
+    ]

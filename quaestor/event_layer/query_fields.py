@@ -14,7 +14,7 @@ def query_fields(query: Query) -> dict[str, Any]:
         "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
         "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
         "text": query.text_index, "indexes": [*map(list, query.index_keys)],
-        "clock": query.clock,
+        "clock": query.clock, "views": list(query.views), "for": query.stands_for and query.stands_for.value,
     }  # fmt: skip
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
@@ -37,4 +37,11 @@ def query_of(fields: Mapping[str, Any]) -> Query:
         index_keys=tuple(tuple(map(str, key)) for key in fields.get("indexes", ())),
         clock=fields.get("clock"),
         widened=fields.get("widened"),
+        views=tuple(_view(view) for view in fields.get("views", ())),
+        stands_for=Operation(fields["for"]) if "for" in fields else None,
     )
+
+
+def _view(fields: Mapping[str, Any]) -> dict[str, Any]:
+    view, definition = str(fields["view"]), str(fields["definition"])
+    return {"view": view, "reads": [str(namespace) for namespace in fields["reads"]], "definition": definition}

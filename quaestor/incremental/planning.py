@@ -41,6 +41,10 @@ def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSH
         raise UnsupportedQueryError("a collation: strings compare by rules of a language")
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
+    if query.views:
+        raise UnsupportedQueryError(f"a stage reads the view {query.views[0]['view']}, which computes records")
+    if query.stands_for is not None:
+        raise UnsupportedQueryError(f"{query.stands_for.value} of the computed records of a view")
     if query.operation is Operation.AGGREGATE:
         return plan_pipeline(query, prior_state)
     compiled = compile_query(with_text_index(query.filter, query.text_index))

@@ -52,14 +52,15 @@ def plan_following(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP
 def rows_of(maintenance: Maintenance, documents: Sequence[Any]) -> list[Shown]:
     """Return the rows of a reading of a recomputed query, in order. O(number of documents)."""
     query = maintenance.query
-    if query.operation is Operation.COUNT:
+    operation = query.stands_for or query.operation
+    if operation is Operation.COUNT:
         counted = maintenance.own.operation is Operation.AGGREGATE
         number = len(documents) if not counted else documents[0]["n"] if documents else 0
         return [Shown(order_key(None), None, number)]
     rows: dict[Hashable, Shown] = {}
     for position, document in enumerate(documents):
-        if query.operation is Operation.DISTINCT:
-            identity = document
+        if operation is Operation.DISTINCT:
+            identity = document = document if query.stands_for is None else document["_id"]
         elif isinstance(document, Mapping) and "_id" in document:
             identity = document["_id"]
         else:

@@ -59,6 +59,8 @@ def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
     names = sorted(aggregation.foreign_namespaces(query.pipeline, database))
     if not names:
         return ()
+    if query.views:
+        return _below_views(query, names)
     try:
         reads = tuple(_Walk(query, database).reads(query.pipeline, ()))
     except (QueryError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
@@ -67,6 +69,13 @@ def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
     if len(reads) != stages or sorted({read.namespace for read in reads}) != names:
         return tuple(ForeignRead(namespace=name) for name in names)
     return reads
+
+
+def _below_views(query: Query, names: Sequence[str]) -> tuple[ForeignRead, ...]:
+    """Return the reads of a pipeline that reads views: every write to a collection below them counts."""
+    below = {view["view"]: view["reads"] for view in query.views}
+    reads = {namespace for name in names for namespace in below.get(name, (name,))}
+    return tuple(ForeignRead(namespace=name) for name in sorted(reads))
 
 
 class _Walk:

@@ -42,6 +42,10 @@ def essence_of(query: Query, *, collated: bool = False) -> Document:
         essence["index_keys"] = [list(key) for key in query.index_keys]
     if query.clock is not None:
         essence["clock"] = query.clock
+    if query.views:
+        essence["views"] = list(query.views)
+    if query.stands_for is not None:
+        essence["stands_for"] = query.stands_for.value
     return essence
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import bson
@@ -23,11 +24,14 @@ class Resolver(Protocol):
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
         """Reads with what was missing, and why some cannot be followed."""
 
+    def through_views(self, query: Query) -> Query:
+        """A resolved query with its stages on collections instead of views."""
+
 
 async def resolved(query: Query, resolver: Resolver | None) -> tuple[Query, str | None]:
     """The query with what its collection adds to it, and why its result is read again after writes; None: it is maintained.
 
-    A query on a view becomes a query on the collection below.
+    A query on a view, or with stages that read one, becomes a query on the collections below.
 
     Raises QueryError if the query is malformed, too large, or its result does not follow from writes.
     """
@@ -39,6 +43,11 @@ async def resolved(query: Query, resolver: Resolver | None) -> tuple[Query, str 
     return query, None if recomputation is None else recomputation.reason
 
 
+def reads_views(asked: Query, query: Query) -> bool:
+    """Whether a query, resolved from the asked one, depends on the definition of a view."""
+    return (query.namespace, query.pipeline, query.views) != (asked.namespace, asked.pipeline, asked.views)
+
+
 async def _completed(query: Query, resolver: Resolver) -> Query:
     read = CapturedRead(query=query, read_at=0, ids=None)
     reads, reasons = await resolver.resolve([read])
@@ -46,19 +55,7 @@ async def _completed(query: Query, resolver: Resolver) -> Query:
         reads, reasons = await resolver.resolve([read])
     if reasons:
         raise UnsupportedQueryError(f"{query.namespace} cannot be followed: {', '.join(reasons)}")
-    own, *others = (each.query for each in reads)
-    _require_equal_rows(query, own)
-    widened = sorted(other.namespace for other in others if other.widened is not None)
-    if widened:
-        raise UnsupportedQueryError(
-            f"{query.namespace}: a stage reads a view on {widened[0]}; put the stages of that view into the pipeline"
-        )
+    own = resolver.through_views(reads[0].query)
+    if own.operation is not query.operation and query.operation in (Operation.COUNT, Operation.DISTINCT):
+        return replace(own, stands_for=query.operation)
     return own
-
-
-def _require_equal_rows(query: Query, own: Query) -> None:
-    """Raise if the query on the collection gives rows of another form than the query on the view."""
-    if own.operation is not query.operation and query.operation not in (Operation.FIND, Operation.AGGREGATE):
-        raise UnsupportedQueryError(
-            f"{query.namespace} is a view with computed records; follow {query.operation.value} as a pipeline"
-        )

@@ -20,7 +20,7 @@ from quaestor.realtime.followed_views import watch_view
 from quaestor.realtime.live import LiveResult, SubscriberOptions
 from quaestor.realtime.local_subscriptions import LocalSubscriptions
 from quaestor.realtime.notices import DeliveryMode, remedy
-from quaestor.realtime.query_resolution import Resolver, resolved
+from quaestor.realtime.query_resolution import Resolver, reads_views, resolved
 from quaestor.realtime.results_loop import ResultsLoop
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import KeptThread
@@ -98,7 +98,7 @@ class Subscriptions:
                     raise
         except TimeoutError:
             raise SubscriptionError(f"the grid has not shown the result within {deadline_s} s") from None
-        if self.resolver is not None and query.namespace != named.namespace:
+        if self.resolver is not None and reads_views(named, query):
             watch_view(live, named, self.resolver, self._process)
         return live
 

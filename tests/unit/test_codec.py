@@ -180,6 +180,14 @@ REGISTRATIONS = [
         members=None, last=None,
     ),
     Registration(
+        id="app-1:12", tenant="", query_id="1" * 32, since=1, read_at=1, expires_at_ms=1,
+        query=Query(
+            namespace="db.c", operation=Operation.AGGREGATE, filter={}, stands_for=Operation.COUNT,
+            views=({"view": "db.v", "reads": ["db.c", "db.d"], "definition": "2" * 32},),
+        ),
+        members=(), last=None,
+    ),
+    Registration(
         id="app-1:11", tenant="", query_id="1" * 32, since=1, read_at=1, expires_at_ms=1,
         query=Query(namespace="db.c", operation=Operation.FIND, filter={"x": 1}, projection={"y": {"$slice": 1}}),
         members=(1, 2), last=None,

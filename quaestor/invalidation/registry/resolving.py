@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from quaestor.model import CapturedRead
+from quaestor.model import CapturedRead, Query
 
 
 class Resolver(Protocol):
@@ -13,6 +13,9 @@ class Resolver(Protocol):
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
         """Return the reads to register, and the reasons (values of Uncacheable) against their registration."""
+
+    def through_views(self, query: Query) -> Query:
+        """Return a resolved query with its stages on collections instead of views."""
 
 
 NOT_SERVING: Final = "not-serving"
@@ -37,6 +40,10 @@ class LateResolver:
             return ((), (NOT_SERVING,)) if reads else ((), ())
         return await self.resolver.resolve(reads)
 
+    def through_views(self, query: Query) -> Query:
+        """See Resolver."""
+        return query if self.resolver is None else self.resolver.through_views(query)
+
 
 class LenientResolver:
     """Resolver for subscriptions. A process that only follows results has no client; its reads are then taken as they are."""
@@ -49,3 +56,7 @@ class LenientResolver:
         if self._late.resolver is None:
             return tuple(reads), ()
         return await self._late.resolver.resolve(reads)
+
+    def through_views(self, query: Query) -> Query:
+        """See Resolver."""
+        return self._late.through_views(query)
