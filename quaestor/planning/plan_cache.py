@@ -44,7 +44,8 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
                 "": [
                     query.namespace, query.operation.value, query.filter, list(query.sort), query.skip, query.limit,
                     query.projection, list(query.pipeline), query.distinct_key, query.collation, query.let, query.text_index,
-                    query.widened, list(query.index_keys), query.clock,
+                    query.widened, list(query.index_keys), query.clock, list(query.views),
+                    query.stands_for and query.stands_for.value,
                 ]
             },
             codec_options=OPTIONS,

@@ -51,6 +51,11 @@ def one_query() -> Iterator[None]:
         _left.known = None
 
 
+def counts_expressions() -> bool:
+    """Whether the query that is being compiled holds regular expressions, as far as it has been compiled."""
+    return bool(_left.known)
+
+
 def charge(expression: tuple[str, str], work: int) -> None:
     """Count an expression. Raises UnsupportedQueryError if the query's expressions together exceed the allowance.
 

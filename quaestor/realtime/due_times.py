@@ -30,6 +30,12 @@ class DueTimes(Generic[K]):
         self._current[key] = due_ms, number
         heapq.heappush(self._heap, (due_ms, number, key))
 
+    def advance(self, key: K, due_ms: int) -> None:
+        """Set the due time of a key, unless the key has an earlier one."""
+        known = self._current.get(key)
+        if known is None or due_ms < known[0]:
+            self.schedule(key, due_ms)
+
     def cancel(self, key: K) -> None:
         """Remove a key. Does nothing if the key has no due time."""
         self._current.pop(key, None)

@@ -7,7 +7,7 @@ order. Subscribers receive only the differences.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
@@ -26,6 +26,11 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 
 _RECONNECT_S: Final = 0.2
 _IDLE_S: Final = 0.1
+_HOUSEKEEPING_MS: Final = ASK_AGAIN_MS // 2
+_PART: Final = 500
+"""Subscriptions that are looked at in one go: about a millisecond."""
+_LEAST_AT_ONCE: Final = 100
+"""So many leases may be extended at once in any case."""
 
 
 class ResultsLoop:
@@ -58,8 +63,7 @@ class ResultsLoop:
                 self._process.telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
                 self._begin_anew()
                 stop.wait(_RECONNECT_S)
-            with self._followed.lock:
-                self._stall_watch.look(self._followed.by_query.values(), self._process.clock())
+            self._look_for_stalls()
             self._interrupted = False
 
     def step(self) -> None:
@@ -79,6 +83,22 @@ class ResultsLoop:
                 self._followed.reader.acknowledge(entry)
                 self._take(entry.stream, decode_result(entry.payload))
         self._housekeep()
+
+    def _look_for_stalls(self) -> None:
+        now_ms = self._process.clock()
+        if self._stall_watch.is_due(len(self._followed.by_query), now_ms):
+            stalled = 0
+            for part in self._parts():
+                with self._followed.lock:
+                    stalled += self._stall_watch.look(part, now_ms)
+            self._stall_watch.report(stalled)
+
+    def _parts(self) -> Iterator[Sequence[LocalSubscription]]:
+        """Iterate over the subscriptions in parts, so that nobody waits long for the lock."""
+        with self._followed.lock:
+            whole = list(self._followed.by_query.values())
+        for start in range(0, len(whole), _PART):
+            yield whole[start : start + _PART]
 
     def _take(self, stream: str, message: ResultMessage) -> None:
         if isinstance(message, StageProgress):
@@ -150,32 +170,63 @@ class ResultsLoop:
     def _housekeep(self) -> None:
         """Once a second: renew leases, ask again for what was not sent, end what has no subscriber any more."""
         now_ms = self._process.clock()
-        if now_ms - self._housekept_ms < ASK_AGAIN_MS // 2:
+        if now_ms - self._housekept_ms < _HOUSEKEEPING_MS:
             return
         self._housekept_ms = now_ms
         self.follow_shape(now_ms)
-        with self._followed.lock:
-            abandoned = [local for local in self._followed.by_query.values() if not local.live]
-            for local in abandoned:
-                del self._followed.by_query[local.query_id]
-            extend_ms = self._process.settings.realtime.subscription_extend_ms
-            due = [local for local in self._followed.by_query.values() if local.is_due(now_ms, extend_ms=extend_ms)]
-            wanted = {self._followed.results_of(local.stage) for local in self._followed.by_query.values()}
-            self._measure(wanted, now_ms)
-            for stream in self._followed.reader.positions.keys() - wanted:
-                del self._followed.reader.positions[stream]
+        extend_ms = self._process.settings.realtime.subscription_extend_ms
+        subscribers, stages = 0, set[StageAddress]()
+        abandoned: list[LocalSubscription] = []
+        due: list[LocalSubscription] = []
+        for part in self._parts():
+            with self._followed.lock:
+                for local in part:
+                    number = len(local.live)
+                    subscribers += number
+                    if number:
+                        stages.add(local.stage)
+                        if local.is_due(now_ms, extend_ms=extend_ms):
+                            due.append(local)
+                    elif self._followed.by_query.get(local.query_id) is local:
+                        del self._followed.by_query[local.query_id]
+                        abandoned.append(local)
+        wanted = set(map(self._followed.results_of, stages))
+        if self._followed.reader.positions.keys() - wanted:
+            wanted = self._forget_pipelines()
+        self._measure(wanted, subscribers, now_ms)
         for local in abandoned:
             self._followed.send(local.stage, local.unsubscription())
-        for local in due:
+        for local in self._spread(due, extend_ms):
             self._followed.ask(local)
 
-    def _measure(self, wanted: Set[str], now_ms: int) -> None:
+    def _forget_pipelines(self) -> set[str]:
+        """Forget pipelines that no subscription reads any more. Return the others."""
+        with self._followed.lock:  # what has come meanwhile counts
+            wanted = {self._followed.results_of(local.stage) for local in self._followed.by_query.values()}
+            for stream in self._followed.reader.positions.keys() - wanted:
+                del self._followed.reader.positions[stream]
+        return wanted
+
+    def _spread(self, due: Sequence[LocalSubscription], extend_ms: int) -> Iterator[LocalSubscription]:
+        """Iterate over those to ask for now: all that need a full result, and of the leases to be extended twice the average.
+
+        Subscriptions that began together would otherwise all be extended together, and delay the results meanwhile.
+        """
+        most = len(self._followed.by_query) * _HOUSEKEEPING_MS * 2 // max(1, extend_ms) + _LEAST_AT_ONCE
+        for local in due:
+            if not local.shared.needs_full_result:
+                if not most:
+                    continue
+                most -= 1
+            yield local
+
+    def _measure(self, wanted: Set[str], subscribers: int, now_ms: int) -> None:
         reported_ms = [
             reported.fresh_as_of_ms for stream, reported in self._followed.reported.items() if stream in wanted
         ]
         metrics = self._process.telemetry.subscriptions
         metrics.queries.set(len(self._followed.by_query))
-        metrics.subscribers.set(sum(len(local.live) for local in self._followed.by_query.values()))
+        metrics.subscribers.set(subscribers)
         known_ms = [at_ms for at_ms in reported_ms if at_ms]
         metrics.lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
 

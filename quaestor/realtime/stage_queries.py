@@ -62,6 +62,7 @@ class StageQueries:
         self._queries: dict[str, SubscribedQuery] = {}
         self._to_read = RoundRobinQueue()
         self._limited: DueTimes[str] = DueTimes()
+        self._expiring: DueTimes[str] = DueTimes()
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -96,6 +97,7 @@ class StageQueries:
                 self._outbox.refuse(event, str(error))
                 return
         query.subscriptions[event.id] = Lease(event.tenant, event.expires_at_ms, event.poll_interval_ms)
+        self._expiring.advance(event.query_id, event.expires_at_ms)
         query.reschedule(now_ms)
         query.exact |= event.exact
         if not known:
@@ -224,16 +226,21 @@ class StageQueries:
             self._outbox.to_subscribers(report)
 
     def expire(self, now_ms: int) -> None:
-        """End subscriptions whose leases are over."""
-        for query in list(self._queries.values()):
+        """End subscriptions whose leases are over. Looks only at queries with a lease that was to end by now."""
+        for query_id in list(self._expiring.due(now_ms)):
+            query = self._queries.get(query_id)
+            if query is None:
+                continue
             ended = tuple(name for name, lease in query.subscriptions.items() if lease.expires_at_ms <= now_ms)
             if ended:
                 self._outbox.to_subscribers(
                     SubscriptionsEnded(
-                        query_id=query.query_id, subscription_ids=ended, reason="its lease was over", again=True
+                        query_id=query_id, subscription_ids=ended, reason="its lease was over", again=True
                     )
                 )
-                self.unsubscribe(query.query_id, ended)
+                self.unsubscribe(query_id, ended)
+            if query.subscriptions:
+                self._expiring.schedule(query_id, min(lease.expires_at_ms for lease in query.subscriptions.values()))
 
     def renew_leases(self, now_ms: int) -> None:
         """Renew the leases at the cells; a cell that does not know a query reports it."""

@@ -1,8 +1,12 @@
-"""Watch over the results that a process follows: subscribers are notified of a stall and of its end."""
+"""Watch over the results that a process follows: subscribers are notified of a stall and of its end.
+
+A look at all results takes some milliseconds for thousands of them. The watch therefore looks at one part after the other, and
+between two parts its caller gives the lock to tasks that take events.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final
 
 from quaestor.observability.telemetry import Telemetry
@@ -25,12 +29,19 @@ class StallWatch:
         self._looked_ms = 0
         self._stalled = 0
 
-    def look(self, subscriptions: Collection[LocalSubscription], now_ms: int) -> None:
-        """Look whether the results have got further, and tell their subscribers. Does nothing if it did so a moment ago."""
-        every_ms = min(_EVERY_MS + _MORE_MS * len(subscriptions), self._bound_ms / 2)
+    def is_due(self, results: int, now_ms: int) -> bool:
+        """Whether the last look was long enough ago. The next one is then noted as begun.
+
+        results: number of followed results.
+        """
+        every_ms = min(_EVERY_MS + _MORE_MS * results, self._bound_ms / 2)
         if 0 <= now_ms - self._looked_ms < every_ms:
-            return
+            return False
         self._looked_ms = now_ms
+        return True
+
+    def look(self, subscriptions: Iterable[LocalSubscription], now_ms: int) -> int:
+        """Look whether some results have got further, and tell their subscribers. Return how many stand still."""
         stalled = 0
         for local in subscriptions:
             if not local.shared.begun:
@@ -39,6 +50,10 @@ class StallWatch:
             if notice is not None:
                 local.push([notice])
             stalled += local.shared.stalled is not None
+        return stalled
+
+    def report(self, stalled: int) -> None:
+        """Report how many results stand still, after a look at all."""
         if stalled and not self._stalled:
             reason = f"followed results stand still for more than {self._bound_ms} ms"
             self._telemetry.failure("grid", "subscriptions.stalled", reason, queries=stalled)

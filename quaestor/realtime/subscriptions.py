@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from quaestor.errors import SubscriptionError
 from quaestor.model import GridShape, Query
-from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_cache import plan_of
 from quaestor.ports import EventLayer
 from quaestor.realtime.followed_views import watch_view
 from quaestor.realtime.live import LiveResult, SubscriberOptions
@@ -80,7 +80,7 @@ class Subscriptions:
         )
         if recomputation is not None and options.exact:
             raise SubscriptionError(f"{recomputation}; follow with delivery='state'", retryable=False)
-        query_id = plan_query(query).query_id
+        query_id = plan_of(query, keep=False).query_id
         try:
             with anyio.fail_after(deadline_s):
                 await self._known_shape()

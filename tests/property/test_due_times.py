@@ -56,3 +56,11 @@ def test_a_look_at_the_earliest_time_touches_one_key() -> None:
     before = CountedKey.looked_up
     assert times.earliest_ms == 0
     assert CountedKey.looked_up - before == 1
+
+
+def test_a_due_time_advances_to_an_earlier_one_only() -> None:
+    times: DueTimes[str] = DueTimes()
+    for due_ms in (5, 7, 3, 4):
+        times.advance("a", due_ms)
+    assert times.earliest_ms == 3
+    assert list(times.due(3)) == ["a"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quaestor.event_layer import codec
 from quaestor.invalidation.matching.active import ActiveQueries
 from quaestor.model import Operation, Query, Registration
@@ -33,3 +35,16 @@ def test_a_node_in_the_app_s_process_takes_the_plan_that_the_app_has_made() -> N
     assert isinstance(decoded, Registration)
     _, planned = ActiveQueries().prepare(decoded.query_id, decoded.query, tenant=decoded.tenant, now_s=0)
     assert planned is plan
+
+
+def test_queries_that_read_a_view_by_two_definitions_have_two_plans() -> None:
+    """Writes to the collections below count, and a new definition gives another query."""
+    pipeline = ({"$unionWith": "seen"},)
+    asked = Query(namespace="shop.items", operation=Operation.AGGREGATE, filter={}, pipeline=pipeline)
+    plans = [
+        plan_of(replace(asked, views=({"view": "shop.seen", "reads": [read], "definition": definition},)))
+        for read, definition in (("shop.a", "1"), ("shop.b", "1"), ("shop.b", "2"))
+    ]
+    assert [plan.foreign_namespaces for plan in plans] == [("shop.a",), ("shop.b",), ("shop.b",)]
+    assert len({plan.query_id for plan in plans}) == 3
+    assert plan_of(replace(asked, stands_for=Operation.COUNT)).query_id != plan_of(asked).query_id

@@ -127,3 +127,29 @@ def test_a_huge_bit_position_costs_nothing() -> None:
     assert query.matches({"a": -1})
     assert not query.matches({"a": b"\xff"})
     assert len(query.identity) == 16
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(5, 5.0), (5, Int64(5)), (1, True), (None, False), ({"b": 1, "c": 2}, {"c": 2, "b": 1}), ("5", 5), ([1], 1)],
+    ids=repr,
+)
+def test_filters_that_bson_distinguishes_are_compiled_each_for_itself(one: Any, other: Any) -> None:
+    """Equal filters share one compiled form; another type or order of fields gives another one."""
+    compiled = compile_query({"a": one, "z": "distinguished"})
+    assert compile_query({"a": one, "z": "distinguished"}) is compiled
+    assert compile_query({"a": other, "z": "distinguished"}) is not compiled
+
+
+def test_filters_with_regular_expressions_count_for_each_query_that_holds_them() -> None:
+    """Such a compiled form is not shared: the steps of its expressions would otherwise be free."""
+    assert compile_query({"a": {"$regex": "^x"}}) is not compile_query({"a": {"$regex": "^x"}})
+
+
+def test_a_changed_filter_is_compiled_anew() -> None:
+    """The caller may change its filter behind a call."""
+    condition: dict[str, Any] = {"a": {"$in": [1]}}
+    assert compile_query(condition).matches({"a": 1})
+    condition["a"]["$in"].append(2)
+    assert compile_query(condition).matches({"a": 2})
+    assert not compile_query({"a": {"$in": [1]}}).matches({"a": 2})
