@@ -30,7 +30,7 @@ _HOUSEKEEPING_MS: Final = ASK_AGAIN_MS // 2
 _PART: Final = 500
 """Subscriptions that are looked at in one go: about a millisecond."""
 _LEAST_AT_ONCE: Final = 100
-"""So many leases may be extended at once in any case."""
+"""Number of leases that may be extended at once in any case."""
 
 
 class ResultsLoop:
@@ -94,7 +94,7 @@ class ResultsLoop:
             self._stall_watch.report(stalled)
 
     def _parts(self) -> Iterator[Sequence[LocalSubscription]]:
-        """Iterate over the subscriptions in parts, so that nobody waits long for the lock."""
+        """Iterate over the subscriptions in parts, so that no task waits long for the lock."""
         with self._followed.lock:
             whole = list(self._followed.by_query.values())
         for start in range(0, len(whole), _PART):
