@@ -151,10 +151,6 @@ class Query:
         show otherwise unseen; `$*` alone: there is one on each field; `$**`: they are not known.
     clock: the filter or leading $match with moments (planning/timed_conditions.py); None: no time is known to follow the clock.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
-    views: views that stages read, each as `{view, reads, definition}`. Writes to the collections in `reads` count,
-        and `definition` is the identity of the view's definition. Only of followed queries.
-    stands_for: count or distinct, if the pipeline was made from one on a view; the rows then have its form. Only of followed
-        queries.
     """
 
     namespace: str
@@ -172,8 +168,6 @@ class Query:
     index_keys: tuple[tuple[str, ...], ...] = ()
     clock: Document | None = None
     widened: str | None = None
-    views: tuple[Document, ...] = ()
-    stands_for: Operation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ mongod runs the pipeline of a view before the stage's own. The rewritten stage d
   leaves `foreignField` as it is, and only filters, sorts and shapes records
 - `$graphLookup`: if the view only filters
 
-Any other stage stays. Its query then names the view, its definition and the collections below (`Query.views`).
+Any other stage stays. Its query then names the view, its definition and the collections below (`FollowedQuery`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from xxhash import xxh128_hexdigest
 from quaestor.capture.text_indexes import holds_text
 from quaestor.capture.views import Lookup, followed_down
 from quaestor.model import Document, Query
+from quaestor.planning.followed_query import followed
 from quaestor.query import aggregation
 from quaestor.query.encoding import OPTIONS
 
@@ -39,7 +40,9 @@ def through_views(query: Query, lookup: Lookup) -> Query:
     database = query.namespace.partition(".")[0]
     pipeline = tuple(_stages(query.pipeline, database, lookup))
     views = tuple(_described(pipeline, database, lookup))
-    return query if pipeline == query.pipeline and not views else replace(query, pipeline=pipeline, views=views)
+    if views:
+        return followed(query, pipeline=pipeline, views=views)
+    return query if pipeline == query.pipeline else replace(query, pipeline=pipeline)
 
 
 def _stages(pipeline: Sequence[Document], database: str, lookup: Lookup) -> Iterator[Document]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quaestor.model import Operation, Query
+from quaestor.planning.followed_query import followed, stands_for, views_of
 
 
 def query_fields(query: Query) -> dict[str, Any]:
@@ -14,14 +15,16 @@ def query_fields(query: Query) -> dict[str, Any]:
         "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
         "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
         "text": query.text_index, "indexes": [*map(list, query.index_keys)],
-        "clock": query.clock, "views": list(query.views), "for": query.stands_for and query.stands_for.value,
+        "clock": query.clock, "views": list(views_of(query)),
     }  # fmt: skip
+    if (operation := stands_for(query)) is not None:
+        fields["for"] = operation.value
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
 
 def query_of(fields: Mapping[str, Any]) -> Query:
     """Return the query in these fields. Raises KeyError, TypeError or ValueError if they are not the fields of a query."""
-    return Query(
+    query = Query(
         namespace=fields["ns"],
         operation=Operation(fields["op"]),
         filter=fields["filter"],
@@ -37,9 +40,11 @@ def query_of(fields: Mapping[str, Any]) -> Query:
         index_keys=tuple(tuple(map(str, key)) for key in fields.get("indexes", ())),
         clock=fields.get("clock"),
         widened=fields.get("widened"),
-        views=tuple(_view(view) for view in fields.get("views", ())),
-        stands_for=Operation(fields["for"]) if "for" in fields else None,
     )
+    if "views" not in fields and "for" not in fields:
+        return query
+    operation = Operation(fields["for"]) if "for" in fields else None
+    return followed(query, views=tuple(_view(view) for view in fields.get("views", ())), stands_for=operation)
 
 
 def _view(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from quaestor.incremental.maintenance import Maintenance, PriorState
 from quaestor.incremental.pipeline import by_id, plan_pipeline
 from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Operation, Query
+from quaestor.planning.followed_query import stands_for, views_of
 from quaestor.query import CompiledQuery, compile_query, sort_key_function
 from quaestor.query.allowance import one_query
 from quaestor.query.geo.near import near_of
@@ -41,10 +42,10 @@ def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSH
         raise UnsupportedQueryError("a collation: strings compare by rules of a language")
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
-    if query.views:
-        raise UnsupportedQueryError(f"a stage reads the view {query.views[0]['view']}, which computes records")
-    if query.stands_for is not None:
-        raise UnsupportedQueryError(f"{query.stands_for.value} of the computed records of a view")
+    if views := views_of(query):
+        raise UnsupportedQueryError(f"a stage reads the view {views[0]['view']}, which computes records")
+    if (operation := stands_for(query)) is not None:
+        raise UnsupportedQueryError(f"{operation.value} of the computed records of a view")
     if query.operation is Operation.AGGREGATE:
         return plan_pipeline(query, prior_state)
     compiled = compile_query(with_text_index(query.filter, query.text_index))

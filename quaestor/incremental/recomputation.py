@@ -21,6 +21,7 @@ from quaestor.incremental.events import Shown
 from quaestor.incremental.maintenance import Maintenance, PriorState, Recomputation
 from quaestor.incremental.planning import plan_maintenance, unambiguous
 from quaestor.model import Document, Operation, Query
+from quaestor.planning.followed_query import stands_for
 from quaestor.planning.plan import QueryPlan, plan_query
 from quaestor.planning.plan_parts import Result
 from quaestor.query import aggregation, compile_query
@@ -52,7 +53,7 @@ def plan_following(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP
 def rows_of(maintenance: Maintenance, documents: Sequence[Any]) -> list[Shown]:
     """Return the rows of a reading of a recomputed query, in order. O(number of documents)."""
     query = maintenance.query
-    operation = query.stands_for or query.operation
+    operation = stands_for(query) or query.operation
     if operation is Operation.COUNT:
         counted = maintenance.own.operation is Operation.AGGREGATE
         number = len(documents) if not counted else documents[0]["n"] if documents else 0
@@ -60,7 +61,7 @@ def rows_of(maintenance: Maintenance, documents: Sequence[Any]) -> list[Shown]:
     rows: dict[Hashable, Shown] = {}
     for position, document in enumerate(documents):
         if operation is Operation.DISTINCT:
-            identity = document = document if query.stands_for is None else document["_id"]
+            identity = document = document if stands_for(query) is None else document["_id"]
         elif isinstance(document, Mapping) and "_id" in document:
             identity = document["_id"]
         else:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from quaestor.errors import QueryError
 from quaestor.model import Document, Query
 from quaestor.planning.collation import without_order_of_strings
+from quaestor.planning.followed_query import views_of
 from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import leaves_order_open
 from quaestor.planning.pipeline_fields import pipeline_paths
@@ -59,8 +60,8 @@ def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
     names = sorted(aggregation.foreign_namespaces(query.pipeline, database))
     if not names:
         return ()
-    if query.views:
-        return _below_views(query, names)
+    if views := views_of(query):
+        return _below_views(views, names)
     try:
         reads = tuple(_Walk(query, database).reads(query.pipeline, ()))
     except (QueryError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
@@ -71,9 +72,9 @@ def foreign_reads(query: Query) -> tuple[ForeignRead, ...]:
     return reads
 
 
-def _below_views(query: Query, names: Sequence[str]) -> tuple[ForeignRead, ...]:
+def _below_views(views: Iterable[Document], names: Sequence[str]) -> tuple[ForeignRead, ...]:
     """Return the reads of a pipeline that reads views: every write to a collection below them counts."""
-    below = {view["view"]: view["reads"] for view in query.views}
+    below = {view["view"]: view["reads"] for view in views}
     reads = {namespace for name in names for namespace in below.get(name, (name,))}
     return tuple(ForeignRead(namespace=name) for name in sorted(reads))
 

@@ -12,6 +12,7 @@ import bson
 from bson.errors import BSONError
 
 from quaestor.model import Query
+from quaestor.planning.followed_query import stands_for, views_of
 from quaestor.planning.plan import QueryPlan, plan_query
 from quaestor.planning.plan_shapes import PlanTemplate, shape_of
 from quaestor.query.encoding import OPTIONS
@@ -44,8 +45,8 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
                 "": [
                     query.namespace, query.operation.value, query.filter, list(query.sort), query.skip, query.limit,
                     query.projection, list(query.pipeline), query.distinct_key, query.collation, query.let, query.text_index,
-                    query.widened, list(query.index_keys), query.clock, list(query.views),
-                    query.stands_for and query.stands_for.value,
+                    query.widened, list(query.index_keys), query.clock, list(views_of(query)),
+                    stands_for(query) and str(stands_for(query)),
                 ]
             },
             codec_options=OPTIONS,

@@ -9,6 +9,7 @@ from xxhash import xxh128_hexdigest
 
 from quaestor.errors import MalformedQueryError, QueryError
 from quaestor.model import Document, Query
+from quaestor.planning.followed_query import stands_for, views_of
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.sorting import parse_sort
 
@@ -42,10 +43,10 @@ def essence_of(query: Query, *, collated: bool = False) -> Document:
         essence["index_keys"] = [list(key) for key in query.index_keys]
     if query.clock is not None:
         essence["clock"] = query.clock
-    if query.views:
-        essence["views"] = list(query.views)
-    if query.stands_for is not None:
-        essence["stands_for"] = query.stands_for.value
+    if views := views_of(query):
+        essence["views"] = list(views)
+    if (operation := stands_for(query)) is not None:
+        essence["stands_for"] = operation.value
     return essence
 
 

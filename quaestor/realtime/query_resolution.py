@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
 import bson
@@ -13,6 +12,7 @@ from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.query_fields import query_fields
 from quaestor.incremental import plan_following
 from quaestor.model import CapturedRead, Operation, Query
+from quaestor.planning.followed_query import followed, views_of
 
 _MOST_BYTES: Final = 256 * 1024
 """Of a query: it is repeated whenever its lease is extended."""
@@ -45,7 +45,7 @@ async def resolved(query: Query, resolver: Resolver | None) -> tuple[Query, str 
 
 def reads_views(asked: Query, query: Query) -> bool:
     """Whether a query, resolved from the asked one, depends on the definition of a view."""
-    return (query.namespace, query.pipeline, query.views) != (asked.namespace, asked.pipeline, asked.views)
+    return bool(views_of(query)) or (query.namespace, query.pipeline) != (asked.namespace, asked.pipeline)
 
 
 async def _completed(query: Query, resolver: Resolver) -> Query:
@@ -57,5 +57,5 @@ async def _completed(query: Query, resolver: Resolver) -> Query:
         raise UnsupportedQueryError(f"{query.namespace} cannot be followed: {', '.join(reasons)}")
     own = resolver.through_views(reads[0].query)
     if own.operation is not query.operation and query.operation in (Operation.COUNT, Operation.DISTINCT):
-        return replace(own, stands_for=query.operation)
+        return followed(own, stands_for=query.operation)
     return own

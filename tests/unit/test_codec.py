@@ -36,6 +36,7 @@ from quaestor.model import (
     Usage,
     WriteKind,
 )
+from quaestor.planning.followed_query import FollowedQuery
 
 CELL = Cell(query_partition=1, write_partition=2)
 VERSION = 1_700_000_000 << 32 | 7
@@ -181,7 +182,7 @@ REGISTRATIONS = [
     ),
     Registration(
         id="app-1:12", tenant="", query_id="1" * 32, since=1, read_at=1, expires_at_ms=1,
-        query=Query(
+        query=FollowedQuery(
             namespace="db.c", operation=Operation.AGGREGATE, filter={}, stands_for=Operation.COUNT,
             views=({"view": "db.v", "reads": ["db.c", "db.d"], "definition": "2" * 32},),
         ),

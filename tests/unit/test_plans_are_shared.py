@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from quaestor.event_layer import codec
 from quaestor.invalidation.matching.active import ActiveQueries
 from quaestor.model import Operation, Query, Registration
+from quaestor.planning.followed_query import followed
 from quaestor.planning.plan_cache import plan_of
 
 
@@ -42,9 +41,9 @@ def test_queries_that_read_a_view_by_two_definitions_have_two_plans() -> None:
     pipeline = ({"$unionWith": "seen"},)
     asked = Query(namespace="shop.items", operation=Operation.AGGREGATE, filter={}, pipeline=pipeline)
     plans = [
-        plan_of(replace(asked, views=({"view": "shop.seen", "reads": [read], "definition": definition},)))
+        plan_of(followed(asked, views=({"view": "shop.seen", "reads": [read], "definition": definition},)))
         for read, definition in (("shop.a", "1"), ("shop.b", "1"), ("shop.b", "2"))
     ]
     assert [plan.foreign_namespaces for plan in plans] == [("shop.a",), ("shop.b",), ("shop.b",)]
     assert len({plan.query_id for plan in plans}) == 3
-    assert plan_of(replace(asked, stands_for=Operation.COUNT)).query_id != plan_of(asked).query_id
+    assert plan_of(followed(asked, stands_for=Operation.COUNT)).query_id != plan_of(asked).query_id
