@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks import live_followers, live_selectors, live_sockets
+from benchmarks import live_cell_memory, live_followers, live_selectors, live_sockets
 from quaestor.testing import servers
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
@@ -32,3 +32,9 @@ async def test_sockets_of_both_applications_receive_each_write(mongo_url: str) -
     fanned_out = result["one_write_to_all"]
     assert fanned_out["live"]["count"] == fanned_out["bare"]["count"] == live_sockets.FANOUTS
     assert result["acknowledged_to_socket"]["count"] == 6
+
+
+def test_the_memory_of_a_live_query_in_a_cell_is_within_its_aim() -> None:
+    """Bytes are counted, so the load of the machine does not matter."""
+    result = live_cell_memory.measured(300)
+    assert all(0 < value <= live_cell_memory.AIM_KIB for value in result["kib_a_query"].values())
