@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from quaestor.incremental import ResultEvent, replay
     from quaestor.live.pages.endpoint import ContinuousResults
+    from quaestor.live.results.routers import ChannelFeeds, ChannelResults
     from quaestor.live.websocket.endpoint import LiveQueries
     from quaestor.live.websocket.limits import SocketLimits
     from quaestor.live.websocket.principals import Grant
@@ -62,6 +63,8 @@ __all__ = [
     "BrowserClient",
     "CdnAdapter",
     "CdnError",
+    "ChannelFeeds",
+    "ChannelResults",
     "CollectionAccess",
     "ConfigurationError",
     "ContinuousResults",
@@ -147,6 +150,7 @@ _NAMES = {
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",
     "quaestor.live.pages.endpoint": "ContinuousResults",
+    "quaestor.live.results.routers": "ChannelFeeds ChannelResults",
     "quaestor.live.websocket.endpoint": "LiveQueries",
     "quaestor.live.websocket.limits": "SocketLimits",
     "quaestor.live.websocket.principals": "Grant",

@@ -22,7 +22,6 @@ class ChannelEndpoints:
 
     def __init__(self, quaestor: Quaestor) -> None:
         self._quaestor = quaestor
-        self._channels: Channels | None = None
 
     async def execute(self, call: Call) -> Mapping[str, Any]:
         """Execute statements in order: {"text": "...", "user": "...", "values": {"name": ...}}.
@@ -68,10 +67,8 @@ class ChannelEndpoints:
         return await anyio.to_thread.run_sync(self._answered, work)
 
     def _answered(self, work: Callable[[Channels], Mapping[str, Any]]) -> Mapping[str, Any]:
-        from quaestor.channels.administration import channels_of
+        channels = self._quaestor.parts.channels.administration()
         from quaestor.continuous.delivery.batch import to_json
 
-        if self._channels is None:
-            self._channels = channels_of(self._quaestor.settings.continuous, clock=self._quaestor.parts.process.clock)
-        answer: dict[str, Any] = json.loads(to_json(work(self._channels)))
+        answer: dict[str, Any] = json.loads(to_json(work(channels)))
         return answer

@@ -47,6 +47,10 @@ class ResultPages(Protocol):
         """Return the newest run of a channel; 0: no run yet."""
         ...
 
+    def newest_filled(self, channel: str) -> int:
+        """Return the newest run of a channel that has results; 0: no run yet."""
+        ...
+
     def oldest(self, channel: str) -> int:
         """Return the first run whose results are kept; 0: nothing was dropped yet."""
         ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from quaestor.capture.clients import WatchClient
 from quaestor.errors import ConfigurationError
 from quaestor.runtime.parts import Parts
-from quaestor.runtime.services import Stop
+from quaestor.runtime.services import Stop, nothing
 from quaestor.settings.continuous import ContinuousSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def continuous_queries(parts: Parts) -> Stop:
             raise ConfigurationError(
                 f"the continuous query {parts.continuous.declared[0].name!r} needs a folder: set continuous_folder"
             )
-        return _nothing
+        return nothing
     from quaestor.continuous.functions import DeclaredQueries
     from quaestor.continuous.hosting import hosted
 
@@ -53,7 +53,7 @@ async def table_filling(parts: Parts, client: WatchClient) -> Stop:
     settings, process = parts.process.settings, parts.process
     tables = _filled(settings.continuous)
     if not tables:
-        return _nothing
+        return nothing
     from quaestor.tables.catalogue import Catalogue
     from quaestor.tables.filling import LEASE_S, Filling, FillingParts
 
@@ -93,7 +93,3 @@ def _filled(settings: ContinuousSettings) -> tuple[FilledTable, ...]:
     if not settings.continuous_folder:
         raise ConfigurationError("filled_tables needs a folder: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     return tables
-
-
-async def _nothing() -> None:
-    """End a service that was not begun."""

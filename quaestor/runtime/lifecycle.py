@@ -16,6 +16,7 @@ import anyio.to_thread
 from quaestor.capture.clients import WatchClient
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.runtime import services
+from quaestor.runtime.channels import channels
 from quaestor.runtime.continuous_queries import continuous_queries, table_filling
 from quaestor.runtime.parts import Parts
 from quaestor.runtime.services import Stop
@@ -31,7 +32,7 @@ _LEAST_STEP_S: Final = 0.2
 _SERVICES: Final = (
     *(services.invalidating, services.purging, services.purge_probes, services.registering, services.housekeeping),
     *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
-    continuous_queries,
+    *(continuous_queries, channels),
 )
 _WATCHING: Final = (
     *(services.embedded_grid, services.elected_grid, services.catalog_polling),

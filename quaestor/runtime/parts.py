@@ -33,6 +33,7 @@ from quaestor.ports import EventLayer, LifetimeEstimator
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.runtime.declarations import ContinuousQueries
+from quaestor.runtime.hosted_channels import HostedChannels
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import Supervisor
 from quaestor.settings import Settings
@@ -55,6 +56,7 @@ class Parts:
     rechecking: rechecks queries before results are evicted; None: it is off, or there is no grid.
     collection_events: reports to the grid that whole collections have changed.
     continuous: continuous queries of the application.
+    channels: channels of the application.
     """
 
     process: ProcessContext
@@ -72,6 +74,7 @@ class Parts:
     rechecking: Rechecking | None
     subscriptions: Subscriptions
     continuous: ContinuousQueries
+    channels: HostedChannels
 
 
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
@@ -143,6 +146,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         effects=effects,
         rechecking=rechecking,
         continuous=ContinuousQueries(process),
+        channels=HostedChannels(process),
         subscriptions=Subscriptions(
             storage.layer, process, shape=lambda: registry.shape, resolver=LenientResolver(resolver)
         ),

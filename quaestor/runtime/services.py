@@ -55,7 +55,7 @@ async def purging(parts: Parts) -> Stop:
     )
     if parts.effects.cdn and not parts.storage.outbox.durable:
         parts.process.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
-    return _nothing
+    return nothing
 
 
 async def purge_probes(parts: Parts) -> Stop:
@@ -63,7 +63,7 @@ async def purge_probes(parts: Parts) -> Stop:
     known = addresses(parts.process.settings.cdn.cdn_addresses)
     names = {adapter.name for adapter in parts.effects.cdn}
     if not known or not parts.process.settings.cdn.cdn_canary_ms:
-        return _nothing
+        return nothing
     if strangers := known.keys() - names:
         raise ConfigurationError(
             f"cdn_addresses names {sorted(strangers)}, which is no CDN here; there are: {', '.join(sorted(names)) or 'none'}"
@@ -104,7 +104,7 @@ async def recording(parts: Parts) -> Stop:
     """Recording of a trace, written once a second, if the settings want one."""
     recorder = parts.estimator
     if not isinstance(recorder, TraceRecorder):
-        return _nothing
+        return nothing
 
     async def written(write: Callable[[], None]) -> None:
         try:
@@ -132,7 +132,7 @@ async def tuning(parts: Parts) -> Stop:
     recorder = parts.estimator
     estimator = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
     if not isinstance(estimator, ChosenEstimators):
-        return _nothing
+        return nothing
     published, own = PublishedParameters(parts.storage.layer, scope=parts.process.settings.scope), estimator.parameters
     telemetry = parts.process.telemetry
     watch = CanaryWatch(published, parts.storage.canary_reports, telemetry)
@@ -188,7 +188,7 @@ async def measuring(parts: Parts) -> Stop:
     """Measuring of the shared store, if there is one."""
     redis = parts.storage.redis
     if redis is None:
-        return _nothing
+        return nothing
     from quaestor.runtime.shared_services import measured
 
     return parts.process.supervisor.keep("measuring", partial(measured, parts, redis)).aclose
@@ -198,7 +198,7 @@ async def accounting(parts: Parts) -> Stop:
     """Hits reported to the account of the shared store's entries, if there is one."""
     budget = parts.storage.budget
     if budget is None:
-        return _nothing
+        return nothing
     from quaestor.runtime.shared_services import keep_accounting
 
     return parts.process.supervisor.keep("accounting", partial(keep_accounting, budget, parts.process.telemetry)).aclose
@@ -208,7 +208,7 @@ async def sketch_watching(parts: Parts) -> Stop:
     """Watching of the Cache Sketch, whose fill shortens lifetimes."""
     settings, sketch, factors = parts.process.settings, parts.storage.sketch, parts.read_path.admission.factors
     if settings.lifetimes.client_ttl == "none" and not parts.effects.cdn:
-        return _nothing
+        return nothing
     watch = partial(
         keep_watching, sketch, factors, geometry_of(settings.sketch), parts.process.telemetry, parts.process.clock
     )
@@ -311,13 +311,13 @@ async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
     if parts.process.settings.grid.max_contributors and isinstance(parts.registry, Registry):
         most = parts.process.settings.grid.max_contributors + 1
         parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))
-    return _nothing
+    return nothing
 
 
 async def rechecking(parts: Parts, client: WatchClient) -> Stop:
     """Rechecking of widened results before they are evicted."""
     if parts.rechecking is None:
-        return _nothing
+        return nothing
     parts.rechecking.start(Rereader(client, timeout_ms=parts.process.settings.grid.recheck_ms))
     return parts.rechecking.stop
 
@@ -325,7 +325,7 @@ async def rechecking(parts: Parts, client: WatchClient) -> Stop:
 async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid of all processes, run by one elected process, while a deployment on Redis has no grid of its own."""
     if parts.process.settings.redis_url is None or not parts.process.settings.grid.elect_grid:
-        return _nothing
+        return nothing
     from quaestor.runtime.shared_services import elected  # drivers of Redis: see parts
 
     return elected(parts, client, parts.process.settings.redis_url)
@@ -334,7 +334,7 @@ async def elected_grid(parts: Parts, client: WatchClient) -> Stop:
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid in this process, if everything else is in it too."""
     if parts.process.settings.redis_url is not None:
-        return _nothing
+        return nothing
     grid = EmbeddedGrid(
         client,
         layer=parts.storage.layer,
@@ -391,5 +391,5 @@ class _Trust:
         self._registry.release(self._name)
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """End a service that was not begun."""

@@ -26,7 +26,7 @@ class ServedResults:
         self._reading = Reading(pages)
         self._brokers = brokers
         self._acknowledgements = acknowledgements
-        self.watch = RunWatch(lambda channel: asyncio.to_thread(pages.newest, channel), look_s=look_s)
+        self.watch = RunWatch(lambda channel: asyncio.to_thread(pages.newest_filled, channel), look_s=look_s)
 
     def for_broker(self, channel: str, broker: str, after: int, limit: int, upto: int | None) -> Page:
         """Return a page for a broker."""
@@ -37,8 +37,8 @@ class ServedResults:
         return self._reading.for_subscription(channel, subscription, after=after, limit=limit, upto=upto)
 
     def newest(self, channel: str) -> int:
-        """Return the newest run of a channel; 0: there was none."""
-        return self._pages.newest(channel)
+        """Return the newest run of a channel that has results; 0: there was none."""
+        return self._pages.newest_filled(channel)
 
     def is_public(self, broker: str) -> bool:
         """Whether everybody may read the pages of a broker."""

@@ -68,7 +68,7 @@ class FeedService:
 
     def routes(self, path: str = "/feeds") -> list[BaseRoute]:
         """Return the route of the sources of type http."""
-        return [Route(f"{path}/{{feed}}", self._post, methods=["POST"])]
+        return [Route(f"{path}/{{feed}}", self.answer, methods=["POST"])]
 
     async def keep_running(self) -> None:
         """Run started feeds until cancelled. The end drains them: taken records are written."""
@@ -189,7 +189,8 @@ class FeedService:
             raise ConfigurationError(f"{name!r} lies outside the folder of sources")
         return path
 
-    async def _post(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """Answer a post to the feed that the path names."""
         source = self._posts.get(request.path_params["feed"])
         if source is None:
             return await asyncio.to_thread(self._refused, request.path_params["feed"])

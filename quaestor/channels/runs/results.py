@@ -38,6 +38,8 @@ SCHEMA: Final = Schema(
 _PROGRESS: Final = "channel"
 _BOUNDS: Final = "bounds"
 _OLDEST: Final = "oldest"
+_FILLED: Final = "filled"
+"""Note: the newest run that has results."""
 _DIRECT: Final = 2_000
 """Rows up to which each is encoded by itself."""
 
@@ -90,7 +92,8 @@ class Results:
         def decide(now: Snapshot) -> Change | None:
             nonlocal published
             published = now.progress.get(_PROGRESS) == before.run
-            change = Change(add=tuple(files), progress={_PROGRESS: run}, notes={_BOUNDS: json.dumps(bounds)})
+            notes = {_BOUNDS: json.dumps(bounds)} | ({_FILLED: str(run)} if files else {})
+            change = Change(add=tuple(files), progress={_PROGRESS: run}, notes=notes)
             return change if published else None
 
         try:
@@ -118,6 +121,10 @@ class Results:
         for file in self.table.files(snapshot, after - 1, snapshot.instant):
             rows = self.table.scan(snapshot, file.first - 1, file.last)
             yield rows.filter(pc.greater(rows.column(RUN), pa.scalar(after, pa.int64())))
+
+    def newest_filled(self) -> int:
+        """Return the newest run that has results; 0: there was none."""
+        return int(self.table.snapshot().notes.get(_FILLED, 0))
 
     def oldest(self) -> int:
         """Return the first run whose results are kept; 0: nothing was dropped yet."""

@@ -25,6 +25,10 @@ class StoredPages(ResultPages):
         """See ResultPages."""
         return Results(self._catalogue, channel).progress().run or 0
 
+    def newest_filled(self, channel: str) -> int:
+        """See ResultPages."""
+        return Results(self._catalogue, channel).newest_filled()
+
     def oldest(self, channel: str) -> int:
         """See ResultPages."""
         return Results(self._catalogue, channel).oldest()

@@ -16,14 +16,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from quaestor.errors import QuaestorError
 from quaestor.live import sse
-from quaestor.live.followed_routes import server_stops
 from quaestor.live.pages.source import PageSource
 from quaestor.live.pages.watching import PageWatch
 from quaestor.live.prompt_sends import within
+from quaestor.live.stream_ends import StreamEnd
 from quaestor.tasks import client_left, ended
 
-LONGEST_S: Final = 3_600.0
-"""Longest time of a stream. The client then connects again, and its credentials are judged anew."""
 _RETRY_MS: Final = 1_000
 _TRY_LATER: Final = 1_013
 _REAUTHORIZE: Final = 1_012
@@ -104,11 +102,11 @@ async def texts(
 ) -> AsyncIterator[tuple[str | None, int | None]]:
     """Yield the parts of pages after a number, each with the number of its page if it is the last part.
 
-    (None, None) now and then while there is no page. Ends after `LONGEST_S`, and when the server stops. Raises as the source.
+    (None, None) now and then while there is no page. Ends after an hour, and when the server stops. Raises as the source.
     """
-    until_s = asyncio.get_running_loop().time() + LONGEST_S
+    end = StreamEnd()
     async for head in watch.news(name, after):
-        if server_stops() or asyncio.get_running_loop().time() > until_s:
+        if end.is_reached:
             return
         if head is None:
             yield None, None

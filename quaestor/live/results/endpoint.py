@@ -52,7 +52,7 @@ def channel_results(source: ResultSource, *, path: str = "/channels", most_strea
 
     most_streams: streams and sockets that may be open at a time.
     """
-    endpoint = _Endpoint(source, most_streams)
+    endpoint = ResultEndpoint(source, most_streams)
     channel, subscription = f"{path}/{{channel}}", f"{path}/{{channel}}/subscriptions/{{subscription}}"
     return [
         Route(f"{channel}/newest", endpoint.newest, methods=["GET"]),
@@ -63,14 +63,26 @@ def channel_results(source: ResultSource, *, path: str = "/channels", most_strea
     ]
 
 
-class _Endpoint:
-    def __init__(self, source: ResultSource, most_streams: int) -> None:
+def _never(_request: Request) -> bool:
+    return False
+
+
+class ResultEndpoint:
+    """Handlers of the routes.
+
+    is_stored: whether the cache around the application stores the newest run, and is invalidated with each new one.
+    """
+
+    def __init__(
+        self, source: ResultSource, most_streams: int, *, is_stored: Callable[[Request], bool] = _never
+    ) -> None:
         self._source = source
+        self._is_stored = is_stored
         self._stream = ResultStream(source, most_streams)
         self.socket = ResultSocket(source, self._stream.places)
 
     async def newest(self, request: Request) -> Response:
-        """The newest run of a channel. With `Prefer: wait=25` the answer waits for a run after the parameter `after`."""
+        """The newest run that has results. With `Prefer: wait=25` the answer waits for a run after the parameter `after`."""
         return await _answered(request, self._newest)
 
     async def of_broker(self, request: Request) -> Response:
@@ -90,7 +102,9 @@ class _Endpoint:
         await self._hold(request, channel)
         run = await _in_thread(lambda: self._source.newest(channel))
         body = json.dumps({"channel": channel, "newest": run}).encode()
-        return _page_response(request, body, "no-cache")
+        if "prefer" in request.headers:
+            return _page_response(request, body, "no-store")
+        return _page_response(request, body, "" if self._is_stored(request) else "no-cache")
 
     async def _of_broker(self, request: Request) -> Response:
         channel, broker = request.path_params["channel"], request.query_params.get("broker", "")
@@ -183,7 +197,9 @@ def _page(request: Request, page: ResultPage, *, scope: str) -> Response:
 
 def _page_response(request: Request, body: bytes, cache_control: str) -> Response:
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
-    fields = {"cache-control": cache_control, "etag": etag, "vary": "accept-encoding, accept"}
+    fields = {"etag": etag, "vary": "accept-encoding, accept"} | (
+        {"cache-control": cache_control} if cache_control else {}
+    )
     held = request.headers.getlist("if-none-match")
     if held and none_match_fails(", ".join(held).encode("latin-1"), etag.encode()):
         return Response(status_code=304, headers=fields)

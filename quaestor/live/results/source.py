@@ -39,7 +39,7 @@ class ResultSource(Protocol):
         ...
 
     def newest(self, channel: str) -> int:
-        """Return the newest run of a channel; 0: there was none."""
+        """Return the newest run of a channel that has results; 0: there was none."""
         ...
 
     def is_public(self, broker: str) -> bool:

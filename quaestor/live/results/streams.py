@@ -17,9 +17,13 @@ from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.live.followers import Places
 from quaestor.live.results.source import ResultSource
 from quaestor.live.sse import HEADERS, HEARTBEAT, event, last_event_id
+from quaestor.live.stream_ends import StreamEnd
 
 _ROWS: Final = 500
-_HEARTBEAT_S: Final = 15.0
+_LOOK_S: Final = 1.0
+"""Time after which a stream looks whether it has to end."""
+_LOOKS_OF_HEARTBEAT: Final = 15
+_AGAIN: Final = 1_012
 _MOST_OF_CLIENT: Final = 1_000
 _RUN: Final = re.compile(r"\d{1,18}", re.ASCII)
 
@@ -99,6 +103,7 @@ class ResultSocket:
             async for news in _pages(self._source, channel, subscription, first):
                 if news is not None:
                     await socket.send_text(news[0].decode())
+            await socket.close(_AGAIN)
         except ConfigurationError:
             await socket.close(4404, "no such subscription")
         except DependencyError:
@@ -116,16 +121,24 @@ class ResultSocket:
 async def _pages(
     source: ResultSource, channel: str, subscription: str, page: tuple[bytes, int]
 ) -> AsyncIterator[tuple[bytes, int] | None]:
-    """Yield a page and those after it that have runs, each with its last run; None now and then while there is no run."""
-    is_first = True
-    while True:
+    """Yield a page and those after it that have runs, each with its last run; None now and then while there is no run.
+
+    Ends after an hour, and when the server stops.
+    """
+    is_first, end = True, StreamEnd()
+    while not end.is_reached:
         body, upto = page
         fields: dict[str, Any] = json.loads(body)
         if is_first or fields["runs"]:
             yield page
         is_first = False
-        while fields["complete"] and not await source.wait(channel, upto, _HEARTBEAT_S):
-            yield None
+        looks = 0
+        while fields["complete"] and not await source.wait(channel, upto, _LOOK_S):
+            if end.is_reached:
+                return
+            looks += 1
+            if looks % _LOOKS_OF_HEARTBEAT == 0:
+                yield None
         page = await _next(source, channel, subscription, upto)
 
 

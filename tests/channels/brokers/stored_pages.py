@@ -68,6 +68,10 @@ class StoredPages:
             raise ConfigurationError(f"no channel {channel!r}")
         return self._catalogue.open(f"{channel}_results").snapshot().progress.get("runs", 0)
 
+    def newest_filled(self, channel: str) -> int:
+        """See ResultPages. Each run has results."""
+        return self.newest(channel)
+
     def oldest(self, channel: str) -> int:
         """See ResultPages."""
         return self._oldest.get(channel, 0)
