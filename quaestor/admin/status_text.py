@@ -31,6 +31,7 @@ def text(status: Mapping[str, Any]) -> str:
         *((f"  {name}", f"{_number(count)}  {count / total:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     lines.append(("live", _live(counts)))
+    lines.append(("channels", _channels(counts)))
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
     lines.extend(
         (
@@ -88,6 +89,18 @@ def _live(counts: Mapping[str, Mapping[str, float]]) -> str:
         f"{_number(now['live_connections'])} WebSockets with {_number(now['live_subscriptions'])} subscriptions; "
         f"{_number(now['follower_events'] + now['live_messages'])} deliveries, lag {now['subscriptions_lag_seconds']:.1f} s, "
         f"{_number(now['live_slow_readers'])} slow readers now, {_number(slow)} closed"
+    )
+
+
+def _channels(counts: Mapping[str, Mapping[str, float]]) -> str:
+    """Channels that this process runs; empty: none."""
+    number = sum(counts.get("channels", {}).values())
+    if not number:
+        return ""
+    runs, late_s = counts.get("channel_runs", {}), sum(counts.get("channel_lag_seconds", {}).values())
+    return (
+        f"{_number(number)}; {_number(runs.get('published', 0))} runs, {_number(runs.get('failed', 0))} failed, "
+        f"{_number(sum(counts.get('channel_rows', {}).values()))} results; the latest run began {late_s:.1f} s late"
     )
 
 

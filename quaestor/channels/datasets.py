@@ -103,7 +103,7 @@ class Dataset:
         partitions: int = 1,
         extensible: bool = True,
     ) -> Self:
-        """Create a dataset. Raises ConfigurationError for a bad or taken name, key or number of partitions."""
+        """Create a dataset in one step. Raises ConfigurationError for a bad or taken name, key or number of partitions."""
         if not schema.key:
             raise ConfigurationError(f"dataset {name!r} has no key: name its columns in PRIMARY KEY")
         if not 1 <= partitions <= MOST_PARTITIONS:
@@ -113,8 +113,8 @@ class Dataset:
                 raise SchemaError(f"a column must not be named {column!r}: rename it", column)
         stored = Schema((*schema.columns, Column(DELETED, Type.BOOL)), schema.key)
         properties = json.dumps({"active": active, "partitions": partitions, "extensible": extensible})
-        for number in reversed(range(partitions)):
-            catalogue.create(_partition(name, number), stored).append((), notes={_PROPERTIES: properties})
+        names = [_partition(name, number) for number in range(partitions)]
+        catalogue.create_all(dict.fromkeys(names, stored), {_PROPERTIES: properties})
         return cls.open(catalogue, name)
 
     @classmethod

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from quaestor.channels.feeds.service import FeedParts, FeedService
+from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.folder_lock import folder_lock
@@ -21,10 +22,13 @@ def executor_of_channel(channel: str) -> DuckDbExecutor:
     return DuckDbExecutor(threads=1)
 
 
-async def hosted(folder: Path, parts: ChannelParts, feeds: FeedParts | None = None) -> None:
+async def hosted(
+    folder: Path, parts: ChannelParts, feeds: FeedParts | None = None, retention: RetentionParts | None = None
+) -> None:
     """Run the channels and feeds of a folder until cancelled, as soon as no other process does.
 
     feeds: None: no feeds run.
+    retention: None: nothing is dropped.
 
     Raises nothing that a channel or a feed can cause.
     """
@@ -36,4 +40,6 @@ async def hosted(folder: Path, parts: ChannelParts, feeds: FeedParts | None = No
                     tasks.create_task(ChannelService(parts, look_s=_LOOK_S).keep_running())
                     if feeds is not None:
                         tasks.create_task(FeedService(feeds, look_s=_LOOK_S).keep_running())
+                    if retention is not None:
+                        tasks.create_task(Retention(retention).keep_running())
         await parts.pause(_AGAIN_S)

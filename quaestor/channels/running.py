@@ -16,6 +16,7 @@ from quaestor.channels.feeds.definitions import SOURCES
 from quaestor.channels.feeds.enrichment import PythonEnrichment
 from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.hosting import executor_of_channel, hosted
+from quaestor.channels.retention import RetentionParts
 from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.service import ChannelParts
 from quaestor.channels.statements.model import CreateFunction, Kind
@@ -82,10 +83,19 @@ class RunningChannels:
                 telemetry=self._telemetry,
                 deliver=deliver,
                 published=published,
-                keep_s=self._settings.channel_days * _DAY_S,
                 clock=self._clock,
             ),
             self._feeds(frozenset(SOURCES) - _POSTED),
+            RetentionParts(
+                catalogue=parts.catalogue,
+                definitions=parts.definitions,
+                brokers=self._channels.brokers,
+                acknowledgements=self._acknowledgements,
+                pages=self._pages,
+                telemetry=self._telemetry,
+                keep_s=self._settings.channel_days * _DAY_S,
+                clock=self._clock,
+            ),
         )
 
     def _delivery(self) -> BrokerDelivery:

@@ -56,7 +56,6 @@ class ChannelParts:
     executor_of: returns an executor for one channel.
     deliver: notifies the brokers of a channel, and pushes results if the channel does so; after each run.
     published: called with the name of a channel that has new results, until it raises no error.
-    keep_s: seconds for which results are kept; 0: for ever.
     pause: waits for some seconds.
     """
 
@@ -66,7 +65,6 @@ class ChannelParts:
     telemetry: Telemetry
     deliver: Delivery = nobody_delivers
     published: Callable[[str], Awaitable[object]] = unheard
-    keep_s: float = 0.0
     clock: Clock = system_clock
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -225,10 +223,7 @@ class ChannelService:
         if channel.compiled is None:
             channel.compiled = compile_channel(definition, shapes(catalogue))
         now = self._now()
-        outcome = channel.runner.run(channel.compiled, now, due=due)
-        if self._parts.keep_s:
-            Results(catalogue, definition.name).retain(after=now - int(self._parts.keep_s * _SECOND))
-        return outcome
+        return channel.runner.run(channel.compiled, now, due=due)
 
     async def _keep(self, channel: _Hosted, began_s: float, outcome: RunOutcome | None, error: str = "") -> RunReport:
         """Keep the report of a run for operators, and return it. outcome: None: the run failed."""

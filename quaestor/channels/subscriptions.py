@@ -143,6 +143,13 @@ class Subscriptions:
         self.get(subscription)
         self.dataset.delete([{ID: subscription}])
 
+    def remove_at(self, broker: str) -> int:
+        """Remove all subscriptions at a broker; return their number."""
+        gone = [{ID: row[ID]} for row in self.dataset.records() if row["broker"] == broker]
+        if gone:
+            self.dataset.delete(gone)
+        return len(gone)
+
     def at(self, instant: int) -> Members:
         """Return the members of all groups at an instant."""
         return self.membership.at(self.dataset.snapshots()[0], instant)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quaestor.continuous.arrow_sql import quoted, selected
@@ -16,6 +17,9 @@ from quaestor.tables.inference import DELETED
 from quaestor.tables.reading import opened
 from quaestor.tables.schema import TS, Schema, Type
 from quaestor.tables.versioned import ARROW, VersionedTable
+
+EXPIRED: Final = "expired_upto"
+"""Note of a partition: the instant up to which versions have expired."""
 
 
 class LatestVersions:
@@ -32,25 +36,29 @@ class LatestVersions:
         fields = [(column.name, ARROW[column.type]) for column in columns.columns]
         self._wanted = pa.schema([*fields, (DELETED, pa.bool_()), (TS, TS_TYPE)])
         self._state: Any = None
-        self._upto = -1
+        self._upto = self._expired = -1
         self._lock = threading.Lock()
 
     def at(self, snapshot: Snapshot, upto: int) -> Any:
         """Return the records at an instant: an Arrow table of the columns and `ts`. Raises DependencyError.
 
-        A record deleted up to then is not there. Versions later than `upto` do not matter.
+        A record deleted up to then is not there, nor a record whose latest version has expired. Versions later than `upto` do not
+        matter.
         """
         with self._lock:
+            expired = max(self._expired, _expired(snapshot))
             if self._state is None or upto < self._upto:
                 state, after = None, -1
             else:
                 state, after = self._state, self._upto
+                if expired > self._expired:
+                    state = _after(state, expired)
             if self._table.files(snapshot, after, upto):
                 state = _brought_forward(state, self._scan(snapshot, after, upto), self._key)
             elif state is None:
                 state = self._scan(snapshot, after, upto).drop_columns([DELETED])
             if upto >= self._upto:
-                self._state, self._upto = state, upto
+                self._state, self._upto, self._expired = state, upto, expired
             return state
 
     def within(self, snapshot: Snapshot, after: int, upto: int) -> Any:
@@ -73,7 +81,7 @@ class LatestVersions:
             else pa.nulls(rows.num_rows, field.type)
             for field in self._wanted
         ]
-        return pa.table(columns, schema=self._wanted)
+        return _after(pa.table(columns, schema=self._wanted), _expired(snapshot))
 
     def having(self, state: Any, keys: Any) -> Any:
         """Return the records of a state whose keys are in another Arrow table."""
@@ -109,6 +117,17 @@ class LargestKeys:
             self._is_known = False
         else:
             self._largest = statistics.max if self._largest is None else max(self._largest, statistics.max)
+
+
+def _expired(snapshot: Snapshot) -> int:
+    return int(snapshot.notes.get(EXPIRED, -1))
+
+
+def _after(rows: Any, instant: int) -> Any:
+    """Return the rows after an instant."""
+    if instant < 0:
+        return rows
+    return rows.filter(pc.greater(rows.column(TS).cast(pa.int64()), pa.scalar(instant, pa.int64())))
 
 
 def _brought_forward(state: Any, rows: Any, key: Sequence[str]) -> Any:

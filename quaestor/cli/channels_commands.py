@@ -126,6 +126,53 @@ def unsubscribe(channel: Channel, subscription: Id, user: User = "", folder: Fol
     _execute(Unsubscribe(channel=channel, subscription=subscription), folder, user=user)
 
 
+@commands.command("change")
+def change(
+    channel: Channel,
+    subscription: Id,
+    values: Values = None,
+    to: Annotated[str | None, typer.Option(help="Name of another broker.")] = None,
+    user: User = "",
+    folder: Folder = None,
+) -> None:
+    """Give a subscription other parameters, or another broker, from the next run on."""
+    from quaestor.channels.statements.model import ChangeSubscription
+
+    if not values and to is None:
+        raise ConfigurationError("nothing to change: write the parameters, or --to with a broker")
+    parameters = tuple(map(_json, values)) if values else None
+    statement = ChangeSubscription(channel=channel, subscription=subscription, values=parameters, broker=to)
+    _execute(statement, folder, user=user)
+
+
+@commands.command("results")
+def results(
+    channel: Channel,
+    subscription: Annotated[str | None, typer.Option(help="Only results of this subscription.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Only results of the subscriptions at this broker.")] = None,
+    after: Annotated[int, typer.Option(min=0, help="Only runs after this one.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Results after which no further run begins.")] = 1_000,
+    folder: Folder = None,
+) -> None:
+    """Print results of a channel, whole runs, the oldest first: one JSON object a line."""
+    if subscription is not None and broker is not None:
+        raise ConfigurationError("write --subscription or --broker, not both")
+    catalogue = _channels(folder).parts.catalogue
+    from quaestor.channels.brokers.reading import run_of
+    from quaestor.channels.runs.stored_pages import StoredPages
+
+    pages = StoredPages(catalogue)
+    if subscription is not None:
+        runs = pages.of_subscription(channel, subscription, after, limit)
+    elif broker is not None:
+        runs = pages.after(channel, broker, after, limit)
+    else:
+        runs = pages.all(channel, after, limit)
+    for run in map(run_of, runs):
+        for row in run["results"]:
+            print(printable(json.dumps({"run": run["run"], "time": run["time"], **row}, ensure_ascii=False)))
+
+
 @commands.command("pause")
 def pause(channel: Channel, folder: Folder = None) -> None:
     """Stop the runs of a channel. Nothing is lost: its next run reads everything since its last one."""

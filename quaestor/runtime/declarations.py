@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from quaestor.runtime.hosted_channels import HostedChannels
 from quaestor.runtime.supervision.process_context import ProcessContext
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ class ContinuousQueries:
 
     declared: before its start.
     observers: called with the name of each query whose results have changed, in the process that runs the queries.
+    channels: channels of the same folder.
     """
 
     def __init__(self, process: ProcessContext) -> None:
         self.declared: list[Declaration] = []
         self.observers: list[Callable[[str], Awaitable[object]]] = []
+        self.channels = HostedChannels(process)
         self._process = process
         self._lock = Lock()
         self._administration: Administration | None = None

@@ -56,7 +56,6 @@ class Parts:
     rechecking: rechecks queries before results are evicted; None: it is off, or there is no grid.
     collection_events: reports to the grid that whole collections have changed.
     continuous: continuous queries of the application.
-    channels: channels of the application.
     """
 
     process: ProcessContext
@@ -74,7 +73,11 @@ class Parts:
     rechecking: Rechecking | None
     subscriptions: Subscriptions
     continuous: ContinuousQueries
-    channels: HostedChannels
+
+    @property
+    def channels(self) -> HostedChannels:
+        """Channels of the application."""
+        return self.continuous.channels
 
 
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
@@ -146,7 +149,6 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         effects=effects,
         rechecking=rechecking,
         continuous=ContinuousQueries(process),
-        channels=HostedChannels(process),
         subscriptions=Subscriptions(
             storage.layer, process, shape=lambda: registry.shape, resolver=LenientResolver(resolver)
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,23 +43,41 @@ class Catalogue:
 
     def create(self, name: str, schema: Schema) -> VersionedTable:
         """Create a table. Raises ConfigurationError if the name is taken or not allowed, DependencyError."""
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"{name!r} cannot name a table: use letters, digits and _, and at most one point")
-        folder = f"{name}-{uuid.uuid4().hex[:8]}"
-        table = VersionedTable(Table(self.root.below(folder)), schema, name, clock=self._clock)
-        table.evolve(schema)
+        self.create_all({name: schema})
+        return self.open(name)
+
+    def create_all(self, schemas: Mapping[str, Schema], notes: Mapping[str, str] | None = None) -> None:
+        """Create tables in one step: all of them, or none. Raises as `create` does.
+
+        notes: of each table, from its beginning on.
+        """
+        made: dict[str, VersionedTable] = {}
+        folders: dict[str, str] = {}
+        for name, schema in schemas.items():
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{name!r} cannot name a table: use letters, digits and _, and at most one point"
+                )
+            folders[name] = f"{name}-{uuid.uuid4().hex[:8]}"
+            table = VersionedTable(Table(self.root.below(folders[name])), schema, name, clock=self._clock)
+            made[name] = table
+        for name, table in made.items():
+            table.evolve(schemas[name])
+            if notes:
+                table.append((), notes=notes)
 
         def decide(now: Snapshot) -> Change:
-            if taken := [other for other in now.notes if other.lower() == name.lower()]:
+            new = {name.lower() for name in folders}
+            if taken := [other for other in now.notes if other.lower() in new]:
                 raise ConfigurationError(f"table {taken[0]!r} exists: open it, or drop it first")
-            return Change(notes={name: folder})
+            return Change(notes=folders)
 
         try:
             self._names.publish(decide, now_us=self._clock() * 1000)
         except ConfigurationError:
-            _delete(table.table)
+            for table in made.values():
+                _delete(table.table)
             raise
-        return self.open(name)
 
     def open(self, name: str) -> VersionedTable:
         """Return a table. Raises ConfigurationError if there is none of this name, DependencyError."""

@@ -21,6 +21,8 @@ from quaestor import (
     AdminToken,
     CdnAdapter,
     CdnError,
+    ChannelFeeds,
+    ChannelResults,
     CollectionAccess,
     ConfigurationError,
     ContinuousResults,
@@ -236,6 +238,8 @@ async def grant(request: Request) -> Grant:
     return Grant(principal=await principal(request), expires_at_ms=None)
 
 
+app.include_router(ChannelResults(quaestor, path="/news", scope=public()))
+app.include_router(ChannelFeeds(quaestor, path="/in", dependencies=[Depends(principal)]))
 app.include_router(ContinuousResults(quaestor, path="/results", scope=public(), dependencies=[Depends(principal)]))
 live_queries = LiveQueries(
     client.shop, quaestor=quaestor, path="/live", access=access, principal=grant, origins=["https://shop.example"],
@@ -592,9 +596,7 @@ async def feeds(catalogue: Catalogue, telemetry: Telemetry) -> Starlette:
 
 
 async def hosted_channels(catalogue: Catalogue, telemetry: Telemetry) -> None:
-    parts = ChannelParts(
-        catalogue=catalogue, channels=list, executor_of=executor_of_channel, telemetry=telemetry, keep_s=3_600
-    )
+    parts = ChannelParts(catalogue=catalogue, channels=list, executor_of=executor_of_channel, telemetry=telemetry)
     print(ChannelService(parts).status())
     await hosted_channels_of(Path("tables"), parts)
 

@@ -42,6 +42,7 @@ WAITED_FOR = {
     "quaestor/redis/round_trips.py": "a failure reaches those who wait for the reply",
     "quaestor/rest/assembled.py": "a failure reaches those who wait for the list",
     "quaestor/tables/pins.py": "a failing storage leaves the snapshots to the grace period of maintenance",
+    "quaestor/runtime/channels.py": "a task group raises what its tasks raise",
     "quaestor/runtime/supervision/supervisor.py": "the supervisor",
 }
 """Files that start tasks or threads of their own, and why nobody misses what those raise."""

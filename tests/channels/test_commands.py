@@ -16,8 +16,11 @@ from prompt_toolkit.output import DummyOutput
 
 from quaestor import AdminApi, AdminToken, Quaestor
 from quaestor.channels.datasets import Dataset
+from quaestor.channels.runs.run import Runner
+from quaestor.channels.statements.model import Kind
 from quaestor.cli.main import main
 from quaestor.cli.sql_prompt import CatalogueCompleter, Prompt, is_complete
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from tests.channels.statements_world import POLICE, StatementsWorld
 
 TOKEN = "a-token-of-twenty-four-characters"
@@ -60,6 +63,29 @@ def test_the_life_of_a_channel_by_commands(world: StatementsWorld, capsys: pytes
     assert error.startswith("quaestor: there is no list of 'tables'; there are brokers, channels")
     (error,) = command(capsys, "channels", "subscribe", "Local", "OC", "--on", "station", status=2)
     assert error.startswith("quaestor: 'OC' is not JSON")
+
+
+def test_results_and_changes_of_subscriptions_by_commands(
+    world: StatementsWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed subscription has other results from its next run on; results are of a subscription, a broker, or all."""
+    parts = world.channels.parts
+    runner = Runner(parts.catalogue, DuckDbExecutor(threads=1))
+    tweets = Dataset.open(parts.catalogue, "Tweets")
+    mine = json.loads(command(capsys, "channels", "subscribe", "Local", '"OC"', "--on", "station")[0])["id"]
+    for tid in (1, 2):
+        tweets.insert([{"tid": tid, "text": area, "area_code": area} for area in ("OC",)])
+        tweets.insert([{"tid": -tid, "text": "LA", "area_code": "LA"}])
+        runner.run(parts.compiled(parts.definitions.get(Kind.CHANNEL, "Local")), tid * 1_000_000)
+        if tid == 1:
+            command(capsys, "channels", "change", "Local", mine, '"LA"')
+    rows = [json.loads(row) for row in command(capsys, "channels", "results", "Local", "--subscription", mine)]
+    assert [(row["subscriptionIds"], row["result"]["tid"]) for row in rows] == [([mine], 1), ([mine], -2)]
+    assert [json.loads(row) for row in command(capsys, "channels", "results", "Local")] == rows
+    later = command(capsys, "channels", "results", "Local", "--broker", "station", "--after", str(rows[0]["run"]))
+    assert [json.loads(row)["result"]["tid"] for row in later] == [-2]
+    (error,) = command(capsys, "channels", "change", "Local", mine, status=2)
+    assert error.startswith("quaestor: nothing to change")
 
 
 def test_statements_by_a_command_bind_values(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:

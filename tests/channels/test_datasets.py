@@ -194,3 +194,14 @@ def test_a_table_of_records_is_written_at_once(tmp_path: Path) -> None:
         dataset.add_table(pa.table({"oid": pa.array([None], pa.int64())}))
     with pytest.raises(ConfigurationError, match="several partitions"):
         Dataset.create(catalogue, "p", SCHEMA, partitions=2).add_table(pa.table({"oid": [2, 1]}))
+
+
+def test_a_creation_that_is_refused_leaves_no_partition(tmp_path: Path) -> None:
+    """All partitions come with one entry of the catalogue, or none of them does."""
+    catalogue = Catalogue(tmp_path)
+    catalogue.create("d__2", Schema((Column("x", Type.BIGINT),)))
+    before = sorted(path.name for path in tmp_path.iterdir() if any(path.rglob("*.json")))
+    with pytest.raises(ConfigurationError, match="table 'd__2' exists"):
+        Dataset.create(catalogue, "d", Schema((Column("id", Type.BIGINT),), ("id",)), partitions=4)
+    assert catalogue.names() == ["d__2"]
+    assert sorted(path.name for path in tmp_path.iterdir() if any(path.rglob("*.json"))) == before

@@ -1,4 +1,4 @@
-"""Service of channels with an injected clock: periods, slow channels, failures, overruns, deliveries, and retention."""
+"""Service of channels with an injected clock: periods, slow channels, failures, overruns and deliveries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from quaestor.channels.hosting import executor_of_channel, hosted
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
-from quaestor.channels.runs.results import Results
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.observability.telemetry import Telemetry
 from tests.channels.world import World
@@ -175,17 +174,6 @@ async def test_definitions_are_taken_up_and_dropped_while_the_service_runs(serve
     await served.at(21)
     await served.at(60)
     assert served.tids("c") == [1, 2]
-
-
-async def test_old_results_are_dropped(tmp_path: Path) -> None:
-    served = Served(tmp_path, keep_s=15)
-    served.channel("c", "10s")
-    await served.at(1)
-    for run in (10, 20, 30):
-        served.tweet(run)
-        await served.at(run)
-    assert served.tids("c") == [20, 30]
-    assert Results(served.catalogue, "c").oldest() > 10_000_000
 
 
 async def test_one_process_of_a_folder_runs_its_channels(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ CREATE ACTIVE DATASET Tweets(tid bigint, area text) PRIMARY KEY tid;
 CREATE FEED Posts WITH {"type": "http"};
 CONNECT FEED Posts TO DATASET Tweets AS UPSERT;
 START FEED Posts;
-CREATE BROKER station AT 'https://93.184.216.34/results';
+CREATE BROKER station AT 'http://127.0.0.1:9/';
 CREATE CONTINUOUS CHANNEL Local(area text) PERIOD 1 SECOND { SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.area = area }
 """
+LOCAL = {**PATIENT, "webhook_networks": ("127.0.0.0/8",), "delivery_attempts": 1}
 RIGHT = {"authorization": "Bearer right"}
 
 
@@ -71,7 +72,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    quaestor = Quaestor(mongo_url=mongo_url, continuous_folder=str(tmp_path_factory.mktemp("tables")), **PATIENT)
+    quaestor = Quaestor(mongo_url=mongo_url, continuous_folder=str(tmp_path_factory.mktemp("tables")), **LOCAL)
     mongo: AsyncMongoClient[Any] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
 
     @asynccontextmanager

@@ -13,6 +13,8 @@ from typing import Any, Final
 import httpx
 
 from quaestor import Quaestor
+from quaestor.channels.datasets import Dataset
+from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.tables.schema import Column, Schema, Type
 from quaestor.ttl.published import PublishedParameters, SupersededError
@@ -87,6 +89,31 @@ async def stand(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
     assert sorted(delivered()) == list(range(number + 1))
 
 
+async def subscribe(quaestor: Quaestor, http: httpx.AsyncClient) -> None:
+    """A record is published, and a channel finds it for its subscriber, once."""
+    channels = await asyncio.to_thread(quaestor.parts.channels.administration)
+    if "Notes" not in await asyncio.to_thread(channels.parts.catalogue.names):
+        await asyncio.to_thread(
+            channels.interpreter.run,
+            """
+            CREATE ACTIVE DATASET Notes(id bigint) PRIMARY KEY id;
+            CREATE BROKER b AT 'http://127.0.0.1:9/';
+            CREATE CONTINUOUS CHANNEL News() PERIOD 1 SECOND FROM BEGINNING { SELECT n.id FROM Notes n WHERE is_new(n) };
+            SUBSCRIBE TO News() ON b
+            """,
+        )
+    notes = Dataset.open(channels.parts.catalogue, "Notes")
+    number = len(await asyncio.to_thread(notes.records))
+    await asyncio.to_thread(notes.insert, [{"id": number}])
+    pages = StoredPages(channels.parts.catalogue)
+
+    def delivered() -> list[int]:
+        return [json.loads(row.record)["id"] for page in pages.after("News", "b", 0, 10_000) for row in page.rows]
+
+    await eventually(lambda: number in delivered(), within_s=60)
+    assert sorted(delivered()) == list(range(number + 1))
+
+
 _TUNED = Struck(pauses={"quaestor.runtime.services._TUNED_EVERY_S": QUICKLY_S}, stir=publish)
 _SKETCH = Struck(pauses={"quaestor.read_path.sketch_watching.EVERY_S": QUICKLY_S})
 _DASHBOARD = Struck(
@@ -127,6 +154,19 @@ EMBEDDED: Final[Mapping[str, Struck]] = {
         settings={"continuous_folder": "{folder}/tables", "delivery_folder": "{folder}"},
         pauses={"quaestor.continuous.hosting._AGAIN_S": QUICKLY_S, "quaestor.continuous.hosting._LOOK_S": QUICKLY_S},
         stir=stand,
+    ),
+    "channels": Struck(
+        settings={
+            "continuous_folder": "{folder}/tables",
+            "webhook_networks": ["127.0.0.0/8"],
+            "delivery_attempts": 1,
+        },
+        pauses={
+            "quaestor.channels.hosting._AGAIN_S": QUICKLY_S,
+            "quaestor.channels.hosting._LOOK_S": QUICKLY_S,
+            "quaestor.runtime.channels._LOOK_S": QUICKLY_S,
+        },
+        stir=subscribe,
     ),
     "dashboard": _DASHBOARD,
     "dashboard-samples": _DASHBOARD,

@@ -79,8 +79,5 @@ class FeedLetters:
         return self._dataset
 
     def _made(self) -> Dataset:
-        """Make the dataset. A process that ended in between may have left a table without the properties of a dataset."""
-        if self.name in self._catalogue.names():
-            self._catalogue.drop(self.name)
         self._dataset = Dataset.create(self._catalogue, self.name, _SCHEMA, active=False, extensible=False)
         return self._dataset

@@ -68,7 +68,7 @@ class Results:
     @classmethod
     def create(cls, catalogue: Catalogue, channel: str, start: Bounds) -> Results:
         """Create the table, with the bounds after which records are new. Raises ConfigurationError if it exists."""
-        catalogue.create(table_name(channel), SCHEMA).append((), notes={_BOUNDS: json.dumps(start)})
+        catalogue.create_all({table_name(channel): SCHEMA}, {_BOUNDS: json.dumps(start)})
         return cls(catalogue, channel)
 
     def progress(self, snapshot: Snapshot | None = None) -> Progress:
@@ -129,6 +129,10 @@ class Results:
     def oldest(self) -> int:
         """Return the first run whose results are kept; 0: nothing was dropped yet."""
         return int(self.table.snapshot().notes.get(_OLDEST, 0))
+
+    def has_before(self, instant: int) -> bool:
+        """Return whether `retain` would drop a file."""
+        return any(file.last <= instant for file in self.table.snapshot().files.values())
 
     def retain(self, after: int) -> int:
         """Drop the runs up to a run, and return the number of their files. Maintenance deletes the files later."""

@@ -41,6 +41,10 @@ class StoredPages(ResultPages):
         """See ResultPages."""
         return list(self._pages(channel, after_run, limit, subscription=subscription))
 
+    def all(self, channel: str, after_run: int, limit: int) -> Sequence[RunPage]:
+        """Return the results of all brokers in the runs after a run, as `after` does."""
+        return list(self._pages(channel, after_run, limit))
+
     def _pages(
         self, channel: str, after_run: int, limit: int, *, broker: str | None = None, subscription: str | None = None
     ) -> Iterator[RunPage]:

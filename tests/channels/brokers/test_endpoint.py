@@ -16,6 +16,7 @@ import uvicorn
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from quaestor.channels.brokers.serving import ServedResults
 from quaestor.live.results.endpoint import channel_results
@@ -221,6 +222,33 @@ async def test_a_socket_brings_each_run_once_and_resumes_after_a_run(tmp_path: P
         world.world.run(5, ("a", ["s1"], {"n": 5}))
         async with connect(f"{url}?after={page['next']}") as socket:
             assert records(json.loads(await socket.recv())) == [5]
+
+
+async def test_streams_and_sockets_end_with_the_server_or_after_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that waits ends by itself, so that the server need not cut it; a socket asks its client to come again."""
+    async with site(tmp_path) as world:
+        url = f"{world.url.replace('http', 'ws')}/channels/offers/subscriptions/s1/socket"
+        async with (
+            world.client.stream("GET", MINE, headers={"accept": "text/event-stream"}) as answer,
+            connect(url) as socket,
+        ):
+            lines = answer.aiter_lines()
+            await _event(lines)
+            await socket.recv()
+            monkeypatch.setattr("quaestor.live.stream_ends.server_stops", lambda: True)
+            assert [line async for line in lines if line] == []
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+            monkeypatch.undo()
+        monkeypatch.setattr("quaestor.live.stream_ends.LONGEST_S", 0.0)
+        async with world.client.stream(
+            "GET", f"{MINE}?after={RUN * 2}", headers={"accept": "text/event-stream"}
+        ) as answer:
+            assert [line async for line in answer.aiter_lines() if line.startswith("data")] == []
 
 
 async def _event(lines: AsyncIterator[str]) -> tuple[str, Any]:

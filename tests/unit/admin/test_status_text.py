@@ -36,3 +36,17 @@ def test_an_entry_in_memory_has_an_average_size() -> None:
     assert text(status).splitlines()[-1].split() == ["bytes", "per", "entry", "memory", "2,250"]
     status["counts"]["store_entries"]["memory"] = 0
     assert "per entry" not in text(status)
+
+
+def test_channels_have_a_line_where_they_run() -> None:
+    counts = {
+        "channels": {"all": 2.0}, "channel_runs": {"published": 1_200.0, "failed": 3.0}, "channel_rows": {"all": 40.0},
+        "channel_lag_seconds": {"all": 0.25},
+    }  # fmt: skip
+    status: dict[str, Any] = {
+        "serving": True, "lagging": [], "mode": "grid", "deployment": "d", "grid": None, "counts": counts, "registered_urls": 0,
+    }  # fmt: skip
+    (line,) = [line for line in text(status).splitlines() if line.startswith("channels")]
+    assert line.split("  ", 1)[1].strip() == "2; 1,200 runs, 3 failed, 40 results; the latest run began 0.2 s late"
+    status["counts"] = {"channels": {"all": 0.0}}
+    assert "channels" not in text(status)
