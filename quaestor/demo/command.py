@@ -106,6 +106,7 @@ def _announce(stack: Stack, options: DemoOptions) -> None:
   live board    {front}/board?origin=JFK   (an EventSource on the board's own GET)
   live search   {front}/search   (posts, by pull or by push, in pages)
   by the clock  {front}/soon   (departures in the next hour: no write changes them)
+  officers      {stack.officers_url}   (a map: each hears of hateful tweets near him, by a channel)
   application   {front}{"   (Varnish, before " + stack.app_url + ")" if stack.varnish else ""}
   database      {stack.mongo_url}   database {stack.database}
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pybloom_live
 
+from quaestor.demo.officers.check import OfficersCheck
 from quaestor.demo.stack import Stack
 from quaestor.demo.steps import Steps, percentiles_ms
 from quaestor.demo.watched_page import FILTER, LIMIT, OTHER_PATH, PATH, WatchedPage
@@ -61,6 +62,7 @@ def run(stack: Stack, steps: Steps) -> bool:
         script.sketch()
         script.killed_node()
         script.many_writes()
+    OfficersCheck(stack.officers_url, steps).run()
     return steps.held
 
 

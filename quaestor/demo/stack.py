@@ -1,7 +1,7 @@
 """Stack of the demo: all of its parts, started and stopped.
 
-The parts are mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page and the replay. Each is a process of its
-own on a free loopback port, with its data in one temporary folder. All of them are stopped again in any case.
+The parts are mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page, the officers' map and the replay. Each
+is a process of its own on a free loopback port, with its data in one temporary folder. All of them are stopped again in any case.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StackOptions:
 
     port, live_port: ports of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
     spark: whether the grid runs on Spark. Without it the app runs embedded: one worker with the matching node inside, no Redis.
-    requests_per_s: rate of the gentle traffic; 0 makes none.
+    requests_per_s: rate of the gentle traffic; 0 makes none, and no officer moves by himself.
     settings: QUAESTOR_... variables for the app.
     """
 
@@ -117,6 +117,11 @@ class Stack:
     def live_url(self) -> str:
         """URL of the live page."""
         return self.servers["live page"].url
+
+    @property
+    def officers_url(self) -> str:
+        """URL of the officers' map."""
+        return self.servers["officers"].url
 
     def ended(self) -> list[Server]:
         """Parts that ended by themselves since the last call."""
@@ -213,6 +218,10 @@ class Stack:
             requests_per_s=options.requests_per_s,
         )
         self._run(children.live_server(_inside(folder, "live"), port=live_port, environment=live.to_env()))
+        officers = children.officers_server(
+            _inside(folder, "officers"), port=servers.free_port(), moves=options.requests_per_s > 0
+        )
+        self._run(officers)
 
     def start_replay(self, *, speed: float, laps: int) -> None:
         """Begin to replay the day."""
