@@ -60,7 +60,7 @@ async def test_without_a_folder_there_are_no_channels() -> None:
 
 
 def test_a_run_is_shown_against_its_period_with_the_time_of_each_stage(tmp_path: Path) -> None:
-    """A run of 12 s in a period of 10 s is an overrun; runs of the service hold the four stages."""
+    """A run of 12 s in a period of 10 s is an overrun; runs of the service hold all stages."""
     folder = filled(tmp_path)
     results = Results(folder.channels.parts.catalogue, "Local")
     keep(results, RunReport(run=folder.now_ms * 1_000, outcome="published", took_s=12.0, period_s=10.0))
