@@ -34,22 +34,7 @@ from quaestor.tables.schema import Type
 from quaestor.tasks import ended
 
 PAGE: Final = Path(__file__).parents[1] / "static" / "officers.html"
-_STATEMENTS: Final = """
-CREATE ACTIVE DATASET Tweets (tid bigint, text text, hateful boolean, location point) PRIMARY KEY tid;
-CREATE ACTIVE DATASET Officers (oid bigint, location point) PRIMARY KEY oid;
-CREATE FEED TweetFeed WITH {"type": "http"};
-CONNECT FEED TweetFeed TO DATASET Tweets AS INSERT;
-START FEED TweetFeed;
-CREATE FEED PositionFeed WITH {"type": "http"};
-CONNECT FEED PositionFeed TO DATASET Officers AS UPSERT;
-START FEED PositionFeed;
-"""
-_CHANNEL: Final = f"""
-CREATE CONTINUOUS CHANNEL {CHANNEL} (officer bigint) PERIOD 1 SECOND {{
-  SELECT o.oid, t.tid, t.text, t.location AS place FROM Tweets t, Officers o
-  WHERE is_new(t) AND t.hateful AND o.oid = officer AND near(t.location, o.location, {RADIUS_M})
-}};
-"""
+STATEMENTS: Final = Path(__file__).parent / "officers.sql"
 _EVERY_S: Final = 0.5
 _SHOWN_TWEETS: Final = 60
 _SHOWN_RUNS: Final = 12
@@ -99,8 +84,8 @@ class Precinct:
 
     def create(self) -> None:
         """Create datasets, feeds, broker and channel, and subscribe the followers of each officer."""
-        broker = f'CREATE BROKER control AT "{self._settings.url}/notified" WITH {{"public": true}};'
-        self.channels.interpreter.run(f"{_STATEMENTS}{broker}{_CHANNEL}")
+        text = STATEMENTS.read_text(encoding="utf-8").replace("RADIUS_M", str(RADIUS_M))
+        self.channels.interpreter.run(text.replace("BROKER_URL", f"{self._settings.url}/notified"))
         self._dataset("Officers").upsert(positions(self._city.places))
         subscriptions = Subscriptions(self.channels.parts.catalogue, CHANNEL, [Parameter("officer", Type.BIGINT)])
         followers = [("control", (oid,)) for oid in range(1, OFFICERS + 1) for _ in range(FOLLOWERS)]
