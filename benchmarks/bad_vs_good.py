@@ -41,6 +41,7 @@ def good(setup: Setup, *, cached: bool, period_s: float, runs: int) -> dict[str,
             system.fill()
             filled_s = time.perf_counter() - began_s
             with ingestion(setup, mongo, stream):
+                system.wait_for_tweets()
                 system.run(0, staged=False)
                 staged: list[dict[str, float]] = []
                 whole: list[dict[str, float]] = []
@@ -48,6 +49,7 @@ def good(setup: Setup, *, cached: bool, period_s: float, runs: int) -> dict[str,
                 for number in range(1, 2 * runs + 1):
                     due_s = max(due_s + period_s, time.monotonic())
                     time.sleep(max(0.0, due_s - time.monotonic()))
+                    system.wait_for_tweets()
                     is_staged = number % 2 == 0
                     (staged if is_staged else whole).append(system.run(number, staged=is_staged))
         finally:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ class Good:
 
     def __init__(self, setup: Setup, mongo_url: str, redis_url: str, *, cached: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's Python processes need the libraries of this one
         self._setup = setup
         self._url = mongo_url
         self._redis_url = redis_url
@@ -155,6 +157,11 @@ class Good:
             frame.unpersist()
         return figure
 
+    def wait_for_tweets(self) -> None:
+        """Return when the stream holds tweets that no run has read."""
+        while not self._redis.xread({_STREAM: "0" if self._after == "-" else self._after}, count=1, block=1000):
+            pass
+
     def close(self) -> None:
         """End Spark."""
         self._redis.close()
@@ -198,7 +205,7 @@ def _ingest(setup: Setup, mongo_url: str, redis_url: str, end: Any) -> None:
             carried += setup.rate * _BATCH_S
             batch = tweets(setup, first, int(carried), random)
             first, carried = first + len(batch), carried - len(batch)
-            pipeline = client.pipeline(transaction=False)
+            pipeline = client.pipeline()  # a transaction: a run sees a batch whole
             for record in batch:
                 pipeline.xadd(_STREAM, {"record": json.dumps(record)})
             pipeline.execute()

@@ -26,6 +26,7 @@ def test_a_small_experiment_has_every_figure(tmp_path: Path, use_case: str, grou
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize("cached", [True, False])
 def test_good_delivers_the_same_number_of_results(cached: bool) -> None:
     """GOOD's own count is compared in each run; its breakdown has the stages of figure 45."""
