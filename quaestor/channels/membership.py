@@ -6,6 +6,7 @@ Plans join the different parameters. A group holds the parameters at one broker.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,7 @@ class Members:
                 f"SELECT * FROM ({kept} UNION ALL {changed}) ORDER BY parent, id",
                 {"members": members, "latest": self._latest, "wanted": wanted},
             )
-        texts = selected("SELECT CAST(hex(id) AS UUID)::VARCHAR AS id, parent FROM members", {"members": members})
-        return texts.column("id").cast(pa.string()), texts.column("parent")
+        return _texts(members.column("id")), members.column("parent")
 
 
 class Membership:
@@ -278,6 +278,17 @@ def _larger(parts: Iterable[Any]) -> Iterator[Any]:
             collected = []
     if collected:
         yield pa.concat_tables(collected)
+
+
+def new_ids(count: int) -> Any:
+    """Return ids of new subscriptions as text, from the system's random numbers: an id admits to results."""
+    return _texts(pa.FixedSizeBinaryArray.from_buffers(_ID_TYPE, count, [None, pa.py_buffer(os.urandom(16 * count))]))
+
+
+def _texts(ids: Any) -> Any:
+    """Return ids of 16 bytes as text."""
+    rows = selected("SELECT CAST(hex(id) AS UUID)::VARCHAR AS id FROM ids", {"ids": pa.table({"id": ids})})
+    return rows.column("id").cast(pa.string())
 
 
 def group_of(broker: str, parameters: Sequence[Any]) -> str:

@@ -71,6 +71,11 @@ def accepted_rows(records: Iterable[Mapping[str, Any]], schema: Schema, *, exten
     return Accepted(rows, rejected, Schema(tuple(Column(name, kind) for name, kind in types.items()), schema.key))
 
 
+def value_of(record: Mapping[str, Any], name: str, kind: Type | None) -> Any:
+    """Return a field in the form of a column; None: the record lacks it. Raises ValueError for a value that does not fit."""
+    return _value(name, record.get(name), {name: kind or Type.TEXT})
+
+
 def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of an Arrow table in the form of columns."""
     return {name: instant_of(value) if isinstance(value, datetime) else value for name, value in row.items()}

@@ -14,9 +14,12 @@ from quaestor.channels.brokers.serving import ServedResults
 from quaestor.channels.definitions import Definitions
 from quaestor.channels.feeds.definitions import SOURCES
 from quaestor.channels.feeds.enrichment import PythonEnrichment
+from quaestor.channels.feeds.feed import Enrichment
 from quaestor.channels.feeds.service import FeedParts, FeedService
+from quaestor.channels.feeds.sql_enrichment import SqlEnrichment
 from quaestor.channels.hosting import executor_of_channel, hosted
 from quaestor.channels.retention import RetentionParts
+from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.service import ChannelParts
 from quaestor.channels.statements.model import CreateFunction, Kind
@@ -25,9 +28,11 @@ from quaestor.continuous.announcements import unheard
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings.continuous import ContinuousSettings
+from quaestor.tables.catalogue import Catalogue
 
 _POSTED: Final = frozenset({"http"})
 """Types of sources that any number of processes take records from."""
@@ -123,15 +128,18 @@ class RunningChannels:
             telemetry=self._telemetry,
             folder=Path(settings.feed_folder) if settings.feed_folder else None,
             urls=self._urls,
-            functions=partial(_enrichment, self._channels.parts.definitions),
+            functions=partial(_enrichment, self._channels.parts.definitions, self._channels.parts.catalogue),
             kinds=kinds,
             locks=Path(settings.continuous_folder),
         )
 
 
-def _enrichment(definitions: Definitions, name: str) -> PythonEnrichment:
-    """Return the enrichment of a function by its name. Raises ConfigurationError."""
+def _enrichment(definitions: Definitions, catalogue: Catalogue, name: str) -> Enrichment:
+    """Return the enrichment of a function by its name. Raises ConfigurationError, QueryRefusedError."""
     function = definitions.get(Kind.FUNCTION, name).statement
-    if not isinstance(function, CreateFunction) or not function.python:
-        raise ConfigurationError(f"function {name!r} is a query: a feed applies a PYTHON function")
-    return PythonEnrichment(function.body.text)
+    if not isinstance(function, CreateFunction):
+        raise ConfigurationError(f"{name!r} is no function")
+    if function.python:
+        return PythonEnrichment(function.body.text)
+    parameters = [Parameter(entry.name, entry.type) for entry in function.parameters]
+    return SqlEnrichment(catalogue, function.body.text, parameters, DuckDbExecutor(threads=1))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quaestor.channels.datasets import Dataset
-from quaestor.channels.membership import ADDED, ID, PAUSED, Members, Membership
+from quaestor.channels.membership import ADDED, ID, PAUSED, Members, Membership, new_ids
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.rewriting.reading import parameter_column
 from quaestor.errors import ConfigurationError
@@ -88,9 +88,9 @@ class Subscriptions:
         if missing := [name for name in wanted if name not in subscriptions.schema.names]:
             raise ConfigurationError(f"channel {self.channel!r}: subscriptions lack the column {missing[0]!r}")
         count = subscriptions.num_rows
-        ids = [str(uuid.uuid4()) for _ in range(count)]
+        ids = new_ids(count)
         columns = {
-            ID: pa.array(ids, pa.string()),
+            ID: ids,
             "broker": subscriptions.column("broker"),
             _USER: pa.repeat(pa.scalar(user, pa.string()), count),
             PAUSED: pa.repeat(False, count),
@@ -103,7 +103,7 @@ class Subscriptions:
             self.dataset.add_table(rows.sort_by([(name, "ascending") for name in self._sortable(rows)]))
         except ValueError as error:
             raise ConfigurationError(f"channel {self.channel!r}: parameters do not fit: {error}") from error
-        return ids
+        return list(ids.to_pylist())
 
     def get(self, subscription: str) -> Subscription:
         """Return a subscription. Raises ConfigurationError if there is none with this id."""
