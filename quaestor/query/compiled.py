@@ -36,10 +36,10 @@ class CompiledQuery:
     identity: bytes
 
 
-_MOST: Final = 512
+_MOST: Final = 128
 _LARGEST: Final = 1_024
 """Largest filter in bytes that is kept; the compiled form takes some times as much."""
-_recent: dict[bytes, CompiledQuery] = {}
+RECENT: Final[dict[bytes, CompiledQuery]] = {}
 """Compiled filters by their BSON. A subscription compiles its filter about ten times: in the app, in its stage, in its cells."""
 
 
@@ -54,7 +54,7 @@ def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None
             large together.
     """
     name = _name_of(source) if text_index is None else None
-    if name is not None and (known := _recent.get(name)) is not None:
+    if name is not None and (known := RECENT.get(name)) is not None:
         return known
     try:
         with one_query():
@@ -67,9 +67,9 @@ def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None
     except RecursionError as error:
         raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error
     if name is not None and is_free:  # regular expressions count for each query that holds them
-        if len(_recent) >= _MOST:
-            _recent.clear()
-        _recent[name] = compiled
+        if len(RECENT) >= _MOST:
+            RECENT.clear()
+        RECENT[name] = compiled
     return compiled
 
 

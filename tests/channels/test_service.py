@@ -111,10 +111,10 @@ async def test_a_slow_channel_delays_no_other_and_goes_on_after_an_overrun(serve
     runner = served.service._hosted["stuck"].runner
     run = runner.run
 
-    def waiting(*arguments: Any) -> Any:
+    def waiting(*arguments: Any, **options: Any) -> Any:
         held.set()
         assert let_go.wait(60)
-        return run(*arguments)
+        return run(*arguments, **options)
 
     runner.run = waiting  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as tasks:

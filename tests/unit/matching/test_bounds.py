@@ -20,6 +20,7 @@ from quaestor.model import AfterImage, WriteKind
 from quaestor.planning.access_entries import Equality
 from quaestor.planning.plan import plan_query
 from quaestor.planning.rules import SharedRules
+from quaestor.query.compiled import RECENT
 from quaestor.query.regex import ENGINES
 from tests.unit.matching.scene import Scene, find, types
 
@@ -245,6 +246,7 @@ def test_the_estimate_of_a_nodes_bytes_is_near_what_it_allocates(
         for registration in registrations:
             scene.node.register(registration, now_ms=scene.now_ms)
         ENGINES.clear()  # within a budget of their own, and not the node's
+        RECENT.clear()  # bounded by their number
         if plan_query(find(condition(0))).index == "always try":
             scene.insert({"_id": "another", "a": [-1]})  # it is compiled when it is first tried
         gc.collect()

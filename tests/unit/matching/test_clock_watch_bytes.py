@@ -11,6 +11,7 @@ from typing import Any
 from quaestor.clock import ClockWatch
 from quaestor.model import Registration
 from quaestor.planning.moments import Moment, date_of
+from quaestor.query.compiled import RECENT
 from quaestor.query.regex import ENGINES
 from tests.unit.matching.scene import Scene, find
 
@@ -36,6 +37,7 @@ def allocated(work: Any) -> int:
     try:
         work()
         ENGINES.clear()
+        RECENT.clear()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
     finally:
