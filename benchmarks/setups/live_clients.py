@@ -8,7 +8,8 @@ import json
 import os
 import resource
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from quaestor.testing.servers import HOST
 
@@ -82,12 +83,13 @@ class RawSocket(asyncio.Protocol):
     arrived_s: when the newest bytes came.
     """
 
-    def __init__(self, port: int, first: str) -> None:
+    def __init__(self, port: int, first: str, path: str = "/live") -> None:
         self.opened = asyncio.get_running_loop().create_future()
         self.answered = asyncio.get_running_loop().create_future()
         self.arrived_s = 0.0
         self.transport: asyncio.Transport | None = None
         self._port = port
+        self._path = path
         self._first = first
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,7 +98,7 @@ class RawSocket(asyncio.Protocol):
         self.transport = transport
         key = base64.b64encode(os.urandom(16)).decode()
         transport.write(
-            f"GET /live HTTP/1.1\r\nHost: {HOST}:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET {self._path} HTTP/1.1\r\nHost: {HOST}:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
 
@@ -123,6 +125,9 @@ class RawSocket(asyncio.Protocol):
         return data
 
 
+SocketT = TypeVar("SocketT", bound=RawSocket)
+
+
 def _frame(text: str) -> bytes:
     """A masked text frame; the mask is zero, which leaves the text as it is."""
     body = text.encode()
@@ -130,13 +135,19 @@ def _frame(text: str) -> bytes:
     return head + bytes(4) + body
 
 
-async def opened(port: int, firsts: list[str]) -> list[RawSocket]:
+async def opened(
+    port: int,
+    firsts: list[str],
+    *,
+    kind: type[SocketT] = RawSocket,
+    path: str = "/live",  # type: ignore[assignment]
+) -> list[SocketT]:
     """One socket for each first message, all answered."""
     loop = asyncio.get_running_loop()
-    sockets: list[RawSocket] = []
+    sockets: list[SocketT] = []
     for start in range(0, len(firsts), AT_ONCE):
         batch = [
-            (await loop.create_connection(lambda first=first: RawSocket(port, first), HOST, port))[1]  # type: ignore[misc]
+            (await loop.create_connection(lambda first=first: kind(port, first, path), HOST, port))[1]  # type: ignore[misc]
             for first in firsts[start : start + AT_ONCE]
         ]
         await asyncio.gather(*(socket.answered for socket in batch))
@@ -144,7 +155,7 @@ async def opened(port: int, firsts: list[str]) -> list[RawSocket]:
     return sockets
 
 
-def closed(sockets: list[RawSocket]) -> None:
+def closed(sockets: Sequence[RawSocket]) -> None:
     for socket in sockets:
         assert socket.transport is not None
         socket.transport.abort()

@@ -1,4 +1,4 @@
-"""Applications for the benchmark of sockets: live queries, and a bare endpoint that sends a text to all its sockets."""
+"""Applications for the benchmarks of live queries, and a bare endpoint that sends a text to all its sockets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from quaestor import Access, LiveQueries, Quaestor, QuaestorMiddleware, SocketLimits
@@ -49,3 +50,27 @@ def create_bare() -> Starlette:
         return PlainTextResponse("sent")
 
     return Starlette(routes=[WebSocketRoute("/live", live), Route("/publish", publish, methods=["POST"])])
+
+
+def create_counted() -> FastAPI:
+    """The same, with the number of long polls so far at /polls."""
+    app = create_live()
+    asked = 0
+
+    class Counting:
+        """Middleware that counts long polls."""
+
+        def __init__(self, app: ASGIApp) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal asked
+            asked += scope["type"] == "http" and b"live=true" in scope["query_string"]
+            await self._app(scope, receive, send)
+
+    @app.get("/polls")
+    async def polls() -> PlainTextResponse:
+        return PlainTextResponse(str(asked), headers={"cache-control": "no-store"})
+
+    app.add_middleware(Counting)
+    return app

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from benchmarks import live_cell_memory, live_followers, live_selectors, live_sockets
+from benchmarks import (
+    live_cell_memory,
+    live_followers,
+    live_long_polls,
+    live_peers,
+    live_restart,
+    live_selectors,
+    live_sockets,
+    realtime_fig6,
+)
 from quaestor.testing import servers
+from tests.end_to_end.varnish_site import needs_varnish
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
@@ -32,6 +43,35 @@ async def test_sockets_of_both_applications_receive_each_write(mongo_url: str) -
     fanned_out = result["one_write_to_all"]
     assert fanned_out["live"]["count"] == fanned_out["bare"]["count"] == live_sockets.FANOUTS
     assert result["acknowledged_to_socket"]["count"] == 6
+
+
+async def test_both_sides_of_figure_6_receive_each_insert(mongo_url: str, redis_url: str, tmp_path: Path) -> None:
+    """Each point has a latency for every insert, without a socket and through one."""
+    result = await realtime_fig6.measured(mongo_url, redis_url, tmp_path, queries=[3], rates_hz=[50], writes=9)
+    assert [(found["grid"]["count"], found["socket"]["count"]) for found in result["points"]] == [(9, 9)]
+
+
+async def test_all_clients_come_back_after_a_restart(mongo_url: str, redis_url: str, tmp_path: Path) -> None:
+    """Each client has one answer of the new process: resumed, or with the whole result."""
+    result = await live_restart.measured(mongo_url, redis_url, tmp_path, clients=20)
+    assert sum(result["answers"].values()) == 20
+    assert result["answers"].keys() <= {"resumed", "refreshed"}
+
+
+@needs_varnish
+async def test_long_polls_of_all_clients_are_one_request(mongo_url: str) -> None:
+    """Each of 2 changes reaches 5 pollers by one request of the application."""
+    result = await live_long_polls.measured(mongo_url, pollers=5, changes=2)
+    assert result["requests_a_change"]["most"] == 1
+
+
+async def test_clients_of_every_peer_receive_each_insert() -> None:
+    """A side ends only when each client has all records of its selector."""
+    with servers.running(partial(servers.mongod_server, journal_ms=10), "mongod") as mongod:
+        result = await live_peers.measured(mongod, clients=2, writes=40)
+    counts = {name: found["acknowledged_to_client"]["count"] for name, found in result["peers"].items()}
+    assert counts == dict.fromkeys(counts, 4)
+    assert {"live", "watch", "polling"} <= counts.keys()
 
 
 def test_the_memory_of_a_live_query_in_a_cell_is_within_its_aim() -> None:
