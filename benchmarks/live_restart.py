@@ -12,11 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +21,8 @@ import pymongo
 
 from benchmarks import harness
 from benchmarks.setups.live_clients import RawSocket, closed, most_open_files, opened
-from benchmarks.setups.live_grid import Deployment, running_grid
-from quaestor.testing import reaper, servers
+from benchmarks.setups.live_grid import Deployment, running_databases, running_grid
+from quaestor.testing import servers
 
 DEPLOYMENT: Final = "live_restart"
 APP: Final = "benchmarks.setups.live_endpoint:create_live"
@@ -107,13 +104,8 @@ def main() -> None:
     parser.add_argument("--no-save", action="store_true")
     given = parser.parse_args()
     most_open_files()
-    reaper.adopt_orphans()
-    with ExitStack() as stack:
-        stack.callback(reaper.sweep)
-        mongo = stack.enter_context(servers.running(partial(servers.mongod_server, journal_ms=10), "mongod"))
-        redis = stack.enter_context(servers.running(partial(servers.redis_server, persistent=False), "valkey"))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
-        result = asyncio.run(measured(mongo.url, redis.url, folder, clients=given.clients))
+    with running_databases() as (mongo_url, redis_url, folder):
+        result = asyncio.run(measured(mongo_url, redis_url, folder, clients=given.clients))
     harness.report("live_restart", result, keep=not given.no_save)
 
 

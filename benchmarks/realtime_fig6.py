@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import tempfile
 import time
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +21,7 @@ import pymongo
 
 from benchmarks import harness
 from benchmarks.setups.live_clients import RawSocket, closed, most_open_files, opened, subscription
-from benchmarks.setups.live_grid import Child, Deployment, follower, paced_inserts, running_grid
-from quaestor.testing import reaper, servers
+from benchmarks.setups.live_grid import Child, Deployment, follower, paced_inserts, running_databases, running_grid
 
 DEPLOYMENT: Final = "realtime_fig6"
 FIXED_QUERIES: Final = 1_000
@@ -141,14 +138,9 @@ def main() -> None:
     parser.add_argument("--no-save", action="store_true")
     given = parser.parse_args()
     most_open_files()
-    reaper.adopt_orphans()
-    with ExitStack() as stack:
-        stack.callback(reaper.sweep)
-        mongo = stack.enter_context(servers.running(partial(servers.mongod_server, journal_ms=10), "mongod"))
-        redis = stack.enter_context(servers.running(partial(servers.redis_server, persistent=False), "valkey"))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
+    with running_databases() as (mongo_url, redis_url, folder):
         counts, rates_hz = ([int(text) for text in value.split(",")] for value in (given.queries, given.rates))
-        result = asyncio.run(measured(mongo.url, redis.url, folder, queries=counts, rates_hz=rates_hz))
+        result = asyncio.run(measured(mongo_url, redis_url, folder, queries=counts, rates_hz=rates_hz))
     harness.report("realtime_fig6", result, keep=not given.no_save)
 
 

@@ -6,11 +6,13 @@ import asyncio
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ import pymongo
 
 from quaestor import Operation, Quaestor, Query, ResultEvent
 from quaestor.realtime.live import LiveResult
-from quaestor.testing import reaper
+from quaestor.testing import reaper, servers
 from quaestor.testing.servers import Server
 
 SUBSCRIBED_AT_ONCE: Final = 50
@@ -64,6 +66,18 @@ def running_grid(folder: Path, deployment: Deployment) -> Iterator[Server]:
         yield server
     finally:
         reaper.stop_tree(server)
+
+
+@contextmanager
+def running_databases() -> Iterator[tuple[str, str, Path]]:
+    """Yield the URLs of a mongod and a Valkey, and an empty folder. All processes have ended after the block."""
+    reaper.adopt_orphans()
+    with ExitStack() as stack:
+        stack.callback(reaper.sweep)
+        mongo = stack.enter_context(servers.running(partial(servers.mongod_server, journal_ms=10), "mongod"))
+        redis = stack.enter_context(servers.running(partial(servers.redis_server, persistent=False), "valkey"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-"))
+        yield mongo.url, redis.url, Path(folder)
 
 
 class Child:
@@ -163,4 +177,4 @@ async def _note(live: LiveResult, arrived: dict[int, float]) -> None:
             arrived.setdefault(message.document["n"], time.perf_counter())
 
 
-__all__ = ["Child", "Deployment", "follower", "paced_inserts", "running_grid"]
+__all__ = ["Child", "Deployment", "follower", "paced_inserts", "running_databases", "running_grid"]

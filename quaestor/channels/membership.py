@@ -94,10 +94,12 @@ class Membership:
     def __init__(self, table: VersionedTable, names: Sequence[str]) -> None:
         self._table = table
         self._names = tuple(names)
+        self._equal = " AND ".join(f"r.{name} IS NOT DISTINCT FROM p.{name}" for name in names) or "TRUE"
         schema = table.schema()
         types = {column.name: ARROW[column.type] for column in schema.columns}
         self._parameters = pa.schema([(name, types[name]) for name in names] + [(NUMBER, pa.int64())]).empty_table()
         self._groups = pa.schema(_GROUPS).empty_table()
+        self._places: dict[str, int] = {}
         self._group_ids: list[str] = []
         self._ordered = _Ordered(
             ids=pa.array([], _ID_TYPE), places=pa.array([], pa.int32()), starts=pa.array([0], pa.int64())
@@ -121,16 +123,17 @@ class Membership:
     def group_ids(self, places: Any) -> Any:
         """Return the ids of groups."""
         with self._lock:
-            return pa.array(self._names_of_groups(), pa.string()).take(places)
+            self._name_groups()
+            return pa.array([self._group_ids[place] for place in places.to_pylist()], pa.string())
 
     def places(self, groups: Sequence[str]) -> dict[str, int]:
         """Return the places of groups by id. Unknown groups are left out."""
-        wanted = set(groups)
         with self._lock:
-            return {group: place for place, group in enumerate(self._names_of_groups()) if group in wanted}
+            self._name_groups()
+            return {group: self._places[group] for group in groups if group in self._places}
 
-    def _names_of_groups(self) -> list[str]:
-        """Return the ids of all groups. The first use makes the ids."""
+    def _name_groups(self) -> None:
+        """Make the ids of the groups that have none yet."""
         known = len(self._group_ids)
         if known < self._groups.num_rows:
             groups = self._groups.slice(known)
@@ -138,8 +141,9 @@ class Membership:
             names = values.schema.names
             rows = values.to_pylist() if names else [{}] * groups.num_rows
             for broker, row in zip(groups.column("broker").to_pylist(), rows, strict=True):
-                self._group_ids.append(group_of(broker, [row[name] for name in names]))
-        return self._group_ids
+                group = group_of(broker, [row[name] for name in names])
+                self._places[group] = len(self._group_ids)
+                self._group_ids.append(group)
 
     def _state(self, snapshot: Snapshot, version: int) -> Members:
         if version < self._folded:
@@ -175,11 +179,10 @@ class Membership:
     def _placed(self, part: Any) -> tuple[Any, Any]:
         """Return id, place and instant of each row of a part: of first versions, and of further ones. No place: not active."""
         self._extend(part)
-        equal = " AND ".join(f"r.{name} IS NOT DISTINCT FROM p.{name}" for name in self._names) or "TRUE"
         query = f"""SELECT unhex(replace(r.{ID}, '-', '')) AS id,
             CASE WHEN r._deleted OR r.{PAUSED} THEN NULL ELSE g.place END AS place, epoch_us(r.{TS}) AS {TS},
             coalesce(r.{ADDED}, FALSE) AND place IS NOT NULL AS first
-            FROM rows r LEFT JOIN parameters p ON {equal}
+            FROM rows r LEFT JOIN parameters p ON {self._equal}
             LEFT JOIN groups g ON g.broker = r.broker AND g.{NUMBER} = p.{NUMBER}"""
         rows = selected(query, {"rows": part, "parameters": self._parameters, "groups": self._groups})
         first = rows.column("first")
@@ -189,16 +192,15 @@ class Membership:
     def _extend(self, part: Any) -> None:
         """Add the parameters and groups of a part that are not known yet."""
         names = ", ".join(self._names)
-        equal = " AND ".join(f"r.{name} IS NOT DISTINCT FROM p.{name}" for name in self._names) or "TRUE"
         active = f"FROM rows r WHERE NOT coalesce(r._deleted, FALSE) AND NOT coalesce(r.{PAUSED}, FALSE)"
         distinct = f"SELECT DISTINCT {names or 'TRUE AS _one'} {active}"
         count = self._parameters.num_rows
         query = f"""SELECT {names + ", " if names else ""}{count} + row_number() OVER () - 1 AS {NUMBER}
-            FROM ({distinct}) r ANTI JOIN parameters p ON {equal}"""
+            FROM ({distinct}) r ANTI JOIN parameters p ON {self._equal}"""
         fresh = selected(query, {"rows": part, "parameters": self._parameters})
         self._parameters = _extended(self._parameters, fresh.sort_by(NUMBER))
         query = f"""SELECT broker, {NUMBER}, {self._groups.num_rows} + row_number() OVER () - 1 AS place FROM (
-            SELECT DISTINCT r.broker, p.{NUMBER} {active.replace("rows r", f"rows r JOIN parameters p ON {equal}")}
+            SELECT DISTINCT r.broker, p.{NUMBER} {active.replace("rows r", f"rows r JOIN parameters p ON {self._equal}")}
         ) ANTI JOIN groups USING (broker, {NUMBER})"""
         fresh = selected(query, {"rows": part, "parameters": self._parameters, "groups": self._groups})
         self._groups = _extended(self._groups, fresh.sort_by("place"))
@@ -271,11 +273,13 @@ def _extended(known: Any, fresh: Any) -> Any:
 def _larger(parts: Iterable[Any]) -> Iterator[Any]:
     """Yield the rows of parts in larger parts: each subscription may have a file of its own."""
     collected: list[Any] = []
+    count = 0
     for part in parts:
         collected.append(part)
-        if sum(rows.num_rows for rows in collected) >= _ROWS_AT_ONCE:
+        count += part.num_rows
+        if count >= _ROWS_AT_ONCE:
             yield pa.concat_tables(collected)
-            collected = []
+            collected, count = [], 0
     if collected:
         yield pa.concat_tables(collected)
 

@@ -11,22 +11,21 @@ import pyarrow.compute as pc
 
 from quaestor.channels.administration import Channels
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
+from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.brokers.registry import Broker
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.definitions import Definition, State
 from quaestor.channels.feeds.dead_letters import FeedLetters
-from quaestor.channels.feeds.definitions import FeedDefinition, Feeds
+from quaestor.channels.feeds.definitions import FeedDefinition
 from quaestor.channels.runs.history import RunReport, kept_reports
 from quaestor.channels.runs.results import RUN, Results
 from quaestor.channels.statements.model import CreateChannel, Kind
 from quaestor.continuous.delivery.batch import moment
-from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.schedule.periods import Every
 from quaestor.errors import QuaestorError
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
-_LETTERS: Final = "_channels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,9 @@ class ChannelsOverview:
         self._parts = channels.parts
         self._brokers = channels.brokers
         root = channels.parts.catalogue.root
-        self._feeds = Feeds(root)
+        self._feeds = channels.feeds
         self._acknowledgements = Acknowledgements(root)
-        self._letters = DeadLetters(root.below(_LETTERS))
+        self._letters = letters_of(root)
         self._looked: dict[tuple[str, str], _Looked] = {}
         self._refused: dict[str, tuple[tuple[int, ...], int]] = {}
 
@@ -105,11 +104,12 @@ class ChannelsOverview:
             "dead_letters": dead_letters,
         }
         try:
-            snapshot = Results(self._parts.catalogue, definition.name).table.snapshot()
+            results = Results(self._parts.catalogue, definition.name)
+            snapshot = results.table.snapshot()
             subscriptions = sum(self._parts.counts.by_broker(definition.name).values())
         except QuaestorError:  # dropped meanwhile
             return described | _figures([], None, definition, now) | {"subscriptions": 0, "results": 0}
-        newest = Results(self._parts.catalogue, definition.name).progress(snapshot).run
+        newest = results.progress(snapshot).run
         return {
             **described,
             **_figures(kept_reports(snapshot), newest, definition, now),
@@ -171,13 +171,8 @@ class ChannelsOverview:
         return None
 
     def _feed(self, feed: FeedDefinition, now: int) -> dict[str, Any]:
-        described: dict[str, Any] = {
-            "name": feed.name,
-            "type": str(feed.source.get("type", "")),
-            "dataset": feed.dataset,
-            "mode": feed.mode.value,
-            "state": "started" if feed.is_started else "stopped",
-        }
+        whole = feed.described()
+        described = {field: whole[field] for field in ("name", "type", "dataset", "mode", "state")}
         nothing = {"batches": 0, "rate": 0.0, "newest_s": None, "rejected": self._rejected(feed)}
         if not feed.dataset:
             return described | nothing

@@ -9,7 +9,7 @@ from typing import Final
 
 from quaestor.channels.administration import Channels
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
-from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts
+from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts, letters_of
 from quaestor.channels.brokers.serving import ServedResults
 from quaestor.channels.definitions import Definitions
 from quaestor.channels.feeds.definitions import SOURCES
@@ -26,7 +26,6 @@ from quaestor.channels.statements.model import CreateFunction, Kind
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.announcements import unheard
 from quaestor.continuous.delivery.courier import Courier
-from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.errors import ConfigurationError
@@ -110,9 +109,7 @@ class RunningChannels:
                 brokers=self._channels.brokers,
                 pages=self._pages,
                 acknowledgements=self._acknowledgements,
-                courier=Courier(
-                    DeadLetters(root.below("_channels")), self._telemetry, attempts=settings.delivery_attempts
-                ),
+                courier=Courier(letters_of(root), self._telemetry, attempts=settings.delivery_attempts),
                 telemetry=self._telemetry,
                 networks=Networks(settings.webhook_networks),
                 timeout_s=settings.delivery_timeout_ms / 1_000,

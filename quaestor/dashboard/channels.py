@@ -23,12 +23,17 @@ CALLS: Final = {"/channels": "GET", "/channels/channel": "GET", "/channels/chang
 _NOTHING: Final[dict[str, Any]] = {"channels": None, "brokers": [], "feeds": [], "may_change": False}
 
 
+def has_channels(settings: ContinuousSettings) -> bool:
+    """Whether there is a folder, and channels are installed."""
+    return bool(settings.continuous_folder) and find_spec("lark") is not None
+
+
 def maker_of_channels(settings: ContinuousSettings, clock: Clock) -> Callable[[], Channels] | None:
     """Return the maker of the channels of the folder in the settings; their libraries are loaded at its first call.
 
     None: there is no folder, or channels are not installed.
     """
-    if not settings.continuous_folder or find_spec("lark") is None:
+    if not has_channels(settings):
         return None
 
     @cache

@@ -16,7 +16,7 @@ from quaestor.app import Quaestor
 from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens, FolderViews
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
-from quaestor.dashboard.channels import ChannelsView, maker_of_channels
+from quaestor.dashboard.channels import ChannelsView, has_channels
 from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.process_report import ProcessReporter
@@ -65,7 +65,7 @@ class Dashboard:
             shared = SharedReports(parts.storage.redis, scope=parts.process.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
         clock = parts.process.clock
-        channels = maker_of_channels(parts.process.settings.continuous, clock)
+        channels = parts.channels.administration if has_channels(parts.process.settings.continuous) else None
         queries = parts.continuous.administration if parts.process.settings.continuous.continuous_folder else None
         return DashboardApp(
             path=self.path,

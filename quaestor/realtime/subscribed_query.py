@@ -19,9 +19,11 @@ from quaestor.realtime.propagation_limit import PropagationLimit
 from quaestor.realtime.quotas import QueryCharge
 from quaestor.realtime.reading import ReadRequest, ReadResult
 from quaestor.realtime.snapshots import Snapshot
+from quaestor.tasks import pause_after
 
 _ALL_AT_ONCE: Final = (WriteKind.GAP, WriteKind.COLLECTION)
-_LONGEST_BACKOFF_MS: Final = 10_000
+_FIRST_BACKOFF_S: Final = 0.1
+_LONGEST_BACKOFF_S: Final = 10.0
 _MOST_NAMED: Final = 1_000
 """The most subscriptions that a message names; with more, subscribers ask whether the message is for them."""
 
@@ -249,10 +251,10 @@ class SubscribedQuery:
 
     def read_failed(self, *, now_ms: int) -> None:
         """Read again later, with growing pauses: it could not be read."""
-        after_ms = min(100 * 2 ** min(self.read.failures, 10), _LONGEST_BACKOFF_MS)
         self.read.under_way = False
         self.read.failures += 1
-        self.read.due_ms = now_ms + after_ms
+        after_s = pause_after(self.read.failures, first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S)
+        self.read.due_ms = now_ms + round(1_000 * after_s)
 
     def announcement(
         self, snapshot: Snapshot, *, write_partitions: int, token: str, expires_at_ms: int

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quaestor.channels.administration import Channels, channels_of
+from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.feeds.dead_letters import FeedLetters
 from quaestor.channels.feeds.definitions import Feeds
@@ -15,7 +16,7 @@ from quaestor.channels.feeds.records import Incoming
 from quaestor.channels.hosting import executor_of_channel
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.delivery.batch import ResultBatch
-from quaestor.continuous.delivery.dead_letters import DeadLetter, DeadLetters
+from quaestor.continuous.delivery.dead_letters import DeadLetter
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
 
@@ -83,7 +84,7 @@ def filled(path: Path) -> Folder:
     folder.fed(b'{"tid": 1, "area": "OC", "text": "near"}', b"no json")
     folder.run()
     batch = ResultBatch(query="Local", run=1, instant=1, rows=[{"subscriptions": [], "record": "null"}])
-    DeadLetters(folder.channels.parts.catalogue.root.below("_channels")).put(
+    letters_of(folder.channels.parts.catalogue.root).put(
         DeadLetter(batch=batch, sink="broker:station/pull", reason="refused", error=HOSTILE, attempts=8)
     )
     return folder

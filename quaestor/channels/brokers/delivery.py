@@ -16,14 +16,21 @@ from quaestor.channels.pages import ResultPages, RunPage
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.courier import Courier, Replayed
+from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
+from quaestor.tables.storage import LogStorage
 
 MOST_ROWS: Final = 1_000
 """Results of one message."""
 _PAGE_ROWS: Final = 10_000
+
+
+def letters_of(root: LogStorage) -> DeadLetters:
+    """Return the dead letters of the channels of a folder."""
+    return DeadLetters(root.below("_channels"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

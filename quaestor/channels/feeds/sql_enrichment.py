@@ -16,7 +16,7 @@ from quaestor.channels.rewriting.definition import ChannelDefinition, Kind, Para
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS, TARGET
 from quaestor.channels.rewriting.reading import parameter_column
 from quaestor.channels.runs.queries import shapes
-from quaestor.channels.runs.relations import BEGINNING, Relations
+from quaestor.channels.runs.relations import Relations
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.executors.executor import ExecutionError, Executor
 from quaestor.tables.catalogue import Catalogue
@@ -50,7 +50,8 @@ class SqlEnrichment:
         self._definition = ChannelDefinition(
             name="enrichment", body=body, parameters=tuple(parameters), kind=Kind.REPETITIVE
         )
-        self._compiled = self._compile()
+        self._shapes = shapes(catalogue)
+        self._compiled = compile_channel(self._definition, self._shapes)
 
     def __call__(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any] | ValueError]:
         """Return a record or an error for each record. Raises DependencyError, QueryRefusedError if a dataset is gone."""
@@ -73,7 +74,11 @@ class SqlEnrichment:
         self._executor.close()
 
     def _compile(self) -> CompiledChannel:
-        return compile_channel(self._definition, shapes(self._catalogue))
+        """Return the compiled query; compiled again after a change of the datasets."""
+        present = shapes(self._catalogue)
+        if present != self._shapes:
+            self._compiled, self._shapes = compile_channel(self._definition, present), present
+        return self._compiled
 
     def _rows(
         self, compiled: CompiledChannel, arguments: Mapping[int, list[Any]]
@@ -98,10 +103,7 @@ class SqlEnrichment:
         return results
 
     def _executed(self, compiled: CompiledChannel, arguments: Mapping[int, list[Any]]) -> Any:
-        tables: dict[str, Any] = {}
-        for relation in compiled.relations:
-            seen = self._relations.seen(relation.dataset)
-            tables[relation.name], _ = self._relations.table(relation, seen, (BEGINNING,) * len(seen.bounds))
+        tables = self._relations.present(compiled.relations)
         columns = {TARGET: pa.array(arguments, pa.int64())}
         for position, entry in enumerate(compiled.parameters):
             values = [row[position] for row in arguments.values()]

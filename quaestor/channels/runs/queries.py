@@ -7,7 +7,7 @@ from typing import Any
 from quaestor.channels.datasets import Dataset, dataset_names
 from quaestor.channels.rewriting.compilation import compile_ordinary
 from quaestor.channels.rewriting.definition import Shape
-from quaestor.channels.runs.relations import BEGINNING, Relations
+from quaestor.channels.runs.relations import Relations
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.executors.executor import Executor
 from quaestor.tables.catalogue import Catalogue
@@ -28,10 +28,7 @@ class Queries:
         Every record is new to a query: the previous time is before 1970, and the current time is now.
         """
         compiled = compile_ordinary(text, shapes(self._catalogue))
-        tables = {}
-        for relation in compiled.relations:
-            seen = self._relations.seen(relation.dataset)
-            tables[relation.name], _ = self._relations.table(relation, seen, (BEGINNING,) * len(seen.bounds))
+        tables = self._relations.present(compiled.relations)
         plan = compiled.plan({name: table.num_rows for name, table in tables.items()})
         return self._executor.rows(plan.expression, None, self._clock() * 1_000, tables)
 

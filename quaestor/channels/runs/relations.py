@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,14 @@ class Relations:
             name: Seen(dataset, snapshots := dataset.snapshots(), (instant,) * len(snapshots))
             for name, dataset in opened.items()
         }
+
+    def present(self, relations: Iterable[Relation]) -> dict[str, Any]:
+        """Return the present records of relations by name; every record is new."""
+        tables = {}
+        for relation in relations:
+            seen = self.seen(relation.dataset)
+            tables[relation.name], _ = self.table(relation, seen, (BEGINNING,) * len(seen.bounds))
+        return tables
 
     def table(
         self, relation: Relation, seen: Seen, previous: tuple[int, ...], due: int | None = None

@@ -1,8 +1,8 @@
 // Channels: runs against their periods, results, brokers, feeds, dead letters, time by stage; pause and resume for operators.
 
+import { keepSection } from "./section.js";
 import { $, choices, count, element, number, rows, share, show, time } from "./words.js";
 
-const EVERY_MS = 2000;
 const HEADS = ["channel", "kind", "state", "#period", "#newest run took", "#overruns", "next run", "#late", "#subscriptions", "#results", "#dead letters"];
 const BROKERS = ["broker", "address", "state", "channel", "#subscriptions", "acknowledged up to", "#lag"];
 const FEEDS = ["feed", "source", "dataset", "state", "#batches", "#records a second", "newest record", "#rejected"];
@@ -59,9 +59,7 @@ export function stageLines(runs) {
 
 /** Show the section as long as alive() holds. call: of server.js. */
 export async function keepChannels(alive, call) {
-	let busy = false;
-
-	async function look() {
+	async function look(busy) {
 		const { channels, brokers, feeds, may_change, now_ms } = await call("channels");
 		$("channels").hidden = $("to-channels").hidden = channels === null || !(channels.length + brokers.length + feeds.length);
 		if (channels === null) return false;
@@ -71,8 +69,8 @@ export async function keepChannels(alive, call) {
 		choices($("channel"), channels.map(({ name }) => [name, name]));
 		const chosen = channels.find(({ name }) => name === $("channel").value);
 		if (chosen) await detail(chosen);
-		$("channel-pause").disabled = busy || !may_change || chosen?.state !== "ready";
-		$("channel-resume").disabled = busy || !may_change || chosen?.state !== "paused";
+		$("channel-pause").disabled = busy() || !may_change || chosen?.state !== "ready";
+		$("channel-resume").disabled = busy() || !may_change || chosen?.state !== "paused";
 		return true;
 	}
 
@@ -95,35 +93,5 @@ export async function keepChannels(alive, call) {
 		$("stage-bar").replaceChildren(...parts);
 	}
 
-	async function change(act) {
-		const name = $("channel").value;
-		busy = true;
-		try {
-			const { done } = await call("channels/change", { do: act, name });
-			show($("channel-done"), `${done}.`);
-		} catch (error) {
-			if (error.status === undefined) throw error;
-			show($("channel-done"), error.message);
-		} finally {
-			busy = false;
-		}
-		await quiet(look);
-	}
-
-	async function quiet(work) {
-		try {
-			return await work();
-		} catch (error) {
-			if (error.status === undefined) throw error;
-			if (error.status) show($("channel-done"), error.message);
-			return true;
-		}
-	}
-
-	for (const act of ["pause", "resume"]) $(`channel-${act}`).onclick = () => change(act);
-	$("channel").onchange = () => quiet(look);
-	while (alive()) {
-		if (!document.hidden && !(await quiet(look))) return;
-		await new Promise((wake) => setTimeout(wake, EVERY_MS));
-	}
+	await keepSection(alive, call, { path: "channels/change", choice: "channel", acts: ["pause", "resume"], sentence: (_act, _name, done) => `${done}.`, look });
 }

@@ -1,8 +1,8 @@
 // Continuous queries: next runs, rows, lag, dead letters, the three texts; pause, resume and replay for operators.
 
+import { keepSection } from "./section.js";
 import { $, choices, count, rows, show, time } from "./words.js";
 
-const EVERY_MS = 2000;
 const HEADS = ["query", "state", "every", "next run", "#late", "#rows", "#dead letters", "sinks"];
 const LETTERS = ["key", "sink", "reason", "error", "#rows", "#attempts"];
 
@@ -25,11 +25,10 @@ export function doneSentence(change, name, done) {
 
 /** Show the section as long as alive() holds. call: of server.js. */
 export async function keepContinuous(alive, call) {
-	let busy = false;
 	let may = false;
 	let detailed = "";
 
-	async function look() {
+	async function look(busy) {
 		const { queries, may_change, now_ms } = await call("continuous");
 		$("continuous").hidden = $("to-continuous").hidden = queries === null;
 		if (queries === null) return false;
@@ -38,9 +37,9 @@ export async function keepContinuous(alive, call) {
 		choices($("query"), queries.map(({ name }) => [name, name]));
 		const chosen = queries.find(({ name }) => name === $("query").value);
 		await detail(chosen);
-		$("query-pause").disabled = busy || !may || chosen?.state !== "active";
-		$("query-resume").disabled = busy || !may || !chosen || chosen.state === "active";
-		$("query-replay").disabled = busy || !may || !chosen?.dead_letters;
+		$("query-pause").disabled = busy() || !may || chosen?.state !== "active";
+		$("query-resume").disabled = busy() || !may || !chosen || chosen.state === "active";
+		$("query-replay").disabled = busy() || !may || !chosen?.dead_letters;
 		return true;
 	}
 
@@ -53,35 +52,5 @@ export async function keepContinuous(alive, call) {
 		rows($("letters"), LETTERS, dead_letters.map((one) => [one.key, one.sink, one.reason, one.error, count(one.rows), count(one.attempts)]));
 	}
 
-	async function change(act) {
-		const name = $("query").value;
-		busy = true;
-		try {
-			const { done } = await call("continuous/change", { do: act, name });
-			show($("query-done"), doneSentence(act, name, done));
-		} catch (error) {
-			if (error.status === undefined) throw error;
-			show($("query-done"), error.message);
-		} finally {
-			busy = false;
-		}
-		await quiet(look);
-	}
-
-	async function quiet(work) {
-		try {
-			return await work();
-		} catch (error) {
-			if (error.status === undefined) throw error;
-			if (error.status) show($("query-done"), error.message);
-			return true;
-		}
-	}
-
-	for (const act of ["pause", "resume", "replay"]) $(`query-${act}`).onclick = () => change(act);
-	$("query").onchange = () => quiet(look);
-	while (alive()) {
-		if (!document.hidden && !(await quiet(look))) return;
-		await new Promise((wake) => setTimeout(wake, EVERY_MS));
-	}
+	await keepSection(alive, call, { path: "continuous/change", choice: "query", acts: ["pause", "resume", "replay"], sentence: doneSentence, look });
 }

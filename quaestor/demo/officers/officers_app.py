@@ -54,8 +54,6 @@ def create_app() -> Starlette:
         if settings.moves:
             tasks.append(asyncio.create_task(precinct.keep_moving()))
         yield
-        for task in tasks:
-            task.cancel()
         await ended(tasks)
 
     async def page(request: Request) -> Response:

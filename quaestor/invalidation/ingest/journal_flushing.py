@@ -28,6 +28,7 @@ from quaestor.invalidation.ingest.primary_probes import probe_primary
 from quaestor.invalidation.ingest.stream_failures import NOT_ALLOWED
 from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
+from quaestor.tasks import pause_after
 
 _NOBODY: Final = {"_id": "quaestor: nobody has this name"}
 """Filter that matches no record: names in the control namespace begin differently (see quaestor/tags.py)."""
@@ -93,7 +94,9 @@ class FlushSchedule:
             self._vain_in_a_row += 1
             too_many = self._vain_in_a_row - _VAIN_BEFORE_PAUSE
             if too_many >= 0:
-                self._not_before_s = now_s + min(_SHORTEST_PAUSE_S * 2 ** min(too_many, 10), _LONGEST_PAUSE_S)
+                self._not_before_s = now_s + pause_after(
+                    too_many + 1, first_s=_SHORTEST_PAUSE_S, longest_s=_LONGEST_PAUSE_S
+                )
         self._asked_for = 0
 
 
