@@ -6,8 +6,8 @@ browsers are rounded to 0.1 ms, so runs of reads are timed, one after the other 
 Look-ups: names that were never put in, of about 30 characters, among 20,000 that were. Aim: a million per second, without
 WebAssembly.
 Page: `client.fetch` of an answer in its memory, alone and with its JSON read. Aim: at most 0.1 ms.
-Worker: `fetch` and its text, by a page under the service worker, which has it in its memory, and by a page under one that hands
-every request to the browser, whose HTTP cache has it. Aim: at most 1.15 times as long.
+Worker: `fetch` and its text, by two pages. Under the first page's service worker, the answer is in the worker's memory. The
+other worker hands every request to the browser, and the answer is in the HTTP cache. Aim: at most 1.15 times as long.
 Result: benchmarks/results/browser_client.json. Run: python -m benchmarks.browser_client (half a minute; needs Chromium)
 """
 

@@ -1,15 +1,16 @@
 """How late answers of other collections are while a burst of writes goes through one collection.
 
-A real mongod. One record of a small collection is written again and again: while nothing else is written, while `update_many`
-changes 50,000 records of another collection, and while a transaction changes 10,000. Measured is the time from the
+A real mongod. One record of a small collection is written again and again. Meanwhile nothing else is written, or `update_many`
+changes 50,000 records of another collection, or a transaction changes 10,000. The benchmark measures the time from the
 acknowledgement of each write to
 
-- its event in a bare change stream of the whole cluster, with the driver and nothing else: the baseline. Whoever reads events in
-  order is no faster;
+- its event in a bare change stream of the whole cluster, with the driver and nothing else: the baseline. No reader of ordered
+  events is faster;
 - the first answer that shows it, of an application with an embedded grid;
 - the same of an application that elected itself to run the grid, on a real Valkey.
 
-Meanwhile a page of a third collection is read, which nobody writes: how long a hit takes. The three take turns, burst by burst.
+Meanwhile a page of a third collection, which receives no writes, is read: how long a hit takes. The three take turns, burst by
+burst.
 Aim: at most 250 ms.
 Run: python -m benchmarks.burst_latency [--rounds 3] [--no-save] (3 minutes)
 """
@@ -118,7 +119,7 @@ class Bare:
 
 @asynccontextmanager
 async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncClient]:
-    """An application that answers from its cache, and whoever asks it."""
+    """An application that answers from its cache, and its client."""
     quaestor, app = Quaestor(mongo_url=url, redis_url=redis_url, verification=False), FastAPI()
     reader: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(url, event_listeners=[quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)

@@ -1,12 +1,13 @@
-"""What a write costs one cell of the grid, by its shape: the scaling in two dimensions, on a machine with fewer cores than cells.
+"""Cost of a write for one cell of the grid, by the grid's shape: two-dimensional scaling, measured with fewer cores than cells.
 
-How many writes a grid sustains depends on the machine's cores; the CPU time that its work costs a cell does not. So all work is
-appended to the pipelines first, and each cell drains its part alone, as a process of its own that runs the grid's own loop.
+How many writes a grid sustains depends on the machine's cores; the CPU time that its work costs a cell does not. The benchmark
+first appends all work to the pipelines. Then each cell drains its part alone, as a separate process that runs the grid's own
+loop.
 
 Two views. Equal load per cell: queries grow with the query partitions, writes with the write partitions; what a cell uses
-should not change. Equal load in all: the same queries and writes for every shape; what a cell uses should fall. Two kinds of
-queries, because they scale differently: ranges, which an index finds, so that a write costs a cell the same whatever their number
-is; and besides them queries that no index finds, all of which are tried. The model and what is left out of it:
+should not change. Equal load in all: the same queries and writes for every shape; what a cell uses should fall. There are two
+kinds of queries, because they scale differently. An index finds ranges, so a write costs a cell the same for any number of
+ranges. No index finds the queries of the second kind: the cell tries each of them. The model and its omissions:
 benchmarks/scalability/cell_model.py.
 
 One shape runs on Spark as well, to show that a Spark task uses what a drained process uses. Times are CPU times, the cheapest
@@ -68,7 +69,7 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one grid is given.
+    """The load of one grid.
 
     queries, writes: multiples of what one query and one write partition get where the load per cell is equal.
     """
@@ -140,12 +141,12 @@ def load_of(work: Work, experiment: int, *, with_unindexed: bool) -> Load:
 
 
 def measured_queries(load: Load) -> Iterator[tuple[str, bytes]]:
-    """Those that the writes of a load match, once each."""
+    """The queries that a load's writes match, once each."""
     return ranges(workload.measured_number(load.experiment, 0), load.measured)
 
 
 def cheapest(rounds: Sequence[Sequence[Drained]]) -> list[Drained]:
-    """Of each cell the round that took it the least time a write, as if it had read as many as in the others on average."""
+    """For each cell, the round with the least time a write, scaled to the cell's average number of writes a round."""
     samples = []
     for cell in zip(*rounds, strict=True):
         best = min(cell, key=lambda sample: sample.cpu_s / sample.entries)
@@ -372,7 +373,7 @@ def main() -> None:
 
 
 def _over_drained(spark_point: Point, points: Sequence[Point]) -> float:
-    """What a Spark task used, as a multiple of what the drained process did."""
+    """CPU time of a Spark task, as a multiple of the drained process's."""
     same = ("grid", "ranges", "queries_without_index")
     beside = next(
         point

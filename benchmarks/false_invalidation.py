@@ -1,13 +1,14 @@
 """Share of needless invalidations: evicted answers whose query gives the same answer again.
 
-A real mongod with one writer and its change stream, one matching node; after every write, what the node invalidates is executed
-again and compared with the cached answer (then it is cached anew), and what it does not invalidate is executed again too: a
-changed answer among those would be a missed change. A shop's reads and writes (benchmarks/workloads/mixed.py), and shapes that
-are widened, joins among them (benchmarks/setups/judging/widened_generator.py), with and without pre- and post-images. Then
-captured reads, shape by shape (benchmarks/workloads/captured.py): their contributors are known, or the write comes before them.
+A real mongod with one writer and its change stream, and one matching node. After every write the benchmark executes each query
+again. The new answer of an invalidated query is compared with the cached one, and cached. A changed answer of any other
+query would be a missed change. A shop's reads and writes (benchmarks/workloads/mixed.py), and shapes that are widened, joins
+among them (benchmarks/setups/judging/widened_generator.py), with and without pre- and post-images. Then captured reads, shape
+by shape (benchmarks/workloads/captured.py): their contributors are known, or the write comes before them.
 
-What is widened is rechecked before it is evicted, by the product's own rule, reader and digest: what has the same one is kept and
-registered anew. Time is simulated: WRITES_PER_SECOND, and every answer is asked for once between two writes; so are costs.
+A widened answer is rechecked before its eviction, by the product's own rule, reader and digest. An answer with an unchanged
+digest is kept and registered again. Time is simulated: WRITES_PER_SECOND, and every answer is asked for once between two
+writes; so are costs.
 
 Run: python -m benchmarks.false_invalidation [WRITES]
 """

@@ -1,4 +1,4 @@
-"""What every benchmark shares: results with the machine and the commit they were made on, and load from outside.
+"""Parts that every benchmark shares: results with their machine and commit, and load from outside.
 
 Figures are ratios against a baseline measured in the same run, interleaved, because machines are noisy.
 """

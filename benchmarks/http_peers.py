@@ -1,11 +1,11 @@
 """Hits and misses per second for a list of 100 objects, beside what else a FastAPI app could use for caching it.
 
-Every contender serves the same list out of the same MongoDB through one uvicorn worker (uvloop, httptools), peers each in an
-environment of their own with pinned versions (benchmarks/peers/http/), wrk from outside, rounds interleaved. A miss is the first
-request for a URL; peers keep what it answers for a fixed time, Quaestor until a write changes it. Most of such answers Quaestor's
-doorkeeper refuses, because nobody ever asks again; with `QUAESTOR_DOORKEEPER_SHARE=0` each of them is stored and guarded.
-Quaestor keeps what is loaded at the start from the garbage collector and has it run less often, which an app could do without it:
-so the uncached one has a twin that does.
+Every contender serves the same list out of the same MongoDB through one uvicorn worker (uvloop, httptools). Each peer has its
+own environment with pinned versions (benchmarks/peers/http/). wrk sends the load from outside; rounds are interleaved. A miss
+is the first request for a URL; peers keep the answer for a fixed time, Quaestor until a write changes it. Quaestor's doorkeeper
+refuses most of such answers, because they are not requested again; with `QUAESTOR_DOORKEEPER_SHARE=0` each of them is stored
+and guarded. Quaestor exempts objects loaded at the start from garbage collection, and makes the collector run less often. An
+app could do the same without Quaestor, so the uncached contender has a twin that does.
 Run: python -m benchmarks.http_peers
 """
 

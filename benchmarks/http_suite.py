@@ -27,7 +27,7 @@ from quaestor.testing.servers import HOST, free_port
 SUITE = "http-cache-tests@0.4.5"
 CLIENT = "node-fetch@2.7.0"
 OPT_IN = {"QUAESTOR_HEURISTIC_FRACTION": "0.1", "QUAESTOR_PARTIAL_ANSWERS": "true"}
-"""What a shared cache may do, and the proxy does if it is told to."""
+"""Behaviour allowed to a shared cache, which the proxy shows if it is configured to."""
 _KINDS = """
 import tests from './tests/index.mjs'
 const found = {}

@@ -1,4 +1,4 @@
-"""Cost of a process that nobody asks anything: an embedded app beside the same app without Quaestor, in the same minute.
+"""Cost of a process without requests: an embedded app beside the same app without Quaestor, in the same minute.
 
     python -m benchmarks.idle
 

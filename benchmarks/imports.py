@@ -30,7 +30,7 @@ _STAGES: Final = {
     "beside_fastapi_and_pymongo": ("import fastapi, pymongo", _NAMES),
     "made_beside_fastapi_and_pymongo": ("import fastapi, pymongo", f"{_NAMES}\nQuaestor()"),
 }
-"""What is measured: after which imports, and which statements."""
+"""The measured statements, and the imports before them."""
 _SETTLED_S: Final = 15.0
 
 

@@ -1,11 +1,10 @@
-"""A million answers whose inputs are more than their queries, beside writes: is any of them old, or somebody else's?
+"""A million answers with more inputs than their queries, beside writes: is any of them old, or another user's?
 
     python -m benchmarks.inputs_soak --requests 1000000
 
-Every answer is checked against the history of what was written and against whom it is for
-(benchmarks/setups/soaked_inputs); beside it, how
-soon the cache finds out by itself what nobody can see. The result goes to benchmarks/results/inputs_soak.json and .md; the exit
-status is 1 if an answer was wrong, or if the cache was not really used.
+Every answer is checked against the history of writes and against its user (benchmarks/setups/soaked_inputs). A second
+measurement shows how soon the cache notices changes outside the database by itself. The result goes to
+benchmarks/results/inputs_soak.json and .md; the exit status is 1 if an answer was wrong, or if the cache was not really used.
 """
 
 from __future__ import annotations

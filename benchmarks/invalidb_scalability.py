@@ -1,18 +1,19 @@
 """The papers' measurements of the matching grid (InvaliDB, PVLDB 2020, section 6) on this machine.
 
-(a) queries sustained at 1,000 writes/s and (b) writes/s sustained with 1,000 queries, under bounds of 20, 30, 50 and 100 ms on
-the 99th percentile; (c) latency as in their Table 3; (d) the same work spread over 1, 10 and 100 collections, each of a tenant
-of its own. For grids of 1x1, 2x1, 1x2 and 2x2 cells (query x write partitions), beside a bare Redis round trip.
+(a) queries sustained at 1,000 writes/s, and (b) writes/s sustained with 1,000 queries; both under bounds of 20, 30, 50 and 100
+ms on the 99th percentile; (c) latency as in their Table 3; (d) the same work spread over 1, 10 and 100 collections, each of its
+own tenant. For grids of 1x1, 2x1, 1x2 and 2x2 cells (query x write partitions), beside a bare Redis round trip.
 
-At equal load per cell: in (a) the grid gets 1,000 writes/s for each write partition, in (b) 1,000 queries for each query
-partition, and the loads that are tried begin there and are multiplied alike, up to the same total. So bars side by side say the
-same of every cell. With fewer cores than cells and client need no scaling is to be seen: for that, benchmarks/cell_cost.py.
+Every cell has the same load. In (a) the grid gets 1,000 writes/s for each write partition, in (b) 1,000 queries for each query
+partition. The tried loads begin there and are multiplied alike, up to the same total. Bars side by side therefore compare equal
+loads of a cell. Scaling is not visible with fewer cores than cells and client need: see benchmarks/cell_cost.py.
 
 Grids run on Spark, as in production; one is measured as plain processes as well, to tell what Spark itself costs.
 Latency is measured from before a write is appended to its pipeline until its notification has been read by the
 client, as in the papers; the rows "from MongoDB" count from the acknowledged write and include change stream and ingest.
-As in the papers, a thousand queries at most are matched, each once, spread evenly over an experiment: here within
-seconds instead of a minute, so there are more notifications a second. `queries` stay active all the time, those come on top.
+As in the papers, at most a thousand queries are matched, each once, spread evenly over an experiment. An experiment takes
+seconds here instead of a minute, so there are more notifications a second. `queries` stay active all the time; the matched
+queries come on top.
 
 The one client reads the notification pipelines of all tenants; in production each app process reads its own.
 
@@ -269,7 +270,7 @@ def _create_collections(mongo_url: str) -> None:
 
 
 def _forget(redis_url: str) -> None:
-    """What the last grid left in Redis: a gigabyte."""
+    """Drop the data of the last grid in Redis: a gigabyte."""
     import redis
 
     with redis.Redis.from_url(redis_url) as server:

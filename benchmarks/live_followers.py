@@ -1,9 +1,9 @@
 """Followers of one GET: time from a write's acknowledgement to each of them, beside a bare loop of streams.
 
-A real mongod, an application with a live route under uvicorn (httptools, uvloop), and a bare Starlette application with one queue
-a stream, in the same run and in turn. This process opens the streams; it reads bytes and decodes nothing. The bare application
-sends a posted text and reads no database; its time counts from the begin of the POST. `cpu_us_a_delivery` is processor time of
-the server for each event of each follower: load on the machine hardly changes it.
+A real mongod, an application with a live route under uvicorn (httptools, uvloop), and a bare Starlette application with one
+queue a stream. Both applications run in turn, in the same run. This process opens the streams; it reads bytes and decodes
+nothing. The bare application sends a posted text and reads no database; its time counts from the begin of the POST.
+`cpu_us_a_delivery` is processor time of the server for each event of each follower: load on the machine hardly changes it.
 Run: python -m benchmarks.live_followers [--followers 1000] [--writes 100] [--no-save] (1 minute)
 """
 

@@ -1,10 +1,10 @@
 """Live queries beside what people write by hand: a change stream for each client, a query each second, Socket.IO with rooms.
 
 A real mongod; each peer is an application under uvicorn of its own, one after the other in one run. Each client follows one of
-a few selectors, so that each write goes to several clients. Figures of each peer: milliseconds from the acknowledgement of an
-insert until a client has it, and processor time of application and mongod for each write. Where a result is polled, a later
-record can overtake an earlier one in one answer. Socket.IO takes part if python-socketio is installed; its environment needs
-one change stream, and gives no first result, no resume, and no windows.
+a few selectors, so that each write goes to several clients. Figures of each peer: milliseconds from an insert's acknowledgement
+until a client has the record, and processor time of application and mongod a write. Where a result is polled, a later record
+can overtake an earlier one in one answer. Socket.IO takes part if python-socketio is installed; its environment needs one
+change stream, and gives no first result, no resume, and no windows.
 Run: python -m benchmarks.live_peers [--clients 200] [--writes 300] [--no-save] (2 minutes)
 """
 

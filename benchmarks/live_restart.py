@@ -1,10 +1,11 @@
 """Clients that come back after the restart of their app server: time until all have an answer, and reads of the database for it.
 
 A real mongod, Valkey, and `quaestor grid`; an application under uvicorn with one socket and one query for each client. The
-application is killed. Some queries change while it is away. It starts anew at the same port, and all clients come back with
-their `offset_token`. Time counts from the moment at which the new application accepts connections. `queries_read`: finds and
-aggregates on the followed collection between the kill and the last answer, by mongod's profiler. Aim: 2,048 clients within
-5.8 s, and nothing is read for those that resume. Run: python -m benchmarks.live_restart [--clients 2048] [--no-save] (2 minutes)
+application is killed. Some queries change while it is away. The application starts anew at the same port, and all clients come
+back with their `offset_token`. Time counts from the moment at which the new application accepts connections. `queries_read`:
+finds and aggregates on the followed collection between the kill and the last answer, by mongod's profiler. Aim: 2,048 clients
+within 5.8 s, and nothing is read for clients that resume.
+Run: python -m benchmarks.live_restart [--clients 2048] [--no-save] (2 minutes)
 """
 
 from __future__ import annotations

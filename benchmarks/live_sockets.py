@@ -1,7 +1,8 @@
 """Sockets of live queries beside bare ones: memory of idle sockets, one write to equal subscribers, latency of distinct queries.
 
 A real mongod, an application with an embedded grid under uvicorn, and a bare uvicorn application that sends a text to all its
-sockets by hand, one after the other in the same run. This process opens the sockets; it reads bytes and decodes nothing.
+sockets. Both applications run one after the other, in the same run. This process opens the sockets; it reads bytes and decodes
+nothing.
 Run: python -m benchmarks.live_sockets [--sockets 10000] [--queries 10000] [--rate 1000] [--no-save] (3 minutes)
 """
 

@@ -1,11 +1,11 @@
-"""What a write costs a matching node, by the number of queries; beside brute force, mingo and sift.
+"""Cost of a write for a matching node, by the number of queries; beside brute force, mingo and sift.
 
 Aims: from 1,000 to 1,000,000 queries of the papers' workload a write costs at most 3 times as much; at least 20,000
 writes/s on one core at 100,000 queries, at least 5,000 in the mixed
-workload, where a tenth look for no value; under 2 kB a query. Each size runs in a process of its own, times are CPU times of
-that process (what one core would do), the median of several rounds. "matches/s" is queries x writes per second, as the
-papers count; brute force evaluates every predicate, ours compiled, or mingo's and sift's under Node (installed from the npm
-registry into a cache folder outside of the tree, skipped without Node).
+workload, where a tenth look for no value; under 2 kB a query. Each size runs in its own process. Times are CPU times of that
+process (the work of one core), the median of several rounds. "matches/s" is queries x writes per second, as the papers count;
+brute force evaluates every predicate: ours compiled, or mingo's and sift's under Node. Both are installed from npm into a cache
+folder outside of the tree, and skipped without Node.
 
 Run: python -m benchmarks.matching [--sizes 1000,10000] [--workloads papers,indexed,mixed]
 """

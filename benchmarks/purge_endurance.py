@@ -3,9 +3,9 @@
     python -m benchmarks.purge_endurance
 
 Real processes, a real Valkey, a provider on loopback that keeps its account's limit to the token. The processes belong to two
-deployments that share the account. Whoever is killed (kill -9, at random) is replaced, and the new one goes on behind what the
-outbox has told the old one that it has. The result goes to benchmarks/results/purge_endurance.json; the exit status is 1 if a
-purge was lost, if the provider has refused a request, or if the backlog was not sent within the bound that was announced.
+deployments that share the account. A process that is killed (kill -9, at random) is replaced. The new process goes on behind
+the last purge that the outbox acknowledged to the old one. The result goes to benchmarks/results/purge_endurance.json; the exit
+status is 1 if a purge was lost, the provider refused a request, or the backlog was not sent within the announced bound.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ AIM: Final = "none lost, none refused, no dead letter, and what was open at the 
 class Lane:
     """A range of purges, which one process at a time puts in.
 
-    reached: the first that the outbox has not told that it has.
-    ready: whether its process has started; nobody is killed before all have.
+    reached: the first purge that the outbox has not acknowledged.
+    ready: whether its process has started; no process is killed before all have started.
     """
 
     deployment: str
@@ -130,7 +130,7 @@ class Run:
             await client.aclose()
 
     def kill_until(self, done: Callable[[], bool], *, within_s: float) -> float:
-        """Kill somebody every so often until that is so; how many seconds it took. Raises TimeoutError or RuntimeError."""
+        """Kill a process every so often until then; return the seconds it took. Raises TimeoutError or RuntimeError."""
         began_s = killed_s = told_s = time.monotonic()
         while not done():
             now_s = time.monotonic()
@@ -197,7 +197,7 @@ def run(purges: int, *, per_s: float, burst: int, kill_every_s: float) -> dict[s
 
 
 def complaints(result: dict[str, Any]) -> Sequence[str]:
-    """What is wrong with a result."""
+    """Return the faults of a result."""
     failures = [name for name in ("lost", "refused", "dead_letters") if result[name]]
     return [*failures, *(["late"] if result["drained_after_s"] > result["announced_bound_s"] else [])]
 

@@ -1,11 +1,12 @@
 """Write acknowledged -> object purged in a real cache, at 1, 10 and 100 writes/s, beside a bare PURGE in the same run.
 
-The whole pipeline on real parts: mongod, Valkey with the outbox, a 2 x 2 grid on Spark, one uvicorn worker, the cache before it
-with the configuration that `quaestor cdn config` prints. Every write changes one cached answer of its own. The bare PURGEs go to
-the same cache at the same pace, for objects of their own, from a process that does nothing else (httpx on connections that are
-kept). All clocks are this machine's.
+The whole pipeline on real parts: mongod, Valkey with the outbox, a 2 x 2 grid on Spark, one uvicorn worker and a cache. The
+cache has the configuration that `quaestor cdn config` prints. Every write changes its own cached answer. The bare PURGEs go to
+the same cache at the same pace, for other objects. A process that does nothing else sends them (httpx on kept connections). All
+clocks are this machine's.
 
-The adapter's share begins when it is given the purge and ends when the cache has acknowledged it: outbox, queue, request.
+The adapter's share begins when the adapter receives the purge and ends when the cache has acknowledged it: outbox, queue,
+request.
 Aim: its p99 at most 1.5x of the bare PURGE's. Run: python -m benchmarks.purge_latency, about 25 minutes, half of it for each
 concern of writers (`--concerns majority`), which are a file of results each. At 1 write/s there are 60, so p99 is the slowest.
 
@@ -115,7 +116,7 @@ class TimedPlace:
         return self._place.response_headers(tags)
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """See Place. It is what an adapter does first."""
+        """See Place. An adapter does this first."""
         now_ms = _now_ms()
         targets = self._place.targets(tags=tags, urls=urls)
         for target in targets:
@@ -287,7 +288,7 @@ def measure(cache: str, stack: dict[str, str], first: int, rate_hz: int, count: 
 
 
 def _items(count: int) -> int:
-    """Items of one load: those that are written, as many that are purged barely, and one by which that process connects."""
+    """Items of one load: written ones, as many for bare PURGEs, and one for the connection of the purging process."""
     return 2 * count + 1
 
 
@@ -336,7 +337,7 @@ def run_stack(
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line asks for."""
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--concerns", choices=sorted(CONCERNS), nargs="+", default=sorted(CONCERNS, reverse=True))
     parser.add_argument("--caches", choices=list(CACHES), nargs="+", default=list(CACHES))

@@ -1,9 +1,9 @@
 """Hits of the Python client beside hishel's and beside a plain request over loopback, and look-ups in the sketch per second.
 
-One process, one request at a time, a list of 100 objects as JSON (about 10 kB) from one uvicorn worker, rounds interleaved. Hits
-are measured twice: through `AsyncClient.get` and `Client.get`, most of which is httpx itself ("httpx with nothing behind it" says
-how much), and as the transports alone answer, where the caches differ. hishel keeps its answers in SQLite's memory, its fastest
-storage. Aim: 10 times hishel's hits. Look-ups stand beside pybloom_live's on the same bytes.
+One process, one request at a time, a list of 100 objects as JSON (about 10 kB) from one uvicorn worker, rounds interleaved.
+Hits are measured twice. Through `AsyncClient.get` and `Client.get`, most of the time is httpx itself ("httpx with nothing
+behind it" shows how much). With the transports alone, the caches differ. hishel keeps its answers in SQLite's memory, its
+fastest storage. Aim: 10 times hishel's hits. Look-ups stand beside pybloom_live's on the same bytes.
 Run: python -m benchmarks.python_client
 """
 

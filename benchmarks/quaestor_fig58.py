@@ -8,12 +8,12 @@ at first; collections, records and queries by Zipf.
 
 Differences from the source. A tenth of its records, and everything is asked for once before it counts: the source's runs were
 long enough to be warm by themselves. Δ is 10 s and not 1, because this client keeps next to nothing below about 4 s
-(docs/python_client.md). Everything shares one machine: where a part has no processor time left the result says so
-("limited_by"). So that this is not the load, the clients' network is the benchmark's (benchmarks/query_caching/network.py), not
-httpx's own, which takes ten times the processor time for an answer; what is done with an answer is the client's code.
+(docs/python_client.md). Everything shares one machine; the result names parts without processor time left ("limited_by"). The
+load should not be such a part. Its network is therefore the benchmark's own (benchmarks/query_caching/network.py): httpx's
+takes ten times the processor time for an answer. The client's code handles the answer.
 
-Stale is an answer that does not show a write that was acknowledged before it was asked for. Beside each figure stands what
-the simulator says of it, with the estimator of production, from distances and service times without load
+An answer is stale if it does not show a write that was acknowledged before the request. Beside each figure stands the
+simulator's prediction. The simulator uses the estimator of production, the distances, and service times without load
 (benchmarks/query_caching/prediction.py).
 Aims: full at least 30x lower mean latency and 11x the throughput of uncached, CDN only 7x and 5x; the simulator's hit rates
 within 1 point, its p50 and p99 within 10 %.
@@ -78,7 +78,7 @@ def one_setup(
     fill(mongod.url)
     with setups.running(setup, mongod, grid=grid, delta_s=delta_s) as stack:
         times, warm_s, phases = uvloop.run(measured(stack, setup, steps, delta_s))
-    rows = [figures.told(phase, cores=os.cpu_count() or 1) for phase in phases]
+    rows = [figures.row(phase, cores=os.cpu_count() or 1) for phase in phases]
     say(f"{setup}: simulating")
     if setup == "uncached":
         predicted = prediction.uncached(times, steps)

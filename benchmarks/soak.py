@@ -55,7 +55,7 @@ def ingest(made: World, rng: random.Random) -> None:
             kill(pid)
             return
         _NEVER.wait(0.05)
-    raise LookupError("nobody reads the change stream at the moment")
+    raise LookupError("no process reads the change stream at the moment")
 
 
 def driver(made: World, rng: random.Random) -> None:

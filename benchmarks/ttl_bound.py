@@ -1,10 +1,10 @@
-"""Bound of what an estimator of lifetimes can reach that does not know the future: one that knows the process that writes.
+"""Bound for estimators of lifetimes that do not know the future: an estimator that knows the process of writes.
 
-An oracle knows the dice. On a Poisson process nobody else can: the time to the next write has no memory, so whatever is known
-of the past, all that can be chosen is a quantile. Here everything is known but the dice: the true rates, when a burst is on, the
-phase of the cycle. The quantile is chosen in hindsight, on the very requests that are measured, for each of ten groups of results
-with equally many reads, so that the most hits come of the staleness. No estimator has either; so this is a bound for all
-that give each result a quantile of its lifetime, and close to one for any.
+Only an oracle knows the dice. The time to the next write of a Poisson process has no memory. An estimator can only choose a
+quantile, however much of the past it knows. Here everything is known except the dice: the true rates, when a burst is on, the
+phase of the cycle. The quantile is chosen in hindsight, on the measured requests, for each of ten groups of results with
+equally many reads. The choice gives the most hits for the staleness. No estimator has either. The result is therefore a bound
+for all estimators that give each result a quantile of its lifetime, and nearly a bound for any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaestor.ttl.baselines import StaticTtl
 QUANTILES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 GROUPS: Final = 10
 PRICES: Final = np.geomspace(0.05, 200, 60)
-"""What one stale answer is worth in hits."""
+"""The worth of one stale answer, in hits."""
 _BURST, _BURST_S = 5, 1.0
 _BUSY = 10 / 11
 _LONGEST_S = 3_600.0

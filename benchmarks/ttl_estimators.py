@@ -1,10 +1,10 @@
 """Lifetimes by each estimator, on each workload, through the simulator: hits in browsers, staleness, invalidations, false
 positives.
 
-Longer lifetimes mean more hits and more stale ones, so estimators are compared at equal staleness: each is run with several
-of its parameters, and its hits are the most that it has at no more than that staleness, linearly between its runs. Beside
-them stand the oracle, which knows when everything changes, and the bound of what can be reached without that (`ttl_bound`).
-Seeds are the same for all; each figure is a mean with half of its 95 % confidence interval.
+Longer lifetimes mean more hits and more stale ones, so estimators are compared at equal staleness. Each estimator runs with
+several of its parameters. Its figure is its most hits at no more than that staleness, linearly between its runs. Beside them
+stand the oracle, which knows when everything changes, and the bound of what can be reached without that (`ttl_bound`). Seeds
+are the same for all; each figure is a mean with half of its 95 % confidence interval.
 Run: python -m benchmarks.ttl_estimators [--requests 100000] [--seeds 5] [--only NAME]
 """
 

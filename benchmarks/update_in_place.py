@@ -1,13 +1,13 @@
 """Update in place beside invalidation: the queries that a hot list makes at its database, and how stale its answers are.
 
-A real mongod, the REST router behind the middleware in this process, one list that one client reads all the time while its
-members change, move, come and go; rounds interleaved. Each way of keeping it sees the same writes at the same pace; a quarter
-of the time goes before what is counted. Counted are the reads that mongod was sent, by its own count, those of the stage that
-maintains the result among them. An answer is stale by the time between the oldest acknowledged write that it does not show
-and the request for it. Aim: at most half of invalidation's queries ("objects"), and answers as fresh.
+A real mongod, and the REST router behind the middleware in this process. One client reads one list all the time while the
+list's members change, move, come and go; rounds are interleaved. Each way of keeping the list sees the same writes at the same
+pace; a quarter of the time goes before what is counted. Counted are the reads that mongod was sent, by its own count, those of
+the stage that maintains the result among them. An answer is stale by the time between the oldest acknowledged write that it
+does not show and the request for it. Aim: at most half of invalidation's queries ("objects"), and answers as fresh.
 
-Measured is a collection with post-images, and one without them, MongoDB's default: there what reads the change stream has to
-look up each record that was updated, one more read for a write however its list is kept.
+One collection has post-images, and one has none, as is MongoDB's default. Without post-images, the reader of the change stream
+has to look up each updated record. Every way of keeping the list needs this read.
 Run: python -m benchmarks.update_in_place [--seconds 20] [--reads 200] [--writes 10] [--rounds 3] [--no-save] (8 minutes)
 """
 

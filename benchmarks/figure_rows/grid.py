@@ -27,7 +27,7 @@ def latency() -> list[Row]:
 
 
 def matching() -> list[Row]:
-    """What one node matches, by workload."""
+    """Return the rows of one node's matching, by workload."""
     workloads = result("matching")["workloads"]
 
     def at(workload: str, queries: int) -> str:
@@ -50,7 +50,7 @@ def matching() -> list[Row]:
 
 
 def sustained() -> list[Row]:
-    """What the grid on Spark sustains, by shape."""
+    """Return the rows of sustained loads of the grid on Spark, by shape."""
     measured = result("invalidb_scalability")
     highest = {
         shape: f"{loads['20 ms']:,}" for shape, loads in measured["write_scalability"].items() if "(" not in shape
@@ -84,7 +84,7 @@ def sustained() -> list[Row]:
 
 
 def cells() -> list[Row]:
-    """What a write costs one cell, by the shape of its grid."""
+    """Return the rows of a write's cost for one cell, by the shape of its grid."""
     measured = result("cell_cost")
     points, model = measured["points"], measured["model"]
 

@@ -10,7 +10,7 @@ from benchmarks import harness
 
 Result = Mapping[str, Any]
 Row = tuple[str, str, str]
-"""What is measured and on what condition; the figure; what is beside it: the baseline, and the unfavourable twin."""
+"""The measured quantity and its condition; the figure; beside it the baseline and the unfavourable twin."""
 
 
 class FiguresError(Exception):

@@ -20,7 +20,7 @@ _PAUSE_S = 0.2
 
 
 def run_s() -> float:
-    """Seconds that the threads of this process have run so far; those that have ended do not count."""
+    """Seconds that the threads of this process have run so far; ended threads do not count."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in _tasks()) / 1e9
 
 

@@ -1,7 +1,7 @@
 """Proxies on loopback that hand on every byte later: distance between machines, for benchmarks.
 
-Each direction takes half of the round trip, however much is under way, and nothing overtakes. Not part of it: what a connection
-costs to make (it is made at once), bandwidth, loss, and back pressure (what waits is held in memory).
+Each direction takes half of the round trip, however much is under way, and nothing overtakes. Not modelled: the cost of a new
+connection (each opens at once), bandwidth, loss, and back pressure (waiting bytes are held in memory).
 Run: python -m benchmarks.query_caching.delaying_proxy PORT:TARGET_PORT:ROUND_TRIP_MS ...
 """
 
@@ -49,7 +49,7 @@ class DelayLine:
 class _End(asyncio.Protocol):
     """One end of a proxied connection: what it receives leaves at the other end, later.
 
-    waits: whether it reads nothing before it is told to.
+    waits: whether it reads nothing before `begin`.
     """
 
     def __init__(self, delay_s: float, ends: set[_End], *, waits: bool) -> None:

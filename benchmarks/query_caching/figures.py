@@ -22,7 +22,7 @@ LATE_MS: Final = 2.0
 """Clients whose event loop is so late, on the median, are the limit, however much they use: others take turns with them."""
 
 
-def told(phase: Phase, *, cores: int) -> dict[str, Any]:
+def row(phase: Phase, *, cores: int) -> dict[str, Any]:
     """Figures of one phase.
 
     cores: of the machine.
@@ -55,7 +55,7 @@ def told(phase: Phase, *, cores: int) -> dict[str, Any]:
 
 
 def limits(used: Mapping[str, float], *, cores: int, late_ms: float) -> list[str]:
-    """Parts that had no processor time left: those that run on one core, and the machine. What is measured is theirs then."""
+    """Parts without processor time left, which limited the phase: single-core parts, and the machine."""
     alone = [part for part in ("clients", "app", "proxies") if used.get(part, 0.0) >= BUSY]
     if late_ms >= LATE_MS and "clients" not in alone:
         alone.insert(0, "clients")

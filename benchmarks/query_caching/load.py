@@ -1,8 +1,8 @@
 """Load of the benchmark: closed loop, ten client machines in this process, each with many connections.
 
-A connection asks, waits for the answer, and asks for the next. What a machine keeps (`QuaestorTransport`) its connections share.
-Machines are asked through their transports, since `httpx.AsyncClient` around them costs more than a hit in memory does, and their
-network is the benchmark's own (`network.py`), since httpx's costs more than all servers.
+A connection asks, waits for the answer, and asks for the next. The connections of a machine share its cache
+(`QuaestorTransport`). Requests go directly to a machine's transport, since `httpx.AsyncClient` around it costs more than a hit
+in memory. The network is the benchmark's own (`network.py`), since httpx's costs more than all servers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _reached: ContextVar[list[int] | None] = ContextVar("reached", default=None)
 
 
 class Read(NamedTuple):
-    """An answered read: when it was asked for, how long it took, of what, by which machine, the farthest layer that was asked,
-    and how old the oldest write is that the answer does not show."""
+    """An answered read: its start, duration, resource, machine and farthest layer, and the age of the oldest write that the
+    answer does not show."""
 
     asked_s: float
     took_s: float
@@ -56,8 +56,7 @@ class Phase:
     """Phase that is counted: so many connections, from begun_s to ended_s.
 
     cores: used by each part meanwhile, in cores.
-    late_ms: how late the clients' event loop came to what was due, on the median: time that their answers waited for a processor
-        and not for a server.
+    late_ms: the median delay of due work in the clients' event loop: answers waited so long for a processor, not for a server.
     """
 
     connections: int
@@ -78,7 +77,7 @@ def layer_of(headers: Mapping[str, str]) -> int:
 
 
 class _Watched(Network):
-    """Network of one machine; notes who answered for whoever asked."""
+    """Network of one machine; notes for each request which layer answered."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
@@ -160,7 +159,7 @@ class Load:
         await self._closing.aclose()
 
     async def phase(self, seed: str, connections: int, *, settle_s: float, seconds: float) -> Phase:
-        """Run so many connections; counted is what is asked for after settle_s, for so many seconds and a few reads at least."""
+        """Run so many connections. Requests count after settle_s, for so many seconds, and at least a few reads."""
         begun_s = time.perf_counter() + settle_s
         phase = Phase(connections, begun_s)
         async with asyncio.TaskGroup() as tasks:

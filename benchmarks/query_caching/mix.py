@@ -1,7 +1,7 @@
 """Requests of the benchmark as the source's mix has them: 1 % writes, 49.5 % reads of records, 49.5 % queries; Zipf.
 
-Collection, record and query of each request are drawn from Zipf distributions of their own. What a connection asks for depends on
-the seed alone, so the simulator can be given the same requests.
+Collection, record and query of each request are drawn from Zipf distributions of their own. The requests of a connection depend
+on the seed alone, so the simulator can receive the same requests.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Request:
 
     @property
     def path(self) -> str:
-        """Path of its URL, with what is asked for behind it."""
+        """Path of its URL, with its query string."""
         if self.kind == "query":
             return f"/queries/{self.collection}/{self.group}"
         return f"/records/{self.collection}/{self.key}" + (f"?group={self.group}" if self.kind == "insert" else "")
@@ -75,7 +75,7 @@ def _weights(count: int) -> Sequence[float]:
 
 
 class Mix:
-    """Requests of one connection. It deletes only what it has inserted, in that order."""
+    """Requests of one connection, which deletes only its own inserted records, in their order."""
 
     def __init__(self, seed: str, connection: int) -> None:
         self._dice = random.Random(f"{seed} {connection}")

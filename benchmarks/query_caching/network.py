@@ -1,9 +1,9 @@
 """Network of a client machine: HTTP/1.1 over connections that are kept, as a transport of httpx, for benchmarks.
 
-In place of httpx's own, whose pool and parser cost a millisecond of processor time for an answer: that is more than all servers
-together take, and on a machine that everything shares it would be what is measured. Here a protocol of asyncio writes a request
-as one piece and has the answer parsed in C (httptools). Requests, answers and connections are the same; an answer is handed on
-when it has come whole.
+This network replaces httpx's own, whose pool and parser cost a millisecond of processor time for an answer. All servers
+together take less. On a shared machine, the benchmark would measure httpx. Here a protocol of asyncio writes a request as one
+piece and has the answer parsed in C (httptools). Requests, answers and connections are the same; an answer is handed on when it
+has come whole.
 
 Not part of it: TLS, bodies that are sent, pipelining, proxies, redirects.
 """
@@ -139,7 +139,7 @@ class Network(httpx.AsyncBaseTransport):
             await connection.lost.wait()
 
     def _kept(self) -> Connection | None:
-        """The connection that was used last, of those that are still open; what has been idle for too long is closed."""
+        """Return the open connection that was used last; close connections that have been idle for too long."""
         now_s = asyncio.get_running_loop().time()
         while self._idle and self._idle[0].idle_since_s < now_s - KEPT_S:
             self._idle.popleft().close()

@@ -1,8 +1,8 @@
-"""What the simulator says of the same figure, before anything of it is measured: from distances and service times without load.
+"""The simulator's prediction of the same figure, before the measurement: from distances and service times without load.
 
-It is given the same requests that the connections draw, at the pace that it predicts itself: a connection asks again when its
-answer has come, so the rate follows from the mean latency, and that from the rate. What it is not given is any figure of the
-load.
+The simulator receives the same requests that the connections draw, at the pace that it predicts itself. A connection asks again
+after its answer, so the rate follows from the mean latency, and the latency from the rate. The simulator never receives a
+figure of the load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quaestor.ttl.parameters import TtlParameters
 _GUESS_MS: Final = 10.0
 _ROUNDS: Final = 8
 _AHEAD_S: Final = (SHOWN_MS + SKEW_MS) / 1_000
-"""So far ahead clients take the server's clock to be."""
+"""The lead of the server's clock that clients assume."""
 _CLOSE: Final = 0.01
 """The pace is found when the mean latency moves by less than this share."""
 _WARMING: Final = CLIENTS

@@ -148,7 +148,7 @@ async def _written_ms(machine: Machine, write: Request) -> float:
 
 
 async def _filled(machine: Machine, read: Request) -> tuple[float, float, float]:
-    """What a write took (ms), from then until the CDN no longer answered (s), and what the answer then took (ms)."""
+    """Times of a write (ms), from the write until the CDN no longer answered (s), and of the next answer (ms)."""
     write_ms = await _written_ms(machine, Request("update", SPARE, read.key, read.group))
     acknowledged_s = time.perf_counter()
     for _ in count():
@@ -163,8 +163,9 @@ async def _filled(machine: Machine, read: Request) -> tuple[float, float, float]
 
 
 async def _memory(url: str, delta_s: float) -> tuple[Latency, float]:
-    """Latency and processor time of reads out of memory. Before the collection is written: lifetimes are short after that, and a
-    client has no use for one below 2 s, by which the server's clock may be ahead of what it knows."""
+    """Latency and processor time of reads out of memory. Call this before the first write to the collection, because lifetimes
+    are short afterwards. A client cannot use a lifetime below 2 s: the server's clock may be so far ahead of the client's
+    estimate."""
     read = _UNWRITTEN
     async with Machine(url, delta_s=delta_s) as machine:
         await machine.ready()

@@ -1,7 +1,7 @@
 """A bare Redis round trip: one process appends with XADD, another reads with XREAD, nothing in between.
 
 Same payloads' size, same pacing and batches, same two processes' priorities as the grid's client; the plain driver, no
-event layer. It bounds from below what anything that goes through Redis once can do; a notification goes through it twice.
+event layer. The result is a lower bound for data that passes Redis once; a notification passes Redis twice.
 """
 
 from __future__ import annotations

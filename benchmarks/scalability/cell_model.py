@@ -1,12 +1,12 @@
-"""The model of what a cell's work costs, fitted to measured cells, and what it says of grids that were not measured.
+"""The model of a cell's cost, fitted to measured cells, and its predictions for other grids.
 
-With w writes to the whole grid, u of the queries without an index, Q query and W write partitions, by the writes of one cell:
+With w writes to the whole grid, u queries without an index, Q query partitions and W write partitions:
 
     CPU time of a cell = w / W * (read + tried * u / Q)
 
-`read`: reading, decoding, finding candidates by index, whatever their number; `tried`: one predicate that no index finds. So
-what falls with both dimensions is the second part; the first falls with W alone, since each write is read by Q cells. Likewise
-each registration is held by W cells, and costs each of them the same.
+`read`: reading, decoding, finding candidates by index, whatever their number; `tried`: one predicate that no index finds. The
+second part falls with both dimensions; the first falls with W alone, since Q cells read each write. Likewise W cells hold each
+registration, and it costs each of them the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPoint:
-    """What one cell's work cost.
+    """The measured cost of one cell's work.
 
     tried: predicates for each write.
     us: CPU microseconds for each write that the cell read.

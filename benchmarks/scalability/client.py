@@ -1,8 +1,8 @@
 """The measuring client: one process that writes, one that reads notifications, as plain as an app server's are.
 
-Latency is measured as the papers do: from before a write is appended to its pipeline until its notification has been read
-and decoded, by the monotonic clock that all processes of a machine share. The writer is paced; above 1,000 writes/s
-it appends everything that is due once a millisecond, as ingest appends what the change stream has delivered.
+Latency is measured as in the papers: from before a write is appended to its pipeline until its notification has been read and
+decoded. The clock is the monotonic one that all processes of a machine share. The writer is paced; above 1,000 writes/s it
+appends everything that is due once a millisecond, as ingest appends what the change stream has delivered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """latencies_ms: of those that arrived. lost: notifications that had not arrived some seconds after the last write."""
+    """latencies_ms: of arrived notifications. lost: notifications that had not arrived some seconds after the last write."""
 
     latencies_ms: list[float]
     lost: int
@@ -98,7 +98,7 @@ def _received(pipe: Connection) -> Any:
     try:
         return pipe.recv()
     except EOFError:
-        return None  # whoever started us is gone
+        return None  # the starting process is gone
 
 
 def _write(layer: RedisEventLayer, deployment: str, load: Load) -> tuple[list[int], float]:

@@ -1,8 +1,8 @@
-"""Cells that are given their work beforehand and drain it one after the other: CPU time of each, whatever the machine's cores.
+"""Cells that receive their work beforehand and drain it one after the other: CPU time of each, whatever the machine's cores.
 
 Everything is appended to the pipelines first; then each cell in turn, a process of its own, runs the grid's own loop until it has
-read its part. So cells never wait, hardly ever wake up for a single write, and do not compete: their CPU time is that of the
-work. What waking up costs besides is measured apart, with writes that come one at a time.
+read its part. Cells therefore never wait, hardly ever wake up for a single write, and do not compete: their CPU time is that of
+the work. The cost of waking up is measured separately, with writes that come one at a time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Task:
 
 
 class DrainedGrid:
-    """A grid whose cells work only when they are told to."""
+    """A grid whose cells work only on command."""
 
     def __init__(self, redis_url: str, deployment: str, shape: GridShape, processes: dict[Cell, Connection]) -> None:
         self.shape = shape
@@ -171,7 +171,7 @@ def drained(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Drain
 
 
 def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell, pipe: Connection) -> None:
-    """One cell's process: works when told to, until its pipe is closed."""
+    """One cell's process: works on command, until its pipe is closed."""
     with (
         closing(RedisEventLayer(redis_url, deployment)) as layer,
         closing(RedisEventLayer(redis_url, deployment)) as other,
@@ -193,7 +193,7 @@ def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell, pipe: C
                 else:
                     cpu_s = _until(loop, lambda wanted=task.wanted: node.tally.writes >= wanted)
             except TimeoutError as error:
-                pipe.send(f"{error}; {node.registrations} registrations, {node.tally.writes} writes, told to: {task}")
+                pipe.send(f"{error}; {node.registrations} registrations, {node.tally.writes} writes, command: {task}")
                 continue
             pipe.send((cpu_s, node.tally.tried - tried, node.registrations, node.tally.writes - read))
 
@@ -220,4 +220,4 @@ def _received(pipe: Connection) -> Any:
     try:
         return pipe.recv()
     except EOFError:
-        return None  # whoever started us is gone, or done
+        return None  # the starting process is gone, or done

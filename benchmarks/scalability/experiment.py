@@ -26,7 +26,7 @@ _ACHIEVED: Final = 0.98
 _ONE_COLLECTION: Final = Collections()
 
 _TELLING: Final = 5_000
-"""So many queries registered at once tell how long one takes."""
+"""Number of queries registered at once to measure the time of one registration."""
 _GUESSED_S: Final = 2e-4
 
 Point = dict[str, Any]
@@ -37,8 +37,8 @@ class Effort:
     """How long and how thoroughly to measure.
 
     seconds: of one experiment; at high rates fewer, but at least `least_seconds`. measured: notifications a experiment.
-    attempts: at a load whose p99 is above the strictest bound, before that is believed (other work on the machine makes
-    an experiment worse, nothing makes it better). bisections: between the last load that held a bound and the first that did
+    attempts: at a load whose p99 is above the strictest bound, before the result is accepted. Other work on the machine makes
+    an experiment worse, nothing makes it better. bisections: between the last load that held a bound and the first that did
     not. budget_s: for everything; reserve_s: kept of it for each grid that
     is still to come; what could be left out is when it is used up. factor: between rates. spreads: numbers of collections.
     """

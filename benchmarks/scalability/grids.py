@@ -89,7 +89,7 @@ class Grid:
         return self._experiments
 
     def forget_measured(self, experiment: int, count: int, collections: Collections) -> None:
-        """What has not fired: after a notification came too late it would still be there."""
+        """Cancel the queries that have not fired: a query whose notification came too late would stay."""
         first = workload.measured_number(experiment, 0)
         self._cancel(range(first, first + count), collections)
 
@@ -238,7 +238,7 @@ def cell_loop(
 
 
 def join(processes: Iterable[Any]) -> None:
-    """Wait for processes that were told to end; who does not within 10 s is killed."""
+    """Wait for processes that received the command to end; kill each that has not ended within 10 s."""
     for process in processes:
         process.join(10)
         if process.is_alive():

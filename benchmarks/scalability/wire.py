@@ -1,6 +1,6 @@
 """Inserts as a driver sends them (OP_MSG, session, retryable write), made beforehand so that sending one takes microseconds.
 
-A driver in Python takes 200 us of a core for an insert, a fifth of what the whole way to the notification takes of two.
+A driver in Python takes 200 us of a core for an insert. The whole way to the notification takes five times as much of two cores.
 mongod does the same for these as for a driver's: https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/
 """
 

@@ -174,7 +174,7 @@ def writes(load: Load, *, start_ms: int) -> Iterator[Write]:
 
 
 def tick() -> bytes:
-    """What ingest says every now and then: everything up to here has been appended."""
+    """Ingest's regular message: everything up to here has been appended."""
     moment_ms = int(time.time() * 1000)
     version = max(now_version() - (1 << 32), 1)
     return encode_image(AfterImage(namespace="*", kind=WriteKind.TICK, version=version, wall_ms=moment_ms))

@@ -20,7 +20,7 @@ from quaestor.testing.serving import served
 
 
 class Account:
-    """What a provider keeps of one account.
+    """A provider's state of one account.
 
     purged: how often each tag was. requests: how many came. refused: how many were too many.
     answers: whether it does; while it does not, nothing is purged either.

@@ -1,7 +1,7 @@
 """Queries and records to be matched: the papers' workload, and a mixed one.
 
-Both are scaled so that the share of writes that change a result stays the same whatever the number of queries: what
-grows with the queries is then the cost of those that do not match.
+In both, the share of writes that change a result is the same for any number of queries. Only the cost of queries that do not
+match grows with their number.
 """
 
 from __future__ import annotations

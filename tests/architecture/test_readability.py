@@ -13,17 +13,26 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from pygments.lexers import TypeScriptLexer
+from pygments.token import Comment, String
 
 from tests.architecture.sources import ROOT, SOURCES, name_of
 
 HERE = Path(__file__).parent
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TESTS = sorted(source for folder in ("tests", "benchmarks") for source in (ROOT / folder).rglob("*.py"))
+SCRIPT_ROOMS = ("clients/js/src", "clients/js/test", "clients/js/examples", "quaestor/dashboard/assets")
+SCRIPTS = sorted(
+    script
+    for room in SCRIPT_ROOMS
+    for script in (ROOT / room).rglob("*")
+    if script.suffix in {".js", ".mjs", ".ts"} and not {"node_modules", "vendored"} & set(script.parts)
+)
 RULES = tomllib.loads((HERE / "plain_words.toml").read_text())
 LEFT_FILE = HERE / "plain_words_left.json"
 FIRST_WORDS = frozenset(RULES["first_words"])
@@ -47,7 +56,7 @@ class Text:
 def texts_of_code(source: Path) -> Iterator[Text]:
     """Docstrings, comments, and string literals of a few words: messages, help, metric descriptions.
 
-    Other strings of a test are its data.
+    Other strings of a test or a benchmark are its data.
     """
     name, room = source.relative_to(ROOT), room_of(module_of(source))
     code = source.read_text()
@@ -56,30 +65,61 @@ def texts_of_code(source: Path) -> Iterator[Text]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Text(f"{name}:{node.lineno}", room, node.value)
-    comments: list[tuple[int, str]] = []
-    for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith(("# type", "# fmt", "# noqa", "#!")):
-            line, text = token.start[0], token.string.lstrip("#: ")
-            if comments and comments[-1][0] == line - comments[-1][1].count("\n") - 1:
-                line, before = comments.pop()
-                text = f"{before}\n{text}"
-            comments.append((line, text))
-    for line, text in comments:
+    comments = (
+        (token.start[0], token.string.lstrip("#: "))
+        for token in tokenize.generate_tokens(io.StringIO(code).readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# type", "# fmt", "# noqa", "#!"))
+    )
+    for line, text in paragraphs(comments):
         yield Text(f"{name}:{line}", room, text)
 
 
+def paragraphs(comments: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Join comments on consecutive lines. Each comment is its line and its text."""
+    joined: list[tuple[int, str]] = []
+    for line, text in comments:
+        if joined and joined[-1][0] == line - joined[-1][1].count("\n") - 1:
+            first_line, before = joined.pop()
+            joined.append((first_line, f"{before}\n{text}"))
+        else:
+            joined.append((line, text))
+    return joined
+
+
+def texts_of_script(script: Path) -> Iterator[Text]:
+    """Comments and messages of a JavaScript or TypeScript file. The strings of a test are its data."""
+    name = str(script.relative_to(ROOT))
+    room = next(room for room in SCRIPT_ROOMS if name.startswith(room))
+    for line, text in texts_of_javascript(script.read_text(), messages=not room.endswith("test")):
+        yield Text(f"{name}:{line}", room, text)
+
+
+def texts_of_javascript(code: str, *, messages: bool) -> Iterator[tuple[int, str]]:
+    """Yield each comment, and each string literal if `messages`, with its line. A template yields its literal parts."""
+    line_comments: list[tuple[int, str]] = []
+    for offset, kind, token in TypeScriptLexer().get_tokens_unprocessed(code):
+        line = code.count("\n", 0, offset) + 1
+        if kind is Comment.Multiline:
+            yield line, re.sub(r"^[ \t]*\*+", "", token.removeprefix("/").removesuffix("*/"), flags=re.MULTILINE)
+        elif kind is Comment.Single:
+            line_comments.append((line, token.lstrip("/ ").rstrip()))
+        elif messages and kind in {String.Double, String.Single, String.Backtick}:
+            yield line, token.strip("\"'`")
+    yield from paragraphs(line_comments)
+
+
 def is_test(source: Path) -> bool:
-    """Return whether a file belongs to the tests."""
-    return source.relative_to(ROOT).parts[0] == "tests"
+    """Return whether a file belongs to the tests or the benchmarks."""
+    return source.relative_to(ROOT).parts[0] in {"tests", "benchmarks"}
 
 
 def module_of(source: Path) -> str:
-    """Dotted name of the module in a file of the packages or the tests."""
+    """Dotted name of the module in a file of the packages, the tests or the benchmarks."""
     return ".".join(source.relative_to(ROOT).with_suffix("").parts) if is_test(source) else name_of(source)
 
 
 def room_of(module: str) -> str:
-    """The room of a module: the first name below the package, or below `tests`."""
+    """The room of a module: the first name below the package, below `tests` or below `benchmarks`."""
     return ".".join(module.split(".")[:2])
 
 
@@ -111,7 +151,9 @@ def faults_of(text: Text) -> Iterator[str]:
 def faults() -> dict[str, list[str]]:
     """Faults by room, and by document."""
     faults_by_room: dict[str, list[str]] = {}
-    for text in (*(text for source in (*SOURCES, *TESTS) for text in texts_of_code(source)), *texts_of_documents()):
+    of_code = (text for source in (*SOURCES, *TESTS) for text in texts_of_code(source))
+    of_scripts = (text for script in SCRIPTS for text in texts_of_script(script))
+    for text in (*of_code, *of_scripts, *texts_of_documents()):
         faults_by_room.setdefault(text.room, []).extend(faults_of(text))
     return faults_by_room
 
@@ -122,7 +164,10 @@ def left() -> dict[str, int]:
     return numbers
 
 
-@pytest.mark.parametrize("room", sorted({room_of(module_of(source)) for source in (*SOURCES, *TESTS)} | set(left())))
+ROOMS = {room_of(module_of(source)) for source in (*SOURCES, *TESTS)} | set(SCRIPT_ROOMS) | set(left())
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
 def test_sentences_are_read_once(room: str) -> None:
     """A room that is rewritten has no fault; another has no more than it had."""
     room_faults = faults().get(room, [])
@@ -148,6 +193,30 @@ def test_documents_are_read_once() -> None:
 def test_each_kind_of_riddle_is_recognised(text: str, fault: str) -> None:
     """Each kind of rule finds its example."""
     assert any(fault in name for name in faults_of(Text("here", "room", text)))
+
+
+def test_comments_and_messages_of_a_script_are_recognised() -> None:
+    """Comments are separated from strings, regular expressions and nested templates that look like comments."""
+    code = """/**
+ * Block comment
+ * of two lines.
+ */
+const message = "a // string"; // A line comment
+// and its continuation.
+const pattern = /"/.test(`part ${deep ? `inner ${x} // text` : 'single /* text */'} // end`);
+"""
+    comments = [(5, "A line comment\nand its continuation.")]
+    block = (1, "\n Block comment\n of two lines.\n ")
+    strings = ["a // string", "part ", "inner ", " // text", "single /* text */", " // end"]
+    assert list(texts_of_javascript(code, messages=False)) == [block, *comments]
+    texts = list(texts_of_javascript(code, messages=True))
+    assert [text for _, text in texts if text] == [block[1], *strings, comments[0][1]]
+
+
+def test_every_room_of_scripts_has_scripts() -> None:
+    """No folder of scripts is misspelt or has moved."""
+    for room in SCRIPT_ROOMS:
+        assert list((ROOT / room).rglob("*.?s")), room
 
 
 def test_a_plain_sentence_is_no_fault() -> None:

@@ -106,7 +106,7 @@ def phase() -> Phase:
 
 def test_figures_are_counts_and_shares_of_the_reads() -> None:
     """Each read is in one bucket; a part without processor time left is named."""
-    row = figures.told(phase(), cores=2)
+    row = figures.row(phase(), cores=2)
     assert row["throughput_hz"] == 5.0
     assert row["mean_ms"] == pytest.approx(31.52, abs=0.01)
     assert row["layers"] == {"browser": 0.6, "cdn": 0.2, "app": 0.1, "database": 0.1}
@@ -123,11 +123,11 @@ def test_figures_are_counts_and_shares_of_the_reads() -> None:
 
 def test_a_phase_without_answers_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no read was answered with 20 connections, 4 failed"):
-        figures.told(Phase(20, 0.0, 1.0, failed=4), cores=2)
+        figures.row(Phase(20, 0.0, 1.0, failed=4), cores=2)
 
 
 def test_predictions_are_compared_layer_by_layer() -> None:
-    measured = figures.told(phase(), cores=2)
+    measured = figures.row(phase(), cores=2)
     layers = {"browser": 0.605, "cdn": 0.2, "app": 0.1, "database": 0.095}
     said = measured | {"layers": layers, "p50_ms": 0.21, "p99_ms": 300.0}
     off = figures.beside(measured, said)
@@ -173,7 +173,7 @@ def test_a_latency_is_not_moved_by_an_outlier() -> None:
 def test_document_and_plot_say_what_was_measured_and_what_was_missed(tmp_path: Path) -> None:
     rows = {}
     for setup in ("uncached", "CDN", "full"):
-        row = figures.told(phase(), cores=2)
+        row = figures.row(phase(), cores=2)
         said = row | {"p99_ms": 300.0}
         rows[setup] = [row | {"simulator": said, "simulator_off_by": figures.beside(row, said)}]
     result = {

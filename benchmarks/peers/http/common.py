@@ -1,4 +1,4 @@
-"""What every peer serves: a list of 100 objects out of MongoDB. Runs in the peer's own environment, without Quaestor."""
+"""The list that every peer serves: 100 objects out of MongoDB. Runs in the peer's own environment, without Quaestor."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class BiDi:
             pass
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """What a method of the protocol returns."""
+        """Return the result of a method of the protocol."""
         self._last += 1
         self._send(Message(json.dumps({"id": self._last, "method": method, "params": params})))
         while True:

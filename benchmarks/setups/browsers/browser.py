@@ -1,4 +1,4 @@
-"""What the tests need of a browser. A tab runs one call at a time; none of this is for several threads."""
+"""Interface of a browser under test. A tab runs one call at a time; nothing here is for several threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tab(ABC):
 
     @abstractmethod
     def run(self, script: str) -> Any:
-        """What a script, the body of an asynchronous function, returns: something that JSON can say."""
+        """Run a script, the body of an asynchronous function; return its result, a value that JSON can represent."""
 
     @abstractmethod
     def close(self) -> None:

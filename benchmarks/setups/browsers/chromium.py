@@ -32,7 +32,7 @@ class _Pipes:
         self._pending = b""
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """What a method of the protocol returns."""
+        """Return the result of a method of the protocol."""
         self._last += 1
         message = {"id": self._last, "method": method, "params": params} | ({"sessionId": session} if session else {})
         os.write(self._to, json.dumps(message).encode() + b"\0")

@@ -21,7 +21,7 @@ class Marionette:
         self._message()  # who it is
 
     def call(self, command: str, **params: Any) -> Any:
-        """What a command returns."""
+        """Return the result of a command."""
         self._last += 1
         message = json.dumps([0, self._last, command, params]).encode()
         self._socket.sendall(b"%d:%b" % (len(message), message))
@@ -31,7 +31,7 @@ class Marionette:
         return result
 
     def run(self, script: str) -> Any:
-        """What the body of a function returns that runs in the browser's own window."""
+        """Run the body of a function in the browser's own window, and return its result."""
         self.call("Marionette:SetContext", value="chrome")
         return self.call("WebDriver:ExecuteScript", script=script, args=[])["value"]
 

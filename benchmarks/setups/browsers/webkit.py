@@ -27,7 +27,7 @@ _RUN = """
     (async () => {SCRIPT})().then((value) => done({ value }), (error) => done({ error: String(error) }));
 """
 _SCRIPT_S = 15
-"""A script whose page is left while it runs is not answered at all; what is asked of a tab between two pages is asked again."""
+"""A script whose tab leaves the page never gets an answer; a call to a tab between two pages is repeated."""
 
 
 class _Driver:
@@ -55,7 +55,7 @@ class _Driver:
         return str(session["capabilities"]["browserVersion"])
 
     def call(self, method: str, path: str, **body: Any) -> Any:
-        """What a command returns."""
+        """Return the result of a command."""
         answer = self._http.request(method, self._path + path, json=body if method == "POST" else None)
         value = answer.json()["value"]
         if answer.is_error:

@@ -12,7 +12,7 @@ CLIENT = Path(__file__).parents[3] / "clients" / "js"
 
 
 def run(program: str, lines: list[str]) -> str:
-    """What a program under `clients/js/test` prints for these lines. Raises CalledProcessError if it fails."""
+    """Return the output of a program under `clients/js/test` for these lines. Raises CalledProcessError if it fails."""
     return subprocess.run(
         [NODE, "--no-warnings", CLIENT / "test" / program],
         input="".join(line + "\n" for line in lines), text=True, stdout=subprocess.PIPE, check=True,

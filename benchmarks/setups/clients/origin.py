@@ -94,7 +94,7 @@ class Origin:
         self._replayed: Response | None = None
 
     def write(self, name: str) -> None:
-        """What another process does: it writes, and the change is found."""
+        """Act as another process: write, and let the change be detected."""
         self.values[name] += 1
         names = [resource(f"/{kind}/{name}".encode(), b"") for kind in ("data", "me")]
         asyncio.run(self._sketch.report_write(names, now_ms=_now_ms()))
@@ -110,7 +110,7 @@ class Origin:
         return HTMLResponse(WORKER_PAGE.replace("RULES", self.rules), headers={"cache-control": "no-store"})
 
     async def own_page(self, request: Request) -> Response:
-        """A page whose own script registers the site's worker, if the query says so."""
+        """A page whose own script registers the site's worker, if the query requests it."""
         registered = "navigator.serviceWorker.register('/sw.js');" if "register" in request.query_params else ""
         page = OWN_PAGE.replace("RULES", self.rules).replace("REGISTERED", registered)
         return HTMLResponse(page, headers={"cache-control": "no-store"})

@@ -1,1 +1,1 @@
-"""What breaks things, and what tells whether that did any harm: links that fail, processes that die, a checker."""
+"""Faults and their judge: links that fail, processes that die, and a checker of served responses."""

@@ -1,12 +1,12 @@
 """Checker of served responses against the database's history. Verdicts follow from recorded moments and numbers alone.
 
-A response that was asked for at r and answered at t is right if the database was in the state it shows, with all records
-together, at one moment between r - bound and t. The database's state is known to lie between the begin and the
+A response has a request time r and an answer time t. The response is right if the database was in the shown state, with all
+records together, at one moment between r - bound and t. The database's state is known to lie between the begin and the
 acknowledgement of a write, and the decision to serve between r and t; each is taken in favour of the response, so a verdict
 against it is certain.
 
-Besides: a worker that had processed an invalidation of this very page when the request came in must not answer with the
-state before the write that caused it, however recent that write was.
+A second rule: a worker may have processed an invalidation of the page when the request comes in. That worker must not answer
+with the state before the write that caused the invalidation, however recent the write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """What was wrong: "stale" (by how many seconds more than the bound), "never" (no such state within two
+    """A wrong response: "stale" (by how many seconds more than the bound), "never" (no such state within two
     minutes), "known"."""
 
     why: str

@@ -1,8 +1,8 @@
-"""What the database held when: every write with the moments it was begun and acknowledged.
+"""The database's contents over time: every write with the moments of its begin and acknowledgement.
 
 Each record is written by one writer, one write after the other, with growing numbers; number v is the record's state from some
-moment between v's begin and acknowledgement until some moment between those of the next write that took place. A write
-whose acknowledgement never came may have taken place or not.
+moment between v's begin and acknowledgement. The state ends between the begin and the acknowledgement of the next write that
+took place. A write whose acknowledgement never came may have taken place or not.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class ReplicaSet:
     url: str
 
     def primary(self) -> Server | None:
-        """The member that says so; None while there is none."""
+        """Return the member that reports itself as the primary; None while there is none."""
         return next((member for member in self.members if _hello(member).get("isWritablePrimary")), None)
 
     def elected(self, *, within_s: float = ELECTED_S) -> Server:
@@ -67,7 +67,7 @@ def replica_set(folder: Path, count: int = 3, *, election_ms: int = ELECTION_MS)
                 client.admin.command("replSetReconfig", config)
                 members[number].ready = lambda member=members[number]: bool(_hello(member).get("secondary"))  # type: ignore[misc]
                 members[number].wait_ready(60)
-        for member in members:  # from now on whoever is started again is ready when it has a place in the set
+        for member in members:  # from now on a restarted member is ready when it has a place in the set
             member.ready = lambda member=member: any(map(_hello(member).get, ("secondary", "isWritablePrimary")))  # type: ignore[misc]
         yield made
 

@@ -1,4 +1,4 @@
-"""What the cells say of themselves, read beside everything else, and kept: how fresh each was when, what each has done."""
+"""Recorded reports of the cells, read beside everything else: the freshness of each over time, and its work."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ class Link:
         self._delay_s = 0.0
         self.port = 0
 
-    # What can be done to it
+    # Faults of the link
 
     def pass_(self) -> None:
-        """All is well. What a stall has held back arrives."""
+        """End all faults. Data held back by a stall arrives."""
         self._do(lambda: self._set(flowing=True, refusing=False, delay_s=0))
 
     def stall(self) -> None:

@@ -1,8 +1,8 @@
 """The app under test: pages of one record and lists of a group, read with plain pymongo, one process a worker.
 
-Around the middleware, so outside of the cache, each response is given `X-Known`: which invalidations of this page the worker
-had processed when the request came in; and `X-LagMonitor`: which query partitions guard the page. `create_broken_app` has a cache
-of its own instead, one that never hears of a write.
+Outside of the cache, around the middleware, each response gets two fields. `X-Known` names the invalidations of this page that
+the worker had processed when the request came in. `X-LagMonitor` names the query partitions that guard the page.
+`create_broken_app` has a cache of its own instead, one that never hears of a write.
 """
 
 from __future__ import annotations

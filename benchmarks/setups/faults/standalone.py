@@ -39,13 +39,13 @@ class Standalone:
         return self.master.url
 
     def state(self) -> dict[str, Any]:
-        """What the master's JSON page says."""
+        """Return the contents of the master's JSON page."""
         with urllib.request.urlopen(self.page, timeout=5) as answer:
             state: dict[str, Any] = json.load(answer)
             return state
 
     def applications(self) -> list[str]:
-        """The ids of those that the master runs, or would run."""
+        """Return the ids of the applications that the master runs, or would run."""
         return [app["id"] for app in self.state()["activeapps"]]
 
     def cores_used(self) -> int:
@@ -86,7 +86,7 @@ class Standalone:
 
 @contextmanager
 def standalone(folder: Path, *cores: int, memory: str = "1g") -> Iterator[Standalone]:
-    """A master, and a worker with each of these numbers of cores. Whatever they started has ended afterwards."""
+    """A master, and a worker with each of these numbers of cores. All processes that they started have ended afterwards."""
     port, page = free_port(), free_port()
     address = f"http://{HOST}:{page}/json/"
 

@@ -47,8 +47,8 @@ def moving_between(groups: int) -> Callable[[int, int], int]:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one failure did. recovered_s: from the failure (or from its end, if it had one) until every cell was fresh again
-    and every worker answered from its cache again. without_cache_s: the longest time that a worker did not."""
+    """Effects of one failure. recovered_s: from the failure (or its end, if it had one) until every cell was fresh and every
+    worker answered from its cache again. without_cache_s: the longest time that a worker did not."""
 
     recovered_s: float = 0.0
     without_cache_s: float = 0.0
@@ -115,7 +115,7 @@ class World:
         ended_s, ended_ms = time.monotonic(), system_clock()
         self.until(lambda: self.healthy(ended_ms), within_s)
         outcome.recovered_s = time.monotonic() - ended_s
-        # Whatever was lost has to show: whoever still held an old answer has now served it, and has been found out.
+        # Every loss has to show: a worker that still held an old answer has now served it, and the checker has noticed.
         answered = self.checker.counts["responses"]
         self.until(lambda: self.checker.counts["responses"] >= answered + 8 * RECORDS, within_s)
         for worker in self.hits_s():

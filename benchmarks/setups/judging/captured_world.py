@@ -24,7 +24,7 @@ from quaestor.model import AfterImage, CapturedRead
 
 QUERY_MS = 2.0
 ANSWER_MS = 6.0
-"""What running a query, and making an answer of it, is taken to cost: with the driver, the framework and the registration."""
+"""Assumed costs of a query and of its answer, with the driver, the framework and the registration."""
 
 
 @dataclass(frozen=True, slots=True)

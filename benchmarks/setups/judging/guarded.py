@@ -43,7 +43,7 @@ _FOREVER_MS = 10**9
 
 
 def answer(records: Records, query: Query) -> tuple[Document, ...]:
-    """What the database says now."""
+    """Return the database's present answer."""
     options: dict[str, Any] = {"collation": query.collation} | ({"let": query.let} if query.let else {})
     if query.operation is Operation.COUNT:
         options |= {"skip": query.skip} | ({"limit": query.limit} if query.limit else {})
@@ -84,7 +84,7 @@ def populated(
 class Guard:
     """A grid of one cell for one collection, without anything between them that could lose or delay.
 
-    told: the newest version of what was invalidated ahead of its turn.
+    newest_overtaken: the newest version of a notification that was sent ahead of its turn.
     """
 
     def __init__(self, records: Records) -> None:
@@ -97,7 +97,7 @@ class Guard:
             retention_ms=60_000,
         )
         self._registered = 0
-        self.told: Version = 0
+        self.newest_overtaken: Version = 0
         self._node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=self.now()), now_ms=_NOW_MS)
 
     def now(self) -> Version:
@@ -112,7 +112,7 @@ class Guard:
         )
 
     def written(self, write: Callable[[], T], *, times: int) -> Iterator[tuple[T, list[AfterImage]]]:
-        """What each of so many writes returns, and its images as ingest tells them."""
+        """Yield the result of each of so many writes, with its images as ingest produces them."""
         marks = self._records.database[MARKS]
         with self.watch() as stream:
             for mark in range(times):
@@ -124,7 +124,7 @@ class Guard:
     def register(
         self, query: Query, documents: Sequence[Document], *, contributors: bool = True
     ) -> tuple[str, Sequence[Outcome]]:
-        """The registration's id for this answer, which has just been read, and what the node says to it.
+        """Register this answer, which has just been read; return the registration's id and the node's outcomes.
 
         contributors: they are read as well, at once.
         """
@@ -148,7 +148,7 @@ class Guard:
             dependency,
             registration_id=f"app:{self._registered}",
             tenant="t",
-            since=max(self._node.watermark, self.told),
+            since=max(self._node.watermark, self.newest_overtaken),
             expires_at_ms=_FOREVER_MS,
         )
         if contributors:
@@ -156,20 +156,20 @@ class Guard:
         return registered.id, self._node.register(registered, now_ms=_NOW_MS)
 
     def _contributed(self, registered: Registration) -> Registration:
-        """With its contributors, if they are known, as an application tells them afterwards."""
+        """With its contributors, if they are known, as an application reports them afterwards."""
         try:
             return with_contributors(registered, self._snapshots, most=MOST_CONTRIBUTORS) or registered
         except QueryError:
             return registered
 
     def overtake(self, image: AfterImage) -> list[Invalidated]:
-        """What one write invalidates ahead of its turn. The next reads are dated by it, if it invalidates anything."""
+        """Return the invalidations of one write ahead of its turn. The next reads are dated by the write, if there are any."""
         invalidated = self._node.overtake(image, now_ms=_NOW_MS)
-        self.told = max([self.told, *(notification.version for notification in invalidated)])
+        self.newest_overtaken = max([self.newest_overtaken, *(notification.version for notification in invalidated)])
         return invalidated
 
     def process(self, images: Iterable[AfterImage]) -> Iterator[Invalidated]:
-        """What these writes invalidate; records that they do not carry are read first, as ingest reads them."""
+        """Yield the invalidations of these writes; missing records are read first, as ingest reads them."""
         images = list(images)
         if any(map(needs_record, images)):
             lookup = RecordLookup()

@@ -48,7 +48,7 @@ def create_bare_app() -> App:
 
 
 def outer(app: App) -> App:
-    """A middleware around the cache that finds out for which organisation a request is, and says so in the scope."""
+    """A middleware around the cache that determines a request's organisation, and puts it into the scope."""
 
     async def around(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/outer":
@@ -209,7 +209,7 @@ def _by_order(app: FastAPI, made: dict[str, Any]) -> None:
 
     @app.get("/batch/{pool}")
     async def batch(pool: str, n: int) -> Any:
-        """So many in a single batch: the same `find` for every number of them."""
+        """Return `n` records in a single batch; the filter is the same for every `n`."""
         command = {"find": "pools", "filter": {"pool": pool, "x": {"$gt": 0}}, "batchSize": n, "singleBatch": True}
         return shown((await made["database"].command(command))["cursor"]["firstBatch"])
 

@@ -1,4 +1,4 @@
-"""What is asked for, and what a right answer to it is: one Ask for each page and each value of its input."""
+"""Requests and their right answers: one Ask for each page and each value of its input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOCK_S = 0.003
 """The product looks at a clock of whole milliseconds."""
 FIELDS = ("x-org-id", "x-shop", "accept-language", "user-agent", "anything")
 Judge = Callable[[Answer], str | None]
-"""What is wrong with an answer; None: nothing."""
+"""The fault of an answer; None: no fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,12 +170,12 @@ def _secret(book: Book, key: int) -> Judge:
 
 
 def _refused(answer: Answer) -> str | None:
-    """Strangers are refused: that is seen by the status. Whatever else they were shown is not theirs."""
+    """The status shows that strangers are refused. Any secret in the body belongs to another user."""
     return FOREIGN if "secret" in str(answer.body) else None
 
 
 def any_of(book: Book, most: int) -> Judge:
-    """So many of those that belong to the pool, whichever they are; fewer only if there are no more."""
+    """Accept any `most` members of the pool; fewer only if there are no more."""
 
     def judge(answer: Answer) -> str | None:
         shown = dict(answer.body)

@@ -1,7 +1,6 @@
 """Records in groups that no page mixes, each group with its own history and its own check: a book.
 
-What a record holds follows from its number alone, so an answer that shows numbers, or an order, tells of which states it was
-made.
+A record's contents follow from its number alone, so the numbers or the order in an answer show its states.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Book:
         return not self.writing and self.written_s < moment_s
 
     def own_write(self, worker: int, key: int, number: int) -> None:
-        """Note that a worker has answered this write: nothing older comes from it to whoever asks from now on."""
+        """Note that a worker has answered this write: later requests to this worker never get an older state."""
         self._own.setdefault(worker, {})[key] = (number, time.time())
 
     def known(self, worker: int, now_s: float) -> dict[int, int]:
@@ -114,7 +113,10 @@ class Book:
         agrees: Callable[[int, int], bool] | None = None,
         together: Callable[[Sequence[int]], bool] | None = None,
     ) -> str | None:
-        """What is wrong with an answer that shows these states: stale, never, own write; None: nothing. key: it shows but one."""
+        """Return the fault of an answer that shows these states: stale, never, own write; None: no fault.
+
+        key: the only shown record.
+        """
         known = answer.known if key is None else {k: n for k, n in answer.known.items() if k == key}
         served = Served(
             worker=answer.worker, group=0 if key is None else None, key=key, shown=shown, asked_s=answer.asked_s,
@@ -200,7 +202,7 @@ class Moments:
         return str(FORMS[form][1](datetime.fromtimestamp(at_s, UTC)))
 
     def _hot(self) -> list[int]:
-        """The next ones, and those that begin this minute and this hour."""
+        """The next keys, and the keys that begin this minute and this hour."""
         now_s = time.time()
         chosen = [self.first(form, now_s) for form in (0, len(FORMS) - 15, len(FORMS) - 13)]
         soon = int((now_s - self._begun_s) / MOMENT_S) + 1

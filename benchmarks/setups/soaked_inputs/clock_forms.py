@@ -24,7 +24,7 @@ RELATIVE: dict[str, Callable[[datetime], Any]] = {
     "time of day": lambda now: now.strftime("%H:%M:%S"),
     "time of day in Tokyo": lambda now: now.astimezone(TOKYO).strftime("%H:%M:%S"),
 }
-"""They move with the clock: never cached."""
+"""Forms that move with the clock: never cached."""
 FLOORED: dict[str, Callable[[datetime], Any]] = {
     "this minute": lambda now: now.replace(second=0, microsecond=0),
     "HH:MM": lambda now: now.strftime("%H:%M"),
@@ -42,4 +42,4 @@ FLOORED: dict[str, Callable[[datetime], Any]] = {
     "slot of 15 minutes, as a time": lambda now: now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0),
     "day number": lambda now: int(now.timestamp()) // 86_400,
 }
-"""They are floored to a unit: cached until the unit ends."""
+"""Forms floored to a unit: cached until the unit ends."""

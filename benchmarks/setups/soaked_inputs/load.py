@@ -30,12 +30,12 @@ _KEPT = 20
 
 @dataclass(slots=True)
 class Tally:
-    """What came of it.
+    """Outcomes of the load.
 
     by_route: answers by route and by how they came: hit, stored, or why not.
-    wrong: by what was wrong; wrong_by_route: by route and what was wrong.
+    wrong: by fault; wrong_by_route: by route and fault.
     first_wrong: the first few, for people.
-    twin: answers of the bare twin and what came of comparing.
+    twin: answers of the bare twin, and outcomes of the comparison.
     """
 
     answered: int = 0
@@ -158,8 +158,8 @@ class Load:
         return ask.judge(answer)
 
     async def _compare(self, ask: Ask, connection: Connection, bare: Connection, worker: int, address: str) -> None:
-        """The twin is asked before and after: if it answers the same, and nobody wrote for as long as an answer may be old, so
-        does the cache. All that the twin says is checked too: it is never wrong, or the check is."""
+        """The twin answers before and after the cache. If both answers are equal, and no write came within the allowed age, the
+        cache has to answer the same. All answers of the twin are checked too: the twin is never wrong, or the check is."""
         began_s = time.time()
         before = await self._ask_twin(ask, bare, address)
         given = await self._put(ask, connection, worker, address)
@@ -216,7 +216,7 @@ class Load:
             self.tally.failed[f"write: {type(error).__name__}"] += 1
 
     async def _post(self, connection: Connection, book: Book, key: int, how: str, worker: int) -> int | None:
-        """The number, if whoever asks from now on is to see it."""
+        """Post a write; return its number if later requests have to show it."""
         try:
             with book.write(key) as number:
                 write = {

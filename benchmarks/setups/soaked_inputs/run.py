@@ -83,7 +83,7 @@ def run(
     mutation: str = "",
     redis_url: str = "",
 ) -> dict[str, Any]:
-    """What came of so many requests. for_s: longer than it takes. readers: of each worker."""
+    """Run so many requests; return their outcome. for_s: longer than it takes. readers: of each worker."""
     database = f"soak{uuid.uuid4().hex[:8]}"
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         try:
@@ -124,7 +124,7 @@ def _told(metrics: str) -> dict[str, float]:
 
 
 def _raised(servers: Sequence[Server]) -> dict[str, int]:
-    """What handlers raised, by the exception's own line in the workers' logs: why an answer was 500."""
+    """Exceptions of handlers, by the exception's own line in the workers' logs: the reasons of answers with 500."""
     return dict(Counter(line[:300] for server in servers for line in RAISED.findall(server.log_path.read_text())))
 
 
@@ -155,7 +155,7 @@ def _result(load: Load, took_s: float, metrics: Sequence[Mapping[str, float]]) -
 
 
 def complaints(result: Mapping[str, Any]) -> list[str]:
-    """Why a result is not what was promised; empty: it is."""
+    """Broken promises of a result; empty: none."""
     said = [f"{result[what]} {what} answers" for what in ("foreign", "stale") if result[what]]
     said += [f"failed: {what} ({count})" for what, count in result["failed"].items()]
     said += [f"raised: {what} ({count})" for what, count in result["raised"].items()]

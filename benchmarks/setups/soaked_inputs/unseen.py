@@ -1,8 +1,8 @@
-"""What nobody can see: how soon the cache finds out by itself, and how many answers were wrong until then.
+"""Inputs that the cache cannot observe: how soon it notices them by itself, and how many answers were wrong until then.
 
-Every input changes twice a second, at uneven moments (at even ones a memo that lives for less than their distance is made anew
-after each change, and never old), by a hand that knows what it was when. An answer is *old* if its input had changed before it
-was asked for, *wrong* if that was longer ago than the staleness bound.
+Every input changes twice a second, at uneven moments, and the history of its values is known. At even moments a memo that lives
+for less than their distance would be made anew after each change, and never be old. An answer is *old* if its input had changed
+before it was asked for, *wrong* if that was longer ago than the staleness bound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGES = 3
 AFTERWARDS = 200
 """Answers that are looked at once the route is quarantined."""
 MISSING = "missing-read"
-"""What `Cache-Status` says of an answer that is not stored because an earlier run of the same request has read more."""
+"""The reason in `Cache-Status` for an answer that is not stored because an earlier run of the same request has read more."""
 GIVE_UP_S = 90.0
 LATER_S = 12.0
 """When a route's probation is over for certain."""
@@ -52,9 +52,9 @@ class Watched:
     """One input.
 
     since_s: when it began to change.
-    found_s: when an answer first said that its route is quarantined; of a memo, also that a read is missing: from then on answers
-        of other runs may be stored, none of them older than the memo allows.
-    as_what: what it said then.
+    found_s: when an answer first said that its route is quarantined; of a memo, also that a read is missing. From then on
+    answers of other runs may be stored, none older than the memo allows.
+    as_what: the reason in that answer.
     """
 
     name: str
@@ -153,7 +153,7 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
                     replaced.write_text(str(number))
                     os.replace(replaced, files[name])
 
-                async def told(number: int) -> None:
+                async def posted(number: int) -> None:
                     (await http.post("/global", params={"value": number})).raise_for_status()
 
                 async def served(number: int) -> None:
@@ -162,7 +162,7 @@ async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...
                 async def stored(number: int) -> None:
                     await client[database].sources.update_one({"_id": name}, {"$set": {"n": number}})
 
-                return {"file": written, LATER: written, "global": told, "service": served}.get(name, stored)
+                return {"file": written, LATER: written, "global": posted, "service": served}.get(name, stored)
 
             watched = [Watched(name) for name in names]
             async with asyncio.TaskGroup() as group:

@@ -35,7 +35,7 @@ def create_app() -> App:
     flights: dict[str, asyncio.Task[int]] = {}
 
     async def source(name: str) -> int:
-        """What a record says that nobody but us knows to be read."""
+        """Read a record's value outside of the cache's view."""
         source = await made["database"].sources.find_one({"_id": name})
         return int(source["n"])
 
@@ -101,7 +101,7 @@ def create_app() -> App:
 
     @app.get("/flight/{n}")
     async def of_its_own_single_flight(n: int) -> Any:
-        """Whoever comes while another one reads is given what that one finds."""
+        """A request that comes during another request's read gets the other's result."""
         flight = flights.get("flight")
         if flight is None:
             flight = flights["flight"] = asyncio.create_task(source("flight"))
