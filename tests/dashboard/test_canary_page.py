@@ -71,7 +71,7 @@ def begun(page: Page, *, hold: str = "60") -> None:
         entered(page, selector, text)
     page.focus("#begin")
     page.press("Enter")
-    becomes(lambda: "50 % of the results have other parameters since" in page.text("canary-told"))
+    becomes(lambda: "50 % of the results have other parameters since" in page.text("canary-status"))
     assert "canary of 50 % of the results: all collections: lifetime 1 ms → " in page.text("trail")
 
 
@@ -87,7 +87,7 @@ def test_a_canary_is_rolled_back_promoted_and_undone_by_keyboard(page: Page, sho
     page.focus("#rollback")
     page.press("Enter")
     becomes(lambda: "canary rolled back · counts now" in page.text("trail"))
-    assert page.text("canary-told") == "No canary is running."
+    assert page.text("canary-status") == "No canary is running."
     assert page.run("return document.activeElement.id") == "canary-title"
     estimator = shop.quaestor.parts.estimator.inner  # type: ignore[attr-defined]
     becomes(lambda: estimator.canary is None)  # otherwise it might be the ended one that is counted for below
@@ -96,7 +96,7 @@ def test_a_canary_is_rolled_back_promoted_and_undone_by_keyboard(page: Page, sho
     becomes(lambda: estimator.canary is not None)
     estimator.canary.own.add(SEEN)
     estimator.canary.rest.add(SEEN)
-    becomes(lambda: "nothing is worse than predicted" in page.text("canary-told"))
+    becomes(lambda: "nothing is worse than predicted" in page.text("canary-status"))
     assert "of 100 requests were seen for its results" in page.text("canary-counted")
     page.focus("#promote")
     page.press("Enter")
@@ -125,7 +125,7 @@ def test_a_canary_that_is_worse_than_predicted_is_shown_to_be_rolled_back(
     viewer = Page(browser, shop.url)
     viewer.look(width=360, dark=True)
     viewer.enter(VIEWERS)
-    becomes(lambda: "since" in viewer.text("canary-told"))
+    becomes(lambda: "since" in viewer.text("canary-status"))
     assert viewer.run("return document.getElementById('canary-acting').hidden")
     assert viewer.findings() == []
     assert viewer.run("return document.documentElement.scrollWidth") <= 360
@@ -136,13 +136,13 @@ def test_a_canary_that_is_worse_than_predicted_is_shown_to_be_rolled_back(
         for group in range(10):
             shop.read(group)
             shop.write(group)
-        return "The last one ended by itself" in page.text("canary-told")
+        return "The last one ended by itself" in page.text("canary-status")
 
     becomes(ended)
     for each in (page, viewer):
         each.front()
-        becomes(lambda each=each: "The last one ended by itself" in each.text("canary-told"))  # type: ignore[misc]
-        assert "rolled back: hits: " in each.text("canary-told")
+        becomes(lambda each=each: "The last one ended by itself" in each.text("canary-status"))  # type: ignore[misc]
+        assert "rolled back: hits: " in each.text("canary-status")
         assert "rolled back: hits: " in each.text("trail")
         assert "worse than the band of" in each.text("trail")
         assert each.run("return document.getElementById('canary-running').hidden")

@@ -1,4 +1,4 @@
-/** What this was bundled for: said to whoever bundles it, so that pages need not load what only workers use. Unbundled it is for both. */
+/** The target of this bundle, set by the build: pages need not load code that only workers use. An unbundled client is for both. */
 
 declare const BUNDLE: "page" | "worker" | undefined;
 const bundle = typeof BUNDLE === "undefined" ? undefined : BUNDLE;

@@ -1,10 +1,10 @@
 /**
  * Reads through the copies that a page, its browser and the caches on the way hold, none staler than Δ.
  *
- * A copy is used while its lifetime (`Quaestor-TTL`) is not over, and a Cache Sketch that is younger than Δ, of the partition that the
- * copy names or of everything, does not name it, or was made before the copy was sent or was last checked with the server. Whatever is
- * missing, late or malformed, the copy is revalidated with the server: nothing stale is used, and nothing is thrown that `fetch` would not
- * have thrown. All times are the server's, in ms since the epoch.
+ * A copy is used under two conditions. Its lifetime (`Quaestor-TTL`) is not over. And a Cache Sketch younger than Δ, of the
+ * copy's partition or of everything, does not name it. A sketch older than the copy, or than its last check with the server,
+ * may name it. If data is missing, late or malformed, the copy is revalidated with the server: nothing stale is used, and only
+ * errors of `fetch` are thrown. All times are the server's, in ms since the epoch.
  */
 
 import { unbundled, within } from "./bundle.ts";
@@ -27,13 +27,13 @@ const LEAVES = 100;
 const GRACE = 2 * SECOND;
 
 /**
- * What a service worker says besides; these names are shortened where the client is minified.
+ * Further options of a service worker; these names are shortened where the client is minified.
  * @internal
  */
 export interface Within extends Options {
 	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then never kept. */
 	shared?: boolean;
-	/** What is known already, when that is complete, and whom to tell when more is: a worker is ended now and then. */
+	/** The knowledge from before, when it is complete, and the listener for more: a browser ends a worker now and then. */
 	known?: Known;
 	ready?: Promise<unknown>;
 	changed?: () => void;
@@ -53,9 +53,9 @@ export class Client {
 	declare readonly counts: Counts;
 	/** As the global `fetch`, with one option more: `level`. */
 	declare readonly fetch: (input: RequestInfo | URL, init?: Init) => Promise<Response>;
-	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged in. A write has the same effect. */
+	/** Forget the answers that were made for one user, in all tabs: call it after a login. A write has the same effect. */
 	declare readonly login: () => void;
-	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged out. */
+	/** Forget the answers that were made for one user, in all tabs: call it after a logout. */
 	declare readonly logout: () => void;
 	/** Have the next reads see what was written by other means than this client: a form, a socket, another origin. */
 	declare readonly wrote: () => void;
@@ -72,12 +72,12 @@ export class Client {
 	 */
 	declare readonly hear: (said: Said) => void;
 	/**
-	 * Ask whether clients are still told to leave everything to the network, if they are and nobody has asked for a while.
+	 * Ask whether the server still tells clients to leave everything to the network, if it did and no request asked for a while.
 	 * @internal
 	 */
 	declare readonly look: () => Promise<void> | undefined;
 	/**
-	 * Have somebody follow what is done.
+	 * Let a watcher follow the client's work.
 	 * @internal
 	 */
 	declare readonly watch: (watcher: Watcher) => Watched;
@@ -132,7 +132,7 @@ export class Client {
 			return life && life.at <= latest() ? life : undefined;
 		};
 
-		/** What is waited for, but not for long. */
+		/** Wait for a promise, but not for long. */
 		const soon = (done: Promise<unknown> | undefined): Promise<unknown> =>
 			Promise.race([done, new Promise((late) => setTimeout(late, options.wait))]);
 
@@ -151,7 +151,7 @@ export class Client {
 			}
 			if (said === "off") {
 				known.off = true;
-				// What was made before does not tell that it is over.
+				// A sketch made before does not show that the switch-off is over.
 				known.made = Math.max(known.made, time.now());
 				known.held("").retryAt = performance.now() + RECOMMENDED * SECOND;
 			}
@@ -190,7 +190,7 @@ export class Client {
 					for (const other of known.parts.values()) other.made = -1;
 				}
 				known.made = Math.max(known.made, found.made);
-				// What is only known to have been before the server's time was known was before now.
+				// Events from before the server's time was known happened before now.
 				known.written = Math.min(known.written, now, now - ago || 0);
 				known.read = Math.min(known.read, now);
 				copies.dateBy(now);
@@ -223,7 +223,7 @@ export class Client {
 		const want = (wanted: All, partition: string): void => {
 			const held = known.held(partition);
 			const enough = held.made >= after(wanted);
-			// Half of Δ before it is too old: those who read all the time never wait.
+			// Half of Δ before it is too old: clients that read all the time never wait.
 			if (enough && held.made >= time.now() - bound(options) / 2) return;
 			if (performance.now() < held.retryAt) return;
 			const loading = refresh(held.partition);
@@ -273,7 +273,7 @@ export class Client {
 			const send = (cache: RequestCache): Promise<Response> => {
 				if (unbundled) sent = sessions;
 				const asking = new Request(request, { cache });
-				// Caches that overlook `no-cache`, because they are told of changes, pass this on.
+				// Caches that overlook `no-cache`, because they receive invalidations, pass this on.
 				if (cache === "reload") asking.headers.set("cache-control", "no-cache, no-store");
 				return options.fetch(asking);
 			};
@@ -285,7 +285,7 @@ export class Client {
 					return made >= after(wanted) && (shows > made || !flat!.names(name));
 				});
 
-			/** Whether a copy is not stale. What was sent later than the server's clock can show was sent before that was set back. */
+			/** Whether a copy is not stale. A copy sent later than the server's clock can show was sent before that clock was set back. */
 			const usable = (life: Lifetime): boolean => {
 				const now = time.now();
 				return life.until > now && life.at <= now && life.at > known.again && vouched(life.partition, life.shows);
@@ -341,7 +341,7 @@ export class Client {
 			}
 			if (!answer) {
 				counts.revalidated++;
-				// A sketch was made then: whoever answers now knows what was written before.
+				// A sketch was made then: the present answer includes all earlier writes.
 				checked = known.made + 1;
 				answer = await send(strong ? "reload" : "no-cache");
 			}
@@ -351,10 +351,10 @@ export class Client {
 			}
 
 			const life = lifeOf(answer);
-			const told = time.now();
-			// What does not say when it left may have left just now.
+			const dated = time.now();
+			// An answer without its time of departure may have left just now.
 			const left = life ? life.at + LEAVES : latest();
-			// It may show what another server did, whose clock is ahead.
+			// The answer may show a write of another server, whose clock is ahead.
 			known.read = Math.max(known.read, life ? life.at + SECOND : left);
 			if (life) {
 				remember(!life.personal && undefined);
@@ -362,7 +362,7 @@ export class Client {
 				life.shows = Math.max(life.at, checked);
 				watched((watcher) => watcher.read(url, life, sent !== sessions));
 			}
-			const still = (): boolean => !!told && !known.off && !(life?.personal && ((within && options.shared) || session !== sessions));
+			const still = (): boolean => !!dated && !known.off && !(life?.personal && ((within && options.shared) || session !== sessions));
 			copies.keep(href, request, answer, life, left, still);
 			return answer;
 		};

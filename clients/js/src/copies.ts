@@ -5,7 +5,7 @@ import { type Lifetime, varies } from "./fields.ts";
 export interface Copy extends Lifetime {
 	/** The answer, made anew for each reader. */
 	answer: () => Response;
-	/** Header fields of the request that it is for, of those that `Vary` names. */
+	/** The fields of its request that `Vary` names. */
 	asked: [string, string | null][];
 	/** Its ETag; without one it is like no other version. */
 	etag: unknown;
@@ -31,7 +31,7 @@ interface Version {
 /** Whether an answer shows a version of what its URL names, and not only that it cannot be shown now. */
 const shows = ({ status }: Response): boolean => status < 429;
 
-/** What a page keeps. */
+/** The copies that a page keeps. */
 export interface Copies {
 	/** The copy of a URL that answers this request. */
 	find(url: string, request: Request): Copy | undefined;
@@ -45,9 +45,9 @@ export interface Copies {
 	 * `left`: when it left the server, at the latest; `still`: whether the copy may be kept then.
 	 */
 	keep(url: string, request: Request, answer: Response, life: Lifetime | undefined, left: number, still: () => boolean): void;
-	/** Nothing that was seen has left the server later than now: before its time was known, that could not be told. */
+	/** No known answer has left the server later than now. Before the server's time was known, this was uncertain. */
 	dateBy(now: number): void;
-	/** Drop all copies, or those that were made for one user. */
+	/** Drop all copies, or only the copies made for one user. */
 	forget(all: boolean): void;
 }
 
@@ -89,7 +89,7 @@ export const copiesWithin = (limit: number): Copies => {
 			const bare = new Response(null, answer);
 			const { url: value } = answer;
 			const asked = varies(answer).map((name): [string, string | null] => [name, request.headers.get(name)]);
-			// Nothing in the request says whom it is for: whoever else asks like that may be another user. Cookies cannot be seen.
+			// Nothing in the request names its user: an equal request may come from another user. Cookies cannot be seen.
 			if (life.personal && !asked.some(([name, value]) => name === "cookie" || (value && !/^acc/.test(name)))) return;
 			const put = (body: ArrayBuffer): void => {
 				const size = body.byteLength + OVERHEAD;

@@ -4,7 +4,7 @@
 export interface Lifetime {
 	/** When the server sent it, in ms since the epoch by the server's clock. */
 	at: number;
-	/** It shows what was written before then: when it was sent, or later, when it was checked. */
+	/** The answer shows all writes before this time: the time it was sent or, later, checked. */
 	shows: number;
 	/** When it ends, by the same clock. */
 	until: number;

@@ -1,6 +1,6 @@
 /** The service worker's rules, and whether a site's own worker took the script in by `importScripts`. */
 
-/** A site sets `self.quaestor` to the rules before it imports the script. What concerns the whole worker is then the site's. */
+/** A site sets `self.quaestor` to the rules before it imports the script. Settings of the whole worker are then the site's. */
 export const imported = (): boolean => given() !== undefined || !location.pathname.endsWith("/worker.js");
 
 /** The rules: those of the site that imports the script, or the query of the script's own URL. */

@@ -1,4 +1,4 @@
-/** What a client knows of the server. Times are the server's, in ms since the epoch. */
+/** A client's knowledge of the server. Times are the server's, in ms since the epoch. */
 
 import { type ServerTime, serverTime } from "./server_time.ts";
 import type { Sketch } from "./sketch.ts";
@@ -9,7 +9,7 @@ export const LATEST = 1e99;
 /** Partitions beside the union; answers of further ones are looked up in that, which is never wrong. */
 const PARTITIONS = 64;
 
-/** What a client holds of one partition of the sketch. */
+/** A client's state of one partition of the sketch. */
 export interface Held {
 	/** Its name; empty: the union of all. */
 	readonly partition: string;
@@ -17,7 +17,7 @@ export interface Held {
 	flat?: Sketch;
 	made: number;
 	loading?: Promise<void> | undefined;
-	/** While the first one that somebody needed is waited for; null afterwards. */
+	/** Set while a read waits for the first sketch; null afterwards. */
 	first?: Promise<unknown> | null;
 	/** Not loaded again before, by the monotonic clock; and how often in a row it could not be. */
 	retryAt: number;
@@ -38,9 +38,9 @@ export interface Known {
 	read: number;
 	/** Answers sent until then count by another time, because the server's clock was set back. */
 	again: number;
-	/** Whether clients are told to leave everything to the network. */
+	/** Whether the server tells clients to leave everything to the network. */
 	off: boolean;
-	/** What is held of a partition, or of the union in its place. */
+	/** The state of a partition, or of the union in its place. */
 	held(partition: string): Held;
 }
 

@@ -5,7 +5,7 @@ import type { Carrier } from "./live_streams.ts";
 
 /** A collection. */
 export interface Collection {
-	/** All records, or those that pass a filter of MongoDB. */
+	/** All records, or the records that pass a filter of MongoDB. */
 	find(filter?: object): LiveQuery;
 	/** The rows of a pipeline of MongoDB. */
 	aggregate(pipeline: readonly object[], options?: { readonly collation?: Collation }): LivePipeline;

@@ -2,7 +2,7 @@
 
 import type { Message } from "./live_streams.ts";
 
-/** A line. It is connecting when it has been made, and of no use any more after `onclose`. */
+/** A line. A new line is connecting; after `onclose` a line is of no use any more. */
 export interface Line {
 	/** Messages can be sent. */
 	onopen: () => void;

@@ -76,7 +76,7 @@ export interface StreamOptions {
 	readonly signal?: AbortSignal;
 }
 
-/** What a stream needs of its socket. */
+/** The part of a socket that a stream needs. */
 export interface Carrier {
 	open(stream: LiveStream<unknown>): void;
 	close(stream: LiveStream<unknown>): void;
@@ -187,7 +187,7 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 		this.#token = message.offset_token ?? this.#token;
 	}
 
-	/** Put an item that waits for an iterator behind those that wait. */
+	/** Put an item behind the other items that wait for an iterator. */
 	protected keep(items: T[], item: T): void {
 		items.push(item);
 	}

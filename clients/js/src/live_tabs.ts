@@ -2,7 +2,7 @@
  * One line for all tabs of an origin. The tab that holds a lock leads: it has the WebSocket, and passes messages on.
  *
  * The browser gives the lock to the next tab when the leader closes or crashes. Each tab keeps its own streams and continues them
- * behind their newest event, as it does after a lost socket. So a change of the leader needs no further protocol.
+ * behind their newest event, as it does after a lost socket. A change of the leader therefore needs no further protocol.
  */
 
 import { type Line, OpenLine } from "./live_lines.ts";

@@ -1,6 +1,6 @@
 /**
- * A worker that does nothing, served in place of the other one to be rid of it: it takes over, forgets what was kept, and is gone.
- * Imported into a site's own worker it only forgets.
+ * A worker that does nothing, served in place of the other one to remove that one. The worker takes over, deletes the kept
+ * answers, and is gone. Imported into a site's own worker, it only deletes.
  */
 
 import { imported } from "./imported.ts";

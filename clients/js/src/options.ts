@@ -1,4 +1,4 @@
-/** What users say to a client, and what it counts. */
+/** Options of a client, and its counters. */
 
 /** The freshness that an answer has to have. */
 export interface Level {
@@ -30,7 +30,7 @@ export interface Init extends RequestInit {
 	level?: Level | "strong";
 }
 
-/** What the client did, counted since it was made. */
+/** Counters of the client's work since it was made. */
 export interface Counts {
 	/** Answers from the page's memory. */
 	memory: number;

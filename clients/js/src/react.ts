@@ -5,11 +5,11 @@ import type { Client, Init } from "./client.ts";
 import { readJson } from "./fetchers.ts";
 import { onStale } from "./stale.ts";
 
-/** What a component shows. */
+/** The state that a component shows. */
 export interface Shown<T> {
 	/** The JSON of the newest answer; undefined until there is one. */
 	data: T | undefined;
-	/** Why the last reading failed, an `AnswerError` where the status is not 2xx; `data` is then of the one before. */
+	/** The error of the last reading, an `AnswerError` where the status is not 2xx; `data` is then of the reading before. */
 	error: unknown;
 	/** Whether nothing has been read yet. */
 	loading: boolean;

@@ -3,19 +3,19 @@
 export interface Registering {
 	/** Pages below this path read through the worker. Default `/`. */
 	scope?: string;
-	/** Told when a newer worker waits for the pages of the old one to be closed, with what has it take over at once. */
+	/** Called when a newer worker waits for the pages of the old one to be closed. The argument makes it take over at once. */
 	waiting?: (activate: () => void) => void;
-	/** Whether another worker that has these pages loses them. Default false: it stays, and a page is told by an event. */
+	/** Whether another worker that has these pages loses them. Default false: it stays, and a page receives an event. */
 	replace?: boolean;
 }
 
-/** What the event `quaestor-refused` of a page's window carries in `detail`. */
+/** The `detail` of the event `quaestor-refused` of a page's window. */
 export interface Refused {
 	/** The URL of the worker that stays. */
 	worker: string;
 	/** The pages that it has. */
 	scope: string;
-	/** What to put into that worker. */
+	/** The statement to put into that worker. */
 	remedy: string;
 }
 
@@ -37,10 +37,10 @@ const refuse = (url: string, { scriptURL }: ServiceWorker, scope: string): void 
 };
 
 /**
- * Register the worker at a URL, whose query says what it handles.
+ * Register the worker at a URL, whose query names the handled paths.
  *
- * Resolves to undefined where there are no workers, and where the site has one of its own for these pages: that stays, and the
- * window gets the event `quaestor-refused`.
+ * Resolves to undefined where there are no workers, and where the site has its own worker for these pages. That worker stays,
+ * and the window gets the event `quaestor-refused`.
  */
 export const register = async (
 	url: string,

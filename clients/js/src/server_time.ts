@@ -1,18 +1,17 @@
 /**
  * Time of the server, at most, as a client with an unreliable clock knows it.
  *
- * An answer that was asked for at a moment and says a time proves that the server's clock showed no more than that time before it
- * was answered; since then no more has gone by than since it was asked for. Wall clock and monotonic clock may each stand still or
- * jump (sleep, a corrected clock): what has gone further counts, from each look to the next, so that what one clock missed and what
- * is taken back from the other do not cancel. What is known is never taken back, so an old answer that is played again does not
- * make the server younger.
+ * An answer carries a time. The answer proves that the server's clock showed at most that time when it answered. Since then at
+ * most the time since the request has gone by. Wall clock and monotonic clock may each stand still or jump (sleep, a corrected
+ * clock). From each look to the next, the clock that went further counts. A pause of one clock and a correction of the other
+ * therefore do not cancel. Knowledge is never taken back: an old answer that is played again does not make the server younger.
  */
 
 /** Looks closer together than this are counted from the same one: clocks are rounded, and each look would add to the error. */
 const STEP = 1000;
 
 export interface ServerTime {
-	/** What has gone by since the first look, at most. */
+	/** The time since the first look, at most. */
 	gone(): number;
 	/** The latest that the server's clock can show now; 0 while nothing is known. */
 	now(): number;
@@ -28,7 +27,7 @@ export const serverTime = (): ServerTime => {
 	let counted = 0;
 	let wallThen = Date.now();
 	let monotonicThen = performance.now();
-	/** The server's time when nothing had gone by; 0: no answer has told it. */
+	/** The server's time when nothing had gone by; 0: no answer has shown it. */
 	let start = 0;
 
 	const gone = (): number => {

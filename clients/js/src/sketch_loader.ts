@@ -1,10 +1,10 @@
 /**
  * Loads the Cache Sketch over a way that is not trusted.
  *
- * Caches between may keep a sketch for too long, strip query strings, keep an error, drop fields. So its age counts from the moment
- * that the server made it, against the latest that the server's clock may show. If that is too long ago, or no time is
- * shown, it is asked for once more under a URL that no cache has seen; the server repeats the number in it, and an answer that
- * repeats it was made now.
+ * Caches between may keep a sketch for too long, strip query strings, keep an error, drop fields. The age of a sketch therefore
+ * counts from the moment that the server made it, until the latest time that the server's clock may show. If that is too long
+ * ago, or no time is shown, it is asked for once more under a URL that no cache has seen; the server repeats the number in it,
+ * and an answer that repeats it was made now.
  */
 
 import { digits } from "./fields.ts";
@@ -22,7 +22,7 @@ const AMISS = 10 * SECOND;
 const PATIENCE = 10 * SECOND;
 
 export interface Found {
-	/** Undefined if clients are told to keep out of the way. */
+	/** Undefined if the server tells clients to keep out of the way. */
 	flat: Sketch | undefined;
 	/** When the server made it: what was written before is in it. */
 	made: number;

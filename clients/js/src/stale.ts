@@ -1,4 +1,4 @@
-/** Tells a page when what it has read has become stale, so that a library that keeps answers itself asks again. */
+/** Notifies a page when an answer that it has read has become stale, so that a library that keeps answers itself asks again. */
 
 import type { Client } from "./client.ts";
 import type { Lifetime } from "./fields.ts";
@@ -10,10 +10,10 @@ const FOLLOWED = 1000;
 const LOOKS = 4;
 
 /**
- * Have `listener` called when an answer with a lifetime that this page has read has become stale: a sketch names it, its lifetime is
- * over, or something was written through the client in any tab. `url` is its path and query.
+ * Call `listener` when an answer that this page has read, and that has a lifetime, has become stale. A sketch names it, its
+ * lifetime is over, or a write went through the client in any tab. `url` is its path and query.
  *
- * Each reading is told of once. While the page is seen and has read something, sketches are loaded for it, twice in Δ. The `Client` has
+ * Each reading is reported once. While the page is seen and has read something, sketches are loaded for it, twice in Δ. The `Client` has
  * to be that of `quaestor-client`. Returns what ends it.
  */
 export const onStale = (client: Client, listener: (url: string) => void): (() => void) => {
@@ -31,7 +31,7 @@ export const onStale = (client: Client, listener: (url: string) => void): (() =>
 		for (const [url] of urls) if (!ended) listener(url);
 	};
 
-	/** What is known now tells of it. */
+	/** Whether the present knowledge shows that a reading is stale. */
 	const known = ({ partition, shows, until }: Lifetime, name: string): boolean => {
 		const newer = [partition, ""].map(watched.known.held).find(({ made }) => made >= shows);
 		return until <= watched.known.time.now() || !!newer?.flat?.names(name);

@@ -3,7 +3,7 @@
 import type { Followable } from "./live_query.ts";
 import type { LiveRecord } from "./live_rows.ts";
 
-/** What TanStack DB gives to whatever fills a collection. */
+/** The arguments that TanStack DB passes to the source of a collection. */
 interface Sync<T> {
 	begin: () => void;
 	write: (change: { type: "insert" | "update" | "delete"; value: T }) => void;

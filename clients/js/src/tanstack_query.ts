@@ -9,7 +9,7 @@ interface Cached {
 	invalidate(): void;
 }
 
-/** What TanStack Query gives to a `queryFn`. */
+/** The argument that TanStack Query passes to a `queryFn`. */
 interface Asked {
 	client: {
 		getQueryCache(): {

@@ -1,14 +1,14 @@
-/** What clients of one browser tell each other, and those who follow a client. */
+/** Messages between clients of one browser, and watchers of a client. */
 
 import type { Lifetime } from "./fields.ts";
 import type { Known } from "./known.ts";
 
-/** What clients of one browser tell each other. */
+/** A message between clients of one browser. */
 export type Said = "wrote" | "session" | "off";
 
-/** Who follows what an unbundled client does. */
+/** A follower of an unbundled client's work. */
 export interface Watcher {
-	/** A reader was given an answer; `outdated`: somebody wrote, or the user changed, since it was asked for. */
+	/** A reader was given an answer; `outdated`: since the request, there was a write, or the user changed. */
 	read(url: URL, life: Lifetime, outdated: boolean): void;
 	/** A sketch was loaded. */
 	loaded(): void;
@@ -16,7 +16,7 @@ export interface Watcher {
 	heard(said: Said): void;
 }
 
-/** What a watcher is given. */
+/** The events that a watcher receives. */
 export interface Watched {
 	readonly known: Known;
 	/** Δ in ms. */

@@ -1,9 +1,10 @@
 /**
  * The service worker: pages read through it without knowing of it, all with one sketch.
  *
- * Its URL carries the rules, or `self.quaestor` of the site's own worker that imports it: `handles`, a path that requests have to begin with, and `not`, one that they must not, as often as
- * wanted; `sketch`, where that is served; `delta`, in seconds; `offline`, to answer from old copies while the network fails. The browser ends a worker whenever it
- * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
+ * Its URL carries the rules, or `self.quaestor` does in a site's own worker that imports it. `handles` is a path that requests
+ * have to begin with, `not` a path that they must not; both may be repeated. `sketch` is the sketch's URL; `delta` is in
+ * seconds; `offline` allows answers from old copies while the network fails. The browser may end a worker at any time. The
+ * worker keeps its lasting state in the Cache API, and trusts nothing before that state is back.
  */
 
 import { Client } from "./client.ts";
@@ -35,7 +36,7 @@ interface Scope {
 	clients: { claim(): Promise<void> };
 }
 
-/** What was kept by another version is not read. */
+/** Data that another version kept is not read. */
 const KEPT = "quaestor-2";
 const STATE = "/quaestor/state";
 const SECOND = 1000;
@@ -125,7 +126,7 @@ const sketch = async (request: Request, partition: string): Promise<Response> =>
 const read = (request: Request): Promise<Response> =>
 	client.fetch(request).catch(async (error: unknown) => {
 		if (!rules.has("offline") || request.signal.aborted) throw error;
-		// What the browser's cache still has, however old, says that it is that.
+		// An answer from the browser's cache, however old, is marked as such.
 		const old = await fetch(new Request(request, { cache: "force-cache" }));
 		if (lifetime(old)?.personal !== false) throw error;
 		const answer = new Response(old.body, old);

@@ -140,18 +140,18 @@ test("where nothing can be stored pages read as ever", async () => {
 });
 
 test("a write before the first sketch, one that fails, and one by other means are seen too", async () => {
-	for (const how of ["early", "failing", "told"]) {
+	for (const how of ["early", "failing", "announced"]) {
 		const world = new World();
 		await read(world.client(), "/a");
 		const client = world.client();
 		if (how !== "early") await read(client, "/a");
 		const write = client.fetch(`${ORIGIN}/a`, { method: "POST" });
-		if (how === "told") {
+		if (how === "announced") {
 			world.write("/a");
 			client.wrote();
 		}
 		await write;
-		assert.equal((await read(client, "/a")).version, how === "told" ? 2 : 1);
+		assert.equal((await read(client, "/a")).version, how === "announced" ? 2 : 1);
 	}
 });
 
@@ -224,7 +224,7 @@ test("the kill switch is off again: every tab asks once a minute, and what was s
 	}
 	const asked = world.asked.filter((line) => line === "sketch").length;
 	assert.ok(asked >= 16 && asked <= 22, `${asked} in 10 minutes, of two tabs`);
-	// What a cache kept from before does not switch it on again.
+	// A sketch that a cache kept from before does not switch it on again.
 	const before = world.now - 660_000;
 	world.sketch = (_, url) => world.made(url.searchParams.get("nonce") && "1", `made=${before}, delta=3600`);
 	world.now += 61_000;
@@ -589,7 +589,7 @@ test("an answer is looked up in the partition that it names, which is loaded whe
 	assert.ok(world.asked.includes("sketch/ofb"));
 });
 
-test("a partition whose sketch cannot be relied on is told of by the union", async () => {
+test("a partition whose sketch cannot be relied on is covered by the union", async () => {
 	const world = new World();
 	apart(world);
 	world.sketch = (made, url) => (url.pathname.endsWith("/ofa") ? new Response("", { status: 404 }) : made());
@@ -702,7 +702,7 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 	// In half of them every fifth answer does not say when it left.
 	const undated = pick([0, 0.2]);
 	world.dated = () => random() >= undated;
-	// One clock at a time: nothing in a browser could tell that both stood still, or that an old answer comes with a clock that is slow by as much.
+	// One clock at a time. Nothing in a browser shows that both stood still, or that an old answer comes with an equally slow clock.
 	const wrong = pick(["wall", "monotonic"]);
 	let client = world.client({ delta });
 	let own = new Map<string, number>();
@@ -717,10 +717,10 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 			const { version } = await read(client, path, level ? { level } : {});
 			const over = world.versions(path)[version + 1];
 			const bound = level ? 0 : delta * 1000;
-			const told = `seed ${seed}, ${path}, version ${version}`;
-			assert.ok(over === undefined || over >= before - bound, `${told}: stale for ${before - (over ?? 0)} ms`);
-			assert.ok(version >= (own.get(path) ?? 0), `${told}: own write ${own.get(path)} is not seen`);
-			assert.ok(version >= (newest.get(path) ?? 0), `${told}: ${newest.get(path)} was seen before`);
+			const where = `seed ${seed}, ${path}, version ${version}`;
+			assert.ok(over === undefined || over >= before - bound, `${where}: stale for ${before - (over ?? 0)} ms`);
+			assert.ok(version >= (own.get(path) ?? 0), `${where}: own write ${own.get(path)} is not seen`);
+			assert.ok(version >= (newest.get(path) ?? 0), `${where}: ${newest.get(path)} was seen before`);
 			newest.set(path, version);
 			found.reads++;
 			await settled();

@@ -1,4 +1,4 @@
-/** What users of live queries write, compiled as `user.ts` is, with the real types of the libraries. Nothing of it runs. */
+/** Code of users of live queries, compiled as `user.ts` is, with the real types of the libraries. Nothing of it runs. */
 import { createCollection } from "@tanstack/db";
 import { QueryClient, queryOptions, useQuery } from "@tanstack/react-query";
 import { connect } from "quaestor-client/live";

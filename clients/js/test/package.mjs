@@ -25,7 +25,7 @@ try {
 	}
 	assert.deepEqual(files.filter((path) => !path.startsWith("dist/")).sort(), ["LICENSE", "README.md", "package.json"]);
 	assert.equal(readFileSync(join(root, "LICENSE"), "utf8"), readFileSync(join(root, "../../LICENSE"), "utf8"));
-	// What others may not rely on has no types.
+	// Internal modules have no types.
 	const declared = files.filter((path) => path.endsWith(".d.ts"));
 	assert.deepEqual(declared.sort(), [...entries, ...behind].sort().map((name) => `dist/${name}.d.ts`));
 	for (const path of declared) {
@@ -54,7 +54,7 @@ try {
 		onStale(client, () => {});
 		if (await swrFetcher(client)("https://app.test/a") !== 1 || !register || !queryFn) throw Error("it does not work");`,
 	);
-	// It ends by itself, and nothing of it needs React but the hook.
+	// The program ends by itself, and only the hook needs React.
 	run(folder, "smoke.mjs");
 
 	for (const name of ["@standard-schema", "@tanstack", "@types", "react", "react-test-renderer", "svelte", "swr"]) {

@@ -1,6 +1,6 @@
 /**
- * Private answers in one page, with the fields that the real middleware gives them: whatever tells users apart, nobody is given another's,
- * and what the page writes is seen by its next read. FIELDS holds the middleware's answers, one for each kind of `by`.
+ * Private answers in one page, with the fields of the real middleware: no user gets another user's answer, however users are
+ * distinguished. A page's write is seen by its next read. FIELDS holds the middleware's answers, one for each kind of `by`.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -43,9 +43,9 @@ for (const { name, headers, field } of KINDS) {
 			const sent: Record<string, string> = { accept: "application/json" };
 			if (field && field !== "cookie") sent[field] = world.user;
 			const { version, user } = await (await client.fetch(`${ORIGIN}/me`, { headers: sent })).json();
-			const told = `${name}, seed ${seed}`;
-			assert.equal(user, world.user, told);
-			assert.ok(version >= least, `${told}: own write ${least} is not seen, but ${version}`);
+			const where = `${name}, seed ${seed}`;
+			assert.equal(user, world.user, where);
+			assert.ok(version >= least, `${where}: own write ${least} is not seen, but ${version}`);
 			await settled();
 		};
 		const happening = {
@@ -57,7 +57,7 @@ for (const { name, headers, field } of KINDS) {
 			},
 			user: async () => {
 				world.user = pick(USERS);
-				// What a page cannot see it has to be told, or it is what its own request did.
+				// A page cannot see a change of its cookie: it calls `login`, or its own request made the change.
 				if (field !== "cookie") return;
 				if (random() < 0.5) client.login();
 				else await client.fetch(`${ORIGIN}/session`, { method: "POST" });

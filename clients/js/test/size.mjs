@@ -1,4 +1,4 @@
-/** What page module, worker and live queries over a socket and over HTTP weigh, minified and compressed with gzip; fails above the limits. */
+/** Sizes of page module, worker and live queries over a socket and over HTTP, minified and compressed with gzip; fails above the limits. */
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 

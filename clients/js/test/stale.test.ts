@@ -1,4 +1,4 @@
-/** What a page is told of that has become stale, on a scripted network and scripted clocks. */
+/** Notifications of a page about stale answers, on a scripted network and scripted clocks. */
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import type { Client } from "../src/client.ts";
@@ -22,75 +22,75 @@ const pass = async (world: World, seconds: number): Promise<void> => {
 	}
 };
 
-/** A page that has read these paths, and what it is told. */
-const page = async (world: World, ...paths: string[]): Promise<{ client: Client; told: string[]; leave: () => void }> => {
+/** A page that has read these paths, and its notifications. */
+const page = async (world: World, ...paths: string[]): Promise<{ client: Client; notified: string[]; leave: () => void }> => {
 	const client = world.client();
-	const told: string[] = [];
-	const leave = onStale(client, (url) => told.push(url));
+	const notified: string[] = [];
+	const leave = onStale(client, (url) => notified.push(url));
 	for (const path of paths) await read(client, path);
 	await settled();
-	return { client, told, leave };
+	return { client, notified, leave };
 };
 
-test("what another process writes is told of within Δ, once, and the next read shows it", async () => {
+test("a write of another process is reported within Δ, once, and the next read shows it", async () => {
 	const world = new World();
-	const { client, told } = await page(world, "/a?x=1", "/b");
+	const { client, notified } = await page(world, "/a?x=1", "/b");
 	await pass(world, 100);
-	assert.deepEqual(told, []);
+	assert.deepEqual(notified, []);
 	world.write("/b");
 	await pass(world, 61);
-	assert.deepEqual(told, ["/b"]);
+	assert.deepEqual(notified, ["/b"]);
 	await pass(world, 120);
-	assert.deepEqual(told, ["/b"]);
+	assert.deepEqual(notified, ["/b"]);
 	assert.equal((await read(client, "/b")).version, 1);
 });
 
-test("what is read again is told of again, at most once for each sketch", async () => {
+test("a repeated reading is reported again, at most once for each sketch", async () => {
 	const world = new World();
-	const { client, told } = await page(world, "/a");
+	const { client, notified } = await page(world, "/a");
 	for (let version = 1; version < 4; version++) {
 		world.write("/a");
 		await pass(world, 61);
-		assert.ok(told.length);
-		told.length = 0;
+		assert.ok(notified.length);
+		notified.length = 0;
 		assert.equal((await read(client, "/a")).version, version);
 	}
 	const { sketches } = client.counts;
 	for (let i = 0; i < 100; i++) {
 		await pass(world, 1);
-		if (told.length) await read(client, "/a");
+		if (notified.length) await read(client, "/a");
 	}
-	assert.ok(told.length <= client.counts.sketches - sketches, `${told.length}`);
+	assert.ok(notified.length <= client.counts.sketches - sketches, `${notified.length}`);
 });
 
-test("own writes of any tab are told of at once, of everything; logging out of what was made for one user", async () => {
+test("own writes of any tab notify everything at once; a logout notifies answers made for one user", async () => {
 	const world = new World();
-	const { client, told } = await page(world, "/a", "/me");
+	const { client, notified } = await page(world, "/a", "/me");
 	const other = world.client();
 	other.logout();
-	assert.deepEqual(told, ["/me"]);
+	assert.deepEqual(notified, ["/me"]);
 	await read(client, "/me");
 	await settled();
 	await other.fetch(`${ORIGIN}/elsewhere`, { method: "PUT" });
-	assert.deepEqual(told, ["/me", "/a", "/me"]);
+	assert.deepEqual(notified, ["/me", "/a", "/me"]);
 });
 
-test("what was written while an answer was on its way is told of", async () => {
+test("a write while an answer was on its way is reported", async () => {
 	const world = new World();
-	const { client, told } = await page(world);
+	const { client, notified } = await page(world);
 	for (const level of ["strong", {}] as const) {
 		let arrive = (): void => {};
 		world.leaving = (path) => (path === "/a" ? new Promise((done) => (arrive = done)) : undefined);
 		const reading = client.fetch(`${ORIGIN}/a`, { level });
 		await settled();
 		await client.fetch(`${ORIGIN}/b`, { method: "PUT" });
-		told.length = 0;
+		notified.length = 0;
 		arrive();
 		await settled();
 		// One that may have come out of a cache was asked for again, after the write.
 		arrive();
 		await reading;
-		assert.deepEqual(told, level === "strong" ? ["/a"] : []);
+		assert.deepEqual(notified, level === "strong" ? ["/a"] : []);
 		world.now += 10_000;
 		world.leaving = () => {};
 		await client.refresh();
@@ -98,18 +98,18 @@ test("what was written while an answer was on its way is told of", async () => {
 	}
 });
 
-test("the end of a lifetime is told of; an answer without one never", async () => {
+test("the end of a lifetime is reported; an answer without a lifetime never", async () => {
 	const world = new World();
-	const { told } = await page(world, "/a", "/plain");
+	const { notified } = await page(world, "/a", "/plain");
 	await pass(world, 590);
-	assert.deepEqual(told, []);
+	assert.deepEqual(notified, []);
 	await pass(world, 30);
-	assert.deepEqual(told, ["/a"]);
+	assert.deepEqual(notified, ["/a"]);
 });
 
 test("sketches are loaded while the page is seen and has read something, and until it is left", async () => {
 	const world = new World();
-	const { client, told, leave } = await page(world);
+	const { client, notified, leave } = await page(world);
 	await pass(world, 300);
 	const sketches = (): number => world.asked.filter((line) => line.startsWith("sketch")).length;
 	assert.equal(sketches(), 1);
@@ -122,7 +122,7 @@ test("sketches are loaded while the page is seen and has read something, and unt
 	world.write("/a");
 	await client.fetch(`${ORIGIN}/a`, { method: "PUT" });
 	await pass(world, 300);
-	assert.deepEqual(told.filter((url) => url !== "/a"), []);
+	assert.deepEqual(notified.filter((url) => url !== "/a"), []);
 	assert.equal(sketches(), before);
 });
 
@@ -131,15 +131,15 @@ test("a page that is not seen asks for nothing, and looks when it is seen again"
 	Object.assign(globalThis, { document: seen });
 	try {
 		const world = new World();
-		const { told } = await page(world, "/a");
+		const { notified } = await page(world, "/a");
 		world.asked.length = 0;
 		world.write("/a");
 		await pass(world, 300);
-		assert.deepEqual([world.asked, told], [[], []]);
+		assert.deepEqual([world.asked, notified], [[], []]);
 		seen.visibilityState = "visible";
 		seen.dispatchEvent(new Event("visibilitychange"));
 		await settled();
-		assert.deepEqual(told, ["/a"]);
+		assert.deepEqual(notified, ["/a"]);
 	} finally {
 		Reflect.deleteProperty(globalThis, "document");
 	}

@@ -1,4 +1,4 @@
-/** What users write, compiled against the package as it is installed, with the libraries' real types. Nothing of it runs. */
+/** Code of users, compiled against the installed package, with the libraries' real types. Nothing of it runs. */
 import { QueryClient, queryOptions, useQuery } from "@tanstack/react-query";
 import { Client, type Init, type Options } from "quaestor-client";
 import { Client as Minified } from "quaestor-client/min";

@@ -43,7 +43,7 @@ const start = async (world: World, kept: Kept, search = "") => {
 		fetch: (input: RequestInfo | URL, init?: RequestInit) =>
 			world.fetch(typeof input === "string" && input.startsWith("/") ? ORIGIN + input : input, init),
 	});
-	// What has none does not have it empty.
+	// A worker has no localStorage, not an empty one.
 	Reflect.deleteProperty(globalThis, "localStorage");
 	await import(`../src/worker.ts?${++started}`);
 	const ask = (request: object): Promise<Response> | undefined => {

@@ -41,7 +41,7 @@ const tabs = new Set<BroadcastChannel>();
 export class World {
 	/** The true time, which the server's clock shows. */
 	now = 1_800_000_000_000;
-	/** What this machine's clocks show is off by this. */
+	/** Errors of this machine's clocks. */
 	wall = 0;
 	monotonic = -1_800_000_000_000;
 	/** Requests that reached the server: `METHOD path cache-control`. */
@@ -51,20 +51,20 @@ export class World {
 	/** When each version of a path was written. */
 	readonly written = new Map<string, number[]>();
 	user = "A";
-	/** Whom an answer below `/me` is for. */
+	/** User of an answer below `/me`. */
 	whose: (request: Request) => string | null = () => this.user;
 	/** Whether the server gives answers a lifetime, by path. */
 	dated: (path: string) => boolean = (path) => !path.startsWith("/plain");
-	/** What the server adds to an answer, by path. */
+	/** Fields that the server adds to an answer, by path. */
 	extra: (path: string) => Record<string, string> = () => ({});
-	/** What a way that is not trusted makes of the answer with the sketch. */
+	/** The sketch's answer after an untrusted way. */
 	sketch: (made: () => Response, url: URL) => Response | Promise<Response> = (made) => made();
-	/** Told before an answer leaves the server. */
+	/** Called before an answer leaves the server. */
 	leaving: (path: string) => Promise<void> | void = () => {};
-	/** What a CDN that was not told of a change yet goes on answering, by path. */
+	/** Answers of a CDN that has not received a change yet, by path. */
 	readonly behind = new Map<string, Answer>();
 	readonly #cache = new Map<string, Answer>();
-	/** Until when copies of a resource may live, and those that are stale. */
+	/** The latest end of a resource's copies, and the stale resources. */
 	readonly #expiry = new Map<string, number>();
 	readonly #stale = new Set<string>();
 	/** Which partition an answer names, by path. */
@@ -89,7 +89,7 @@ export class World {
 		});
 	}
 
-	/** Nobody hears of anything any more who listens now. */
+	/** Disconnect all present listeners. */
 	silence(): void {
 		tabs.clear();
 	}
@@ -98,7 +98,7 @@ export class World {
 		return new Client({ sketch: `${ORIGIN}/quaestor/sketch`, fetch: this.fetch, ...options });
 	}
 
-	/** What another process does. */
+	/** Write a path as another process. */
 	write(path: string): void {
 		const versions = this.versions(path);
 		this.now += 1;

@@ -11,7 +11,7 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 const range = ([low, high]) => `${share(low)} to ${share(high)}`;
 const at = (ms) => new Date(ms).toLocaleString();
 
-/** What an entry of the audit trail did to the one before it; "": that is not known. */
+/** The change that an entry of the audit trail made to the entry before; "": unknown. */
 export function deed(one, before) {
 	if (one.canary) return `canary of ${one.canary.share} % of the results: ${changes(one.parameters, one.canary.parameters).join("; ") || "the same parameters"}`;
 	if (!before) return "";
@@ -61,7 +61,7 @@ export function startCanary(act) {
 
 	function draw() {
 		const { canary } = state;
-		show($("canary-told"), sentence());
+		show($("canary-status"), sentence());
 		if (!canary && $("canary-running").contains(document.activeElement)) $("canary-title").focus();
 		$("canary-running").hidden = !canary;
 		if (!canary) return;
@@ -74,7 +74,7 @@ export function startCanary(act) {
 			...Object.entries(canary.predicted).map(([name, one]) => line(name, one)),
 			...Object.entries(canary.guards).map(([name, limit]) => guard(name, limit)),
 		]);
-		show($("canary-counted"), `${count(live?.judgement.requests ?? 0)} of ${count(canary.after)} requests were seen for its results, ${count(live?.rest ?? 0)} for the others. ${canary.promote ? "Then it is promoted by itself, if nothing is worse." : "It is not promoted by itself."}`);
+		show($("canary-counted"), `${count(live?.judgement.requests ?? 0)} of ${count(canary.after)} requests were seen for its results, ${count(live?.rest ?? 0)} for the others. ${canary.promote ? "Then it is promoted by itself, if nothing is worse." : "The canary is not promoted by itself."}`);
 		$("canary-acting").hidden = !state.may_apply;
 		$("promote").disabled = !live || Boolean(live.hindrance);
 		show($("canary-why"), live?.hindrance ?? "");
@@ -91,9 +91,9 @@ export function startCanary(act) {
 			draw();
 		},
 		/** Note what was counted last. */
-		note(told) {
+		note(report) {
 			if (!state) return;
-			live = told?.number === state.number ? told : null;
+			live = report?.number === state.number ? report : null;
 			draw();
 		},
 	};

@@ -1,5 +1,5 @@
-// Charts: what is drawn by uPlot here has its colours from the style sheet, a key below it, its newest values in words, and the
-// values at the pointer. Times without data are gaps; what happened at a time is marked.
+// Charts, drawn by uPlot with colours from the style sheet. Each has a key below it, its newest values in words, and the values
+// at the pointer. Times without data are gaps; events are marked.
 /* global uPlot */
 
 const GAP_S = 3;
@@ -63,7 +63,7 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 		ctx.restore();
 	}
 	// Where words round neighbouring ticks to the same text, the ticks are written out.
-	const told = (words) => (_, ticks) => {
+	const labels = (words) => (_, ticks) => {
 		const texts = ticks.map((tick) => words(tick));
 		return new Set(texts).size < texts.length ? ticks.map((tick) => exact.format(tick)) : texts;
 	};
@@ -76,7 +76,7 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 		width: host.clientWidth, height: host.clientHeight, legend: { show: false }, cursor: { drag: { x: false, y: false } },
 		hooks: { setCursor: [showValues], draw: [drawMarks] },
 		scales: { x: { time: x === "time", ...(spread ? { range: spread } : {}) }, y: { range: spread ?? ((_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1]) } },
-		axes: [axis(28, x === "time" ? undefined : told(x)), axis(58, told(words))],
+		axes: [axis(28, x === "time" ? undefined : labels(x)), axis(58, labels(words))],
 		series: [{}, ...series.map((label, i) => ({
 			label, stroke: () => css(`--c${i + 1}`), width: 2, paths: dots?.includes(label) ? () => null : paths, spanGaps: x !== "time",
 			points: { show: kind === "points" || dots?.includes(label) || false, size: kind === "points" ? 10 : 7, fill: () => css(`--c${i + 1}`) },

@@ -1,4 +1,4 @@
-// The page: asks once a second for what all viewers are told, and shows it. Tuning is in tuning.js.
+// The page: requests once a second the state that all viewers share, and shows it. Tuning is in tuning.js.
 
 import { chart } from "./charts.js";
 import { keepChannels } from "./channels.js";

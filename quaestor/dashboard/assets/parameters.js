@@ -16,12 +16,12 @@ export const FIELDS = {
 	ttl_min_ms: { label: "Never shorter than", words: time, ...seconds },
 	ttl_max_ms: { label: "Never longer than", words: time, ...seconds },
 	false_positives: { label: "Budget of false positives", words: (value) => (value ? share(value) : "none"), slider: [0, 0.5, 0.005], ...as, help: "Lifetimes are shortened while the sketch lists more by mistake. 0: without limit." },
-	invalidations_hz: { label: "Budget of invalidations a second", words: (value) => (value ? number(value) : "none"), ...as, help: "Lifetimes are shortened while more copies have to be told. 0: without limit." },
+	invalidations_hz: { label: "Budget of invalidations a second", words: (value) => (value ? number(value) : "none"), ...as, help: "Lifetimes are shortened while more copies have to be invalidated. 0: without limit." },
 };
 
 export const fieldsOf = (estimator) => Object.entries(FIELDS).filter(([, field]) => !field.of || field.of.includes(estimator));
 
-/** What is different, in words, a line each. */
+/** The differences in words, one line each. */
 export function changes(before, after) {
 	const kinds = [...new Set([...Object.keys(before.kinds), ...Object.keys(after.kinds)])].sort();
 	return [

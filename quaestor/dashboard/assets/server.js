@@ -33,13 +33,13 @@ async function answered(path, body) {
 		throw new Problem(0, "The server does not answer.");
 	}
 	if (answer.ok) return answer;
-	const told = await answer.json().catch(() => ({}));
-	throw new Problem(answer.status, told.detail ?? `The server answered ${answer.status}.`);
+	const problem = await answer.json().catch(() => ({}));
+	throw new Problem(answer.status, problem.detail ?? `The server answered ${answer.status}.`);
 }
 
 export const call = async (path, body) => (await answered(path, body)).json();
 
-/** The result of a call that tells of its progress line by line. */
+/** The result of a call that reports its progress line by line. */
 export async function follow(path, body, progress) {
 	const reader = (await answered(path, body)).body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = "";
@@ -50,10 +50,10 @@ export async function follow(path, body, progress) {
 		const lines = (rest + value).split("\n");
 		rest = lines.pop();
 		for (const line of lines.filter(Boolean)) {
-			const told = JSON.parse(line);
-			if (told.problem) throw new Problem(200, told.problem);
-			if (told.result) result = told.result;
-			else progress(told.done, told.of);
+			const report = JSON.parse(line);
+			if (report.problem) throw new Problem(200, report.problem);
+			if (report.result) result = report.result;
+			else progress(report.done, report.of);
 		}
 	}
 	if (!result) throw new Problem(0, "The connection broke off before the result.");

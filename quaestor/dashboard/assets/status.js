@@ -13,7 +13,7 @@ export function hitRate({ requests }) {
 	return { asked, rate: asked ? (requests.hit ?? 0) / asked : null };
 }
 
-/** What needs attention in a snapshot, the worst first: level ("bad" or "warn") and text. */
+/** Problems in a snapshot, the worst first: level ("bad" or "warn") and text. */
 export function findings(now) {
 	const found = [];
 	const bad = (text) => found.push({ level: "bad", text });

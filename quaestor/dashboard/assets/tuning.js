@@ -31,7 +31,7 @@ export function startTuning() {
 		state = fresh;
 		if (!possible()) {
 			show($("trial"), "This application has an estimator of its own: its lifetimes are tuned there.");
-			show($("canary-told"), "This application has an estimator of its own: there is no canary of it.");
+			show($("canary-status"), "This application has an estimator of its own: there is no canary of it.");
 			for (const one of document.querySelectorAll("#tuning input, #tuning select, #tuning button")) one.disabled = true;
 			return;
 		}
@@ -202,26 +202,26 @@ export function startTuning() {
 		$("take").hidden = !point || point.name === "chosen";
 	}
 
-	/** Have something published, on what counts as far as is known here; told: where its outcome is shown. */
-	async function send(path, what, told = $("applied")) {
+	/** Publish parameters, based on the newest number known here; status: the element that shows the outcome. */
+	async function send(path, what, status = $("applied")) {
 		const by = $("by").value.trim();
 		if (!by) {
-			show(told, "Say who you are first, for the audit trail.");
+			show(status, "Say who you are first, for the audit trail.");
 			$("by").focus();
 			return;
 		}
 		if (sending) return;
 		sending = true;
-		show(told, path === "canary" ? "Predicting from the trace …" : "");
+		show(status, path === "canary" ? "Predicting from the trace …" : "");
 		drawChanges();
 		try {
 			const fresh = await call(path, { by, base: state.number, ...what });
 			draft = copied(fresh.parameters);
-			show(told, `Number ${fresh.number} counts now; every process takes it up within seconds.`);
+			show(status, `Number ${fresh.number} counts now; every process takes it up within seconds.`);
 			take(fresh);
 		} catch (error) {
 			if (!(error instanceof Problem)) throw error;
-			show(told, error.message);
+			show(status, error.message);
 			if (error.status === 409) take(await call("parameters"));
 		} finally {
 			sending = false;
