@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.redis.clients import SharedClient
-from quaestor.ttl.canary_watch import Told, told_of
+from quaestor.ttl.canary_watch import ProcessCounts, process_counts_of
 
 KEPT_MS: Final = 7 * 86_400_000
 
@@ -21,18 +21,18 @@ class RedisCanaryReports:
         self._client = client
         self._key = f"quaestor:{{{scope}:ttl}}:canary"
 
-    async def tell(self, number: int, process: str, report: Told) -> None:
+    async def tell(self, number: int, process: str, report: ProcessCounts) -> None:
         """See CanaryReports."""
         key = f"{self._key}:{number}"
         await self._call("HSET", key, process, json.dumps(report.plain()))
         await self._call("PEXPIRE", key, KEPT_MS)
 
-    async def all(self, number: int) -> list[Told]:
+    async def all(self, number: int) -> list[ProcessCounts]:
         """See CanaryReports. Unreadable reports do not count."""
         reports = []
         for text in await self._call("HVALS", f"{self._key}:{number}"):
             try:
-                report = told_of(json.loads(text))
+                report = process_counts_of(json.loads(text))
             except (ValueError, RecursionError):
                 continue
             if report is not None:

@@ -27,7 +27,7 @@ _MOST: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ProcessCounts:
     """Counts of one process.
 
     cdn: whether a CDN stands before it.
@@ -45,10 +45,10 @@ class Told:
 class CanaryReports(Protocol):
     """Reports of all processes of an app. Raises StoreError."""
 
-    async def tell(self, number: int, process: str, report: Told) -> None:
+    async def tell(self, number: int, process: str, report: ProcessCounts) -> None:
         """Put what this process has counted of canary `number` there."""
 
-    async def all(self, number: int) -> list[Told]:
+    async def all(self, number: int) -> list[ProcessCounts]:
         """Counts of every process, also of processes that have ended."""
         ...
 
@@ -57,13 +57,13 @@ class OwnReports:
     """Reports of one process that is alone; implements CanaryReports."""
 
     def __init__(self) -> None:
-        self._reports: dict[tuple[int, str], Told] = {}
+        self._reports: dict[tuple[int, str], ProcessCounts] = {}
 
-    async def tell(self, number: int, process: str, report: Told) -> None:
+    async def tell(self, number: int, process: str, report: ProcessCounts) -> None:
         """See CanaryReports."""
         self._reports = {(number, process): report}
 
-    async def all(self, number: int) -> list[Told]:
+    async def all(self, number: int) -> list[ProcessCounts]:
         """See CanaryReports."""
         return [report for (of, _), report in self._reports.items() if of == number]
 
@@ -83,7 +83,7 @@ class CanaryWatch:
         publication: that began the canary, and counts.
         """
         number = publication.number
-        await self._reports.tell(number, self.process, Told(own=arm.own, rest=arm.rest, cdn=cdn))
+        await self._reports.tell(number, self.process, ProcessCounts(own=arm.own, rest=arm.rest, cdn=cdn))
         judgement = judgement_of(publication, await self._reports.all(number))
         self._show(judgement)
         if judgement.verdict is Verdict.BROKEN:
@@ -129,7 +129,7 @@ class CanaryWatch:
         return ended
 
 
-def judgement_of(publication: Publication, reported: Iterable[Told]) -> Judgement:
+def judgement_of(publication: Publication, reported: Iterable[ProcessCounts]) -> Judgement:
     """Judgement on the canary of a publication by what all processes have counted."""
     assert publication.canary is not None
     reports = list(reported)
@@ -160,12 +160,12 @@ def promotable(publication: Publication, judgement: Judgement | None) -> TtlPara
     return publication.canary.parameters
 
 
-def told_of(value: Any) -> Told | None:
+def process_counts_of(value: Any) -> ProcessCounts | None:
     """Counts of plain data; None: they cannot be read, or are of another version."""
     try:
         if value["version"] != VERSION:
             return None
-        return Told(own=_counts(value["own"]), rest=_counts(value["rest"]), cdn=value["cdn"] is True)
+        return ProcessCounts(own=_counts(value["own"]), rest=_counts(value["rest"]), cdn=value["cdn"] is True)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 

@@ -30,7 +30,7 @@ from tests.support import becomes, eventually, killed_after
 pytestmark = pytest.mark.anyio
 
 
-async def told(client: httpx.AsyncClient) -> dict[str, Any]:
+async def page_data(client: httpx.AsyncClient) -> dict[str, Any]:
     answer = await client.get(f"{HERE}/data", headers=OPERATOR)
     assert answer.status_code == 200, answer.text
     parameters_shown: dict[str, Any] = answer.json()
@@ -50,7 +50,7 @@ async def test_every_process_shows_all_of_them(shared_url: str, prefix: str, mon
                 await (first_process if i % 2 else other).get(f"/{i}")
 
             async def all_are_there() -> bool:
-                seen = [await told(each) for each in (first_process, other, third)]
+                seen = [await page_data(each) for each in (first_process, other, third)]
                 return [(len(each["processes"]), each["sums"]["requests"].get("miss")) for each in seen] == [(2, 6)] * 3
 
             await eventually(all_are_there)
@@ -78,7 +78,7 @@ async def test_bytes_that_are_no_report_are_left_out(
     ):
         shared = SharedReports(redis, scope=prefix)
         key = f"quaestor:{{{prefix}:dashboard}}:reports"
-        await told(client)
+        await page_data(client)
         for name, packed in (
             ("nonsense", b"\xff" * 50),
             ("other version", zstandard.compress(b'{"version": 99, "at_ms": 1}')),
@@ -86,10 +86,10 @@ async def test_bytes_that_are_no_report_are_left_out(
         ):
             await redis.hset(key, name, packed)  # type: ignore[misc]
         await shared.tell({"version": 1, "process": "hollow", "at_ms": time.time_ns() // 1_000_000})
-        points = len((await told(client))["points"])
+        points = len((await page_data(client))["points"])
 
         async def goes_on() -> bool:
-            return len((await told(client))["points"]) > points + 3
+            return len((await page_data(client))["points"]) > points + 3
 
         await eventually(goes_on)
         assert [name for name in await redis.hkeys(key) if name in (b"nonsense", b"bomb", b"other version")] == []  # type: ignore[misc]
@@ -101,7 +101,7 @@ async def test_without_a_redis_nothing_can_be_applied_by_the_command() -> None:
     transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
     async with lifespan(app), httpx.AsyncClient(transport=transport, base_url="http://dashboard.test") as client:
         assert (await client.get(f"{HERE}/parameters", headers=OPERATOR)).json()["may_apply"] is False
-        assert (await told(client))["processes"] == []
+        assert (await page_data(client))["processes"] == []
         assert (await client.get("/elsewhere")).status_code == 404
 
 

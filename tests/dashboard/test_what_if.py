@@ -72,7 +72,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
+async def answer_lines(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
     question = WhatIf(str(trace), delta_s=10)
     request = question.asked(body, now=TtlParameters(default=Tuning(quantile=0.5)))
     return [json.loads(line) async for line in question.run(request)]
@@ -80,7 +80,7 @@ async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
 
 async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Path) -> None:
     """With the share of each layer, intervals, what is on the front, and progress until then."""
-    answers = await told({"parameters": CHOSEN, "clients": 5, "delta_s": 2}, unfinished(tmp_path / "trace"))
+    answers = await answer_lines({"parameters": CHOSEN, "clients": 5, "delta_s": 2}, unfinished(tmp_path / "trace"))
     *progress, last = answers
     assert [step["done"] for step in progress] == list(range(1, progress[-1]["of"] + 1))
     result = last["result"]
@@ -127,7 +127,7 @@ async def test_over_http_its_lines_come_one_by_one_to_viewers(tmp_path: Path) ->
 async def test_a_trace_that_is_none_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "trace"
     path.write_text(text)
-    answers = await told({"parameters": CHOSEN}, path)
+    answers = await answer_lines({"parameters": CHOSEN}, path)
     assert len(answers) == 1
     assert sentence in answers[0]["problem"]
 

@@ -20,7 +20,7 @@ _EVALUATED = re.compile(r'db\.getSiblingDB\((?P<database>".*?")\)\.runCommand\((
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Diagnosis:
     """Answer of the doctor. status: of its exit."""
 
     status: int
@@ -51,12 +51,12 @@ def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def doctor(*arguments: str, **environment: str) -> Told:
+def doctor(*arguments: str, **environment: str) -> Diagnosis:
     done = ran(*arguments, "--json", **environment)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout)
     assert report["healthy"] is (done.returncode == 0)
-    return Told(done.returncode, report["findings"])
+    return Diagnosis(done.returncode, report["findings"])
 
 
 def carry_out(remedy: str, client: Client) -> None:

@@ -59,9 +59,9 @@ async def test_a_tag_is_invalidated_in_every_process_and_in_the_sketch(
             await second.quaestor.invalidate(tags=["news"])
             await eventually(run_again)
 
-            async def told() -> bool:
+            async def in_sketch() -> bool:
                 body = await first.quaestor.sketch.snapshot(now_ms=first.quaestor.read_path.clock())
                 sketch = pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
                 return "/tagged" in sketch and "/mine" not in sketch
 
-            await eventually(told)
+            await eventually(in_sketch)

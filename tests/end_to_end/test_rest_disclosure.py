@@ -79,7 +79,9 @@ async def test_a_refused_replacement_does_not_quote_the_rules_that_it_would_have
         refused = await ask(site, "bob", "PUT", "/items/x", bad)
         assert (refused.status_code, "user:ann" in refused.text) == (422, False)
         answer = await ask(site, "bob", "PUT", "/items/new", bad)
-        assert (answer.status_code, "500" in answer.text) == (422, True), "of his own record he is told what is wrong"
+        assert (answer.status_code, "500" in answer.text) == (422, True), (
+            "an error about his own record names the fault"
+        )
 
 
 @pytest.mark.parametrize("collection", ["blind", "items"])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 FIELD = re.compile(r"([0-9]{1,8});at=([0-9]{1,15})(;private)?")
 
 
-def told(answer: httpx.Response) -> tuple[int, int, bool] | None:
+def lifetime_of(answer: httpx.Response) -> tuple[int, int, bool] | None:
     """Return a lifetime in s, its start in ms, and whether it is for one user only; None without the field."""
     if "quaestor-ttl" not in answer.headers:
         return None
@@ -39,7 +39,7 @@ async def test_all_clients_revalidate_and_clients_with_the_sketch_get_a_lifetime
         site.engine.clock.now_ms += step_ms
         for answer in (await site.get(), await site.get(if_none_match=etag)):
             assert answer.headers["cache-control"] == "public, max-age=0, must-revalidate"
-            lifetime = told(answer)
+            lifetime = lifetime_of(answer)
             assert lifetime is not None
             ttl_s, at_ms, personal = lifetime
             assert 0 <= site.engine.clock.now_ms - at_ms < 100
@@ -55,7 +55,7 @@ async def test_copies_are_given_another_lifetime_when_the_last_one_is_over() -> 
     site = Site()
     site.engine.estimator.ttl_ms = 5_000
     for at_s in range(55):
-        ttl_s, at_ms, _ = told(await site.get()) or (0, 0, False)
+        ttl_s, at_ms, _ = lifetime_of(await site.get()) or (0, 0, False)
         assert ttl_s == 5 - at_s % 5
         assert at_ms + ttl_s * 1_000 + 2_000 == site.engine.sketch.reads["/items"]
         site.engine.clock.now_ms += 1_000
@@ -73,7 +73,7 @@ async def test_no_time_goes_by_between_the_lifetimes_of_copies() -> None:
         answer = await site.get()
         lives_s = int(answer.headers["cdn-cache-control"].removeprefix("max-age="))
         assert lives_s - int(answer.headers["age"]) > 0
-        ttl_s, at_ms, _ = told(answer) or (0, 0, False)
+        ttl_s, at_ms, _ = lifetime_of(answer) or (0, 0, False)
         assert site.engine.clock.now_ms < at_ms + ttl_s * 1_000 + 1_000
         assert at_ms + ttl_s * 1_000 + 2_000 <= site.engine.sketch.reads["/items"]
         site.engine.clock.now_ms += 300
@@ -84,25 +84,25 @@ async def test_while_the_sketch_is_away_answers_are_cached_without_a_lifetime() 
     """An unavailable sketch is not asked again by every hit."""
     site = Site()
     site.engine.estimator.ttl_ms = 5_000
-    assert told(await site.get()) is not None
+    assert lifetime_of(await site.get()) is not None
     site.engine.clock.now_ms += 5_000
     site.engine.sketch.down = True
     for _ in range(5):
         answer = await site.get()
         assert "hit" in status_of(answer)
         assert answer.headers["cache-control"] == "public, max-age=0, must-revalidate"
-        assert told(answer) is None
+        assert lifetime_of(answer) is None
     assert site.engine.count("failures", part="sketch") == 1
     site.engine.sketch.down = False
     site.engine.clock.now_ms += 1_000
-    assert told(await site.get()) is not None
+    assert lifetime_of(await site.get()) is not None
     assert site.runs == 1
 
 
 async def test_an_entry_unknown_to_the_sketch_is_sent_without_a_lifetime() -> None:
     """Another process of the deployment, an older release or one with other settings, has stored the entry."""
     silent = Site(client_ttl="none")
-    assert told(await silent.get()) is None
+    assert lifetime_of(await silent.get()) is None
     assert silent.engine.sketch.reads == {}
     entry = silent.engine.store.resident("http://shop.test/items")
     assert entry is not None
@@ -111,7 +111,7 @@ async def test_an_entry_unknown_to_the_sketch_is_sent_without_a_lifetime() -> No
     for _ in range(2):
         answer = await site.get()
         assert "hit" in status_of(answer)
-        assert told(answer) is None
+        assert lifetime_of(answer) is None
     assert site.runs == 0
 
 
@@ -120,7 +120,7 @@ async def test_a_cdn_keeps_the_field_as_it_is() -> None:
     site = Site(cdn=[TaggingCdn()])
     answer = await site.get()
     assert answer.headers["cdn-cache-control"] == "max-age=60"
-    assert told(answer) == (60, site.engine.clock.now_ms, False)
+    assert lifetime_of(answer) == (60, site.engine.clock.now_ms, False)
 
 
 def by(scope: Any) -> str | None:
@@ -149,7 +149,9 @@ async def test_the_declaration_of_a_route_goes_first(
     route says which fields decide."""
     site = Site(routes={"/items": declared})
     for _ in range(3):
-        lifetime = told(await site.get(authorization="Bearer a") if declared.given.get("by") else await site.get())
+        lifetime = lifetime_of(
+            await site.get(authorization="Bearer a") if declared.given.get("by") else await site.get()
+        )
         assert lifetime == (None if expected is None else (expected[0], site.engine.clock.now_ms, expected[1]))
     assert bool(site.engine.sketch.reads) is reported
 
@@ -169,7 +171,7 @@ async def test_the_handlers_own_lifetime_is_a_bound() -> None:
         ("no-store", None),
     ):
         for _ in range(2):
-            lifetime = told(await site.get(f"/items?said={said}"))
+            lifetime = lifetime_of(await site.get(f"/items?said={said}"))
             assert (None if lifetime is None else lifetime[0]) == expected, said
 
 
@@ -192,12 +194,12 @@ async def test_a_request_by_another_name_than_the_sketch_s_gets_no_lifetime() ->
     memory.
     """
     site = Site()
-    assert told(await site.get("/items?a=1")) is not None
+    assert lifetime_of(await site.get("/items?a=1")) is not None
     for _ in range(2):
         answer = await site.get("/items?a=1&utm_source=mail")
         assert "hit" in status_of(answer)
-        assert told(answer) is None
-    assert told(await site.get("/items?a=1")) is not None
+        assert lifetime_of(answer) is None
+    assert lifetime_of(await site.get("/items?a=1")) is not None
     assert site.runs == 1
 
 
@@ -205,14 +207,14 @@ async def test_an_answer_with_a_part_has_no_lifetime() -> None:
     site = Site()
     await site.get()
     part = await site.get(range="bytes=0-3")
-    assert (part.status_code, told(part)) == (206, None)
+    assert (part.status_code, lifetime_of(part)) == (206, None)
 
 
 @pytest.mark.parametrize("client_ttl", ["none", "estimated"])
 async def test_it_can_be_turned_off(client_ttl: str) -> None:
     site = Site(client_ttl=client_ttl)
     for _ in range(2):
-        assert told(await site.get()) is None
+        assert lifetime_of(await site.get()) is None
 
 
 def test_the_default_is_on() -> None:
@@ -227,7 +229,7 @@ async def test_answers_of_a_lagging_process_after_a_write_are_reported_as_outdat
     index, now_ms = site.engine.index, site.engine.clock.now_ms
     await index.settle(await index.claim(["test:1"], now_ms=now_ms))
     site.engine.clock.now_ms += 5_000
-    assert told(await site.get()) is not None
+    assert lifetime_of(await site.get()) is not None
     now_ms = site.engine.clock.now_ms
     assert [dependent.resource for dependent in await index.reclaim(claimed_before_ms=now_ms, now_ms=now_ms)] == [
         "/items"

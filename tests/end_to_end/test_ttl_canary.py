@@ -26,7 +26,7 @@ from quaestor.runtime import services
 from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.ttl.canary import Canary, Prediction
 from quaestor.ttl.canary_counts import Counts, total
-from quaestor.ttl.canary_watch import Told
+from quaestor.ttl.canary_watch import ProcessCounts
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters, Tuning
 from quaestor.ttl.published import PublishedParameters
@@ -132,7 +132,7 @@ async def test_a_loss_that_no_process_sees_alone_ends_a_canary_in_all_processes(
     published = PublishedParameters(_layer(shared_url, prefix), scope=prefix)
     canary = Canary(parameters=CHOSEN, share=50, predicted=SAME, after=100, hold_ms=0)
     published.begin_canary(canary, base=0, by="ann", now_ms=system_clock())
-    few = Told(own=Counts(requests=90, lifetimes=90), rest=_counted(50), cdn=False)
+    few = ProcessCounts(own=Counts(requests=90, lifetimes=90), rest=_counted(50), cdn=False)
     client = shared_client(shared_url, timeout_s=PATIENCE_S)
     try:
         await RedisCanaryReports(client, scope=prefix).tell(1, "ended", few)
@@ -256,7 +256,7 @@ async def test_counts_of_processes_stay_when_they_end_and_nonsense_does_not_coun
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
     reports = RedisCanaryReports(client, scope=prefix)
     for process, requests in (("a", 5), ("b", 7), ("a", 6)):
-        await reports.tell(3, process, Told(own=_counted(requests), rest=_counted(0), cdn=False))
+        await reports.tell(3, process, ProcessCounts(own=_counted(requests), rest=_counted(0), cdn=False))
     for nonsense in (b"\xff", b"{", b"[]", b"[" * 100_000, b'{"version": 9}'):
         await client.execute_command("HSET", f"quaestor:{{{prefix}:ttl}}:canary:3", b"n%d" % len(nonsense), nonsense)
     assert total(report.own for report in await reports.all(3)).requests == 13

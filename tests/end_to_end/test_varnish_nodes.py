@@ -79,13 +79,13 @@ async def test_every_node_is_purged_although_one_is_down(
         assert seen(await web.get(path)) == "miss"
         second.start()
 
-        async def told() -> bool:
+        async def acknowledged() -> bool:
             """A retry that began before it was up may fail yet."""
             with suppress(CdnError):
                 await adapter.purge(tags=[f"{path}-t"], urls=[])
             return adapter.pending == 0
 
-        await eventually(told)
+        await eventually(acknowledged)
         await adapter.aclose()
 
 

@@ -129,8 +129,8 @@ async def test_each_pushed_body_is_the_bare_handlers_within_the_bound_and_the_la
         assert not got.ended, f"shape {number} of seed {seed}: {got.ended}"
         for at_s, body in got.bodies:
             for position, value in enumerate(one.values(body)):
-                told = [state for state in states if state.begun_s <= at_s and state.ended_s >= at_s - BOUND_S]
-                assert value in [state.values[number][position] for state in told], (seed, number, position)
+                overlapping = [state for state in states if state.begun_s <= at_s and state.ended_s >= at_s - BOUND_S]
+                assert value in [state.values[number][position] for state in overlapping], (seed, number, position)
         pushed += len(got.bodies)
     print(f"seed {seed}: {pushed} bodies pushed")
     assert pushed > 2 * SHAPES

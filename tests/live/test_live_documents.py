@@ -76,5 +76,5 @@ def test_the_printed_nginx_passes_streams_and_sockets(mongo_url: str, prefix: st
         locations = block[1].replace("http://127.0.0.1:8000", site.http)
         with running(partial(nginx_server_of, locations=locations), "nginx") as proxy:
             socket = proxy.url.replace("http", "ws", 1) + "/live"
-            told = doctor("--url", f"{proxy.url}/shelves/7", "--url", socket, QUAESTOR_LIVE_HEARTBEAT_MS="300")
-    assert [one["level"] for one in told.findings] == ["ok", "ok"], told.findings
+            diagnosis = doctor("--url", f"{proxy.url}/shelves/7", "--url", socket, QUAESTOR_LIVE_HEARTBEAT_MS="300")
+    assert [one["level"] for one in diagnosis.findings] == ["ok", "ok"], diagnosis.findings

@@ -24,8 +24,8 @@ _INDEX = ("a", "views")
 """A compound index: what is found by its first field comes in the order of the second."""
 
 
-class Told(StrEnum):
-    """How much the change stream tells of an update."""
+class ImageSource(StrEnum):
+    """Source of the record that an update leaves."""
 
     IMAGES = "pre- and post-images"
     LOOK_UPS = "look-ups"
@@ -45,15 +45,15 @@ class Kept:
     raced: bool
     contributed: bool
 
-    def exact(self, source: Told, change: MatchType) -> bool:
+    def exact(self, source: ImageSource, change: MatchType) -> bool:
         """Whether only a change may end it."""
         if self.raced:
             return False
         settled = self.cached.settled and change is not MatchType.ADD
-        by_images = source is Told.IMAGES and (
+        by_images = source is ImageSource.IMAGES and (
             self.cached.exact or settled or (self.contributed and self.cached.contributed)
         )
-        return by_images or (source is Told.LOOK_UPS and self.contributed and self.cached.always)
+        return by_images or (source is ImageSource.LOOK_UPS and self.contributed and self.cached.always)
 
 
 class World:
@@ -66,9 +66,9 @@ class World:
     Such invalidations are not counted as a contributor's fault.
     """
 
-    def __init__(self, records: Records, source: Told, rng: random.Random) -> None:
+    def __init__(self, records: Records, source: ImageSource, rng: random.Random) -> None:
         self.records = records
-        self.told = source
+        self.source = source
         self.rng = rng
         self.guard = Guard(records)
         self.kept: dict[str, Kept] = {}
@@ -80,7 +80,7 @@ class World:
 
     def watch(self) -> Any:
         """A change stream as ingest opens it."""
-        if self.told is Told.BEFORE_6_0:
+        if self.source is ImageSource.BEFORE_6_0:
             return self.records.database.watch(full_document="updateLookup")
         return self.guard.watch()
 
@@ -107,7 +107,7 @@ class World:
             self.forget(outcome)
 
     def _images(self, event: Any) -> list[AfterImage]:
-        return after_images(event, post_images=self.told is not Told.BEFORE_6_0)
+        return after_images(event, post_images=self.source is not ImageSource.BEFORE_6_0)
 
     def check(self) -> None:
         """Check that an answer without invalidation would read the same, and that each vain invalidation had a reason."""
@@ -119,7 +119,7 @@ class World:
                 continue
             query = kept.cached.query
             self.vain[query.operation.value] += 1
-            if kept.exact(self.told, change) and (self._single or kept.cached.exact) and not self._from_an_end(kept):
+            if kept.exact(self.source, change) and (self._single or kept.cached.exact) and not self._from_an_end(kept):
                 raise AssertionError(f"invalidated for nothing by {change}: {query}, {kept.answer}")
         self.fired.clear()
 
@@ -139,9 +139,9 @@ class World:
         return cached.comparable(answer(self.records, cached.query)) == cached.comparable(kept.answer)
 
 
-def populated(database: pymongo.database.Database[dict[str, Any]], source: Told, rng: random.Random) -> Records:
+def populated(database: pymongo.database.Database[dict[str, Any]], source: ImageSource, rng: random.Random) -> Records:
     """The collection that everything is about, with the indexes that its queries need."""
-    images = {"enabled": source is Told.IMAGES}
+    images = {"enabled": source is ImageSource.IMAGES}
     records = database.create_collection("records", changeStreamPreAndPostImages=images)
     records.insert_many([{"_id": key, **node_generator.record(rng)} for key in range(node_generator.RECORDS)])
     records.create_index([(path, 1) for path in _INDEX])

@@ -15,7 +15,7 @@ import pymongo
 import pytest
 
 from tests.oracle import node_generator
-from tests.oracle.node_world import MARKS, Told, World, populated
+from tests.oracle.node_world import MARKS, ImageSource, World, populated
 
 QUERIES = 30
 WRITES = 60
@@ -23,9 +23,11 @@ SLOW_WRITES = 250
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12)))
 
 
-@pytest.mark.parametrize("source", Told)
+@pytest.mark.parametrize("source", ImageSource)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_that_are_not_invalidated_read_the_same(mongo_url: str, prefix: str, seed: int, source: Told) -> None:
+def test_results_that_are_not_invalidated_read_the_same(
+    mongo_url: str, prefix: str, seed: int, source: ImageSource
+) -> None:
     rng = random.Random(seed)
     writes = WRITES if seed == 1 else SLOW_WRITES
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:

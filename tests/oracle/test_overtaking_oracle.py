@@ -17,17 +17,17 @@ from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
 from quaestor.model import AfterImage, Invalidated
 from tests.oracle import node_generator
-from tests.oracle.node_world import MARKS, Told, World, populated
+from tests.oracle.node_world import MARKS, ImageSource, World, populated
 
 QUERIES = 30
 BURSTS = 25
 SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 13)))
 
 
-@pytest.mark.parametrize("source", [Told.IMAGES, Told.LOOK_UPS])
+@pytest.mark.parametrize("source", [ImageSource.IMAGES, ImageSource.LOOK_UPS])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_answer_that_no_early_write_invalidates_reads_the_same(
-    mongo_url: str, prefix: str, seed: int, source: Told
+    mongo_url: str, prefix: str, seed: int, source: ImageSource
 ) -> None:
     """If every write comes early, nothing is left for its turn; if some are missing, the turn makes up for them."""
     rng = random.Random(seed)

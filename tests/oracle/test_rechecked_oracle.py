@@ -29,7 +29,7 @@ class _Kept(NamedTuple):
     shape: str
     query: Query
     digest: bytes | None
-    told: list[bytes]
+    shown: list[bytes]
 
 
 @pytest.mark.parametrize("images", [True, False], ids=["images", "no images"])
@@ -83,10 +83,10 @@ class _Run:
                 self._register(kept)
             else:
                 self.evicted[kept.shape] += 1
-                self.vain[kept.shape] += self._now(kept.query) == kept.told
+                self.vain[kept.shape] += self._now(kept.query) == kept.shown
                 self._cache(kept.shape, kept.query)
         for kept in self._stored.values():
-            assert self._now(kept.query) == kept.told, (kept.shape, kept.query, images)
+            assert self._now(kept.query) == kept.shown, (kept.shape, kept.query, images)
 
     def _now(self, query: Query) -> list[bytes]:
         return comparable(answer(self._records, query), ordered=False)

@@ -77,7 +77,7 @@ def test_a_restart_into_a_smaller_node_says_what_it_cannot_take_over(harness: Ha
 def test_a_cell_tells_its_figures(harness: Harness) -> None:
     said: list[CellStats] = []
 
-    def told() -> bool:
+    def measured() -> bool:
         """Writes until a value covers a period in which something was written."""
         harness.write(len(said), origin="EWR")
         said.extend(cell_stats(harness.layer, harness.deployment))
@@ -89,7 +89,7 @@ def test_a_cell_tells_its_figures(harness: Harness) -> None:
         harness.settled()
         harness.register("jfk", origin="JFK")
         harness.activated("jfk")
-        harness.until(told)
+        harness.until(measured)
     stats = said[-1]
     assert (stats.cell, stats.shape, stats.queries, stats.registrations) == (CELL, SHAPE, 1, 1)
     assert stats.bytes > 0

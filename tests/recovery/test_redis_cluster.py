@@ -67,7 +67,7 @@ def payloads(entries: list[StreamEntry]) -> list[bytes]:
     return [entry.payload for entry in entries]
 
 
-def told(act: Callable[[], object]) -> bool:
+def reports_loss(act: Callable[[], object]) -> bool:
     """Whether it is said that data were lost. False: it worked. While servers are away it is tried again."""
     lost = False
 
@@ -101,10 +101,13 @@ def test_a_server_that_comes_back_empty_is_a_loss_for_users_of_the_other_servers
     cluster.primaries[shard].kill()
     cluster.primaries[shard].start()
     cluster.wait_until_whole()
-    assert told(lambda: writer.append(lost, [b"2"])), "it had used what was lost"
-    until(lambda: told(lambda: read(reader, NOTIFICATIONS, after)), "whoever reads on elsewhere is told")
-    until(lambda: told(lambda: read(bystander, NOTIFICATIONS, after)), "and everybody else")
-    assert told(lambda: read(make(cluster), NOTIFICATIONS, after)), "and whoever comes later"
+    assert reports_loss(lambda: writer.append(lost, [b"2"])), "it had used what was lost"
+    until(
+        lambda: reports_loss(lambda: read(reader, NOTIFICATIONS, after)),
+        "a reader of another stream learns of the loss",
+    )
+    until(lambda: reports_loss(lambda: read(bystander, NOTIFICATIONS, after)), "and every other layer")
+    assert reports_loss(lambda: read(make(cluster), NOTIFICATIONS, after)), "and a later layer"
     writer.append(NOTIFICATIONS, [b"3"])
     assert payloads(read(reader, NOTIFICATIONS))[-1:] == [b"3"], "starting over works"
 
@@ -121,8 +124,8 @@ def test_a_new_process_that_comes_first_notices_a_server_that_came_back_empty(
     cluster.primaries[shard].kill()
     cluster.primaries[shard].start()
     cluster.wait_until_whole()
-    assert told(lambda: make(cluster).append(lost, [b"2"]))
-    assert told(lambda: read(make(cluster), lost, kept))
+    assert reports_loss(lambda: make(cluster).append(lost, [b"2"]))
+    assert reports_loss(lambda: read(make(cluster), lost, kept))
 
 
 def test_shared_keys_come_back_empty(cluster: RedisCluster, make: Make) -> None:
@@ -135,9 +138,9 @@ def test_shared_keys_come_back_empty(cluster: RedisCluster, make: Make) -> None:
     shared.kill()
     shared.start()
     cluster.wait_until_whole()
-    until(lambda: told(lambda: read(layer, elsewhere_, after)), "its life is over")
-    until(lambda: told(lambda: other.append(elsewhere_, [b"3"])), "for the other one too")
-    assert told(lambda: read(make(cluster), elsewhere_, after))
+    until(lambda: reports_loss(lambda: read(layer, elsewhere_, after)), "its life is over")
+    until(lambda: reports_loss(lambda: other.append(elsewhere_, [b"3"])), "for the other one too")
+    assert reports_loss(lambda: read(make(cluster), elsewhere_, after))
 
 
 def test_a_flush_of_one_server_is_noticed_on_open_connections(cluster: RedisCluster, make: Make) -> None:
@@ -146,7 +149,7 @@ def test_a_flush_of_one_server_is_noticed_on_open_connections(cluster: RedisClus
     layer.append(lost, [b"1"])
     with connect(cluster.primaries[shard]) as client:
         client.flushall()
-    assert told(lambda: layer.append(lost, [b"2"]))
+    assert reports_loss(lambda: layer.append(lost, [b"2"]))
 
 
 def test_data_beside_the_pipelines_is_watched_for_loss(cluster: RedisCluster, make: Make) -> None:
@@ -161,8 +164,8 @@ def test_data_beside_the_pipelines_is_watched_for_loss(cluster: RedisCluster, ma
     with connect(cluster.primaries[cluster.has(beside)]) as client:
         client.flushall()
     later = event_layer(cluster.url, D, beside=(beside,))
-    assert told(lambda: read(later, NOTIFICATIONS, after))
-    assert told(lambda: read(make(cluster), NOTIFICATIONS, after)), "whoever does not look after it, too"
+    assert reports_loss(lambda: read(later, NOTIFICATIONS, after))
+    assert reports_loss(lambda: read(make(cluster), NOTIFICATIONS, after)), "a layer without a watch, too"
     later.close()
 
 
@@ -228,10 +231,10 @@ def test_a_replica_takes_over_and_everybody_reads_on(replicated: RedisCluster, m
     with connect(replicated.primaries[shard]) as client:
         assert client.wait(1, 10_000) == 1
     replicated.primaries[shard].kill()
-    assert not told(lambda: writer.append(stream, [b"2"])), "nothing was lost"
-    assert not told(lambda: read(reader, stream, after))
+    assert not reports_loss(lambda: writer.append(stream, [b"2"])), "nothing was lost"
+    assert not reports_loss(lambda: read(reader, stream, after))
     assert b"2" in payloads(read(reader, stream, after))
-    assert not told(lambda: make(replicated).append(stream, [b"3"]))
+    assert not reports_loss(lambda: make(replicated).append(stream, [b"3"]))
 
 
 @pytest.fixture
@@ -267,9 +270,9 @@ def test_a_replica_that_lagged_is_noticed_by_each_part_that_had_seen_more(
     bystander.append(NOTIFICATIONS, [b"1"])
     after = read(bystander, NOTIFICATIONS)[-1].offset
     lagging(stream, shard, lambda: writer.append(stream, [b"lost"]))
-    assert not told(lambda: make(replicated).append(stream, [b"hides the hole"])), "it cannot know"
-    assert told(lambda: writer.append(stream, [b"2"]))
-    until(lambda: told(lambda: read(bystander, NOTIFICATIONS, after)), "everybody is told")
+    assert not reports_loss(lambda: make(replicated).append(stream, [b"hides the hole"])), "it cannot know"
+    assert reports_loss(lambda: writer.append(stream, [b"2"]))
+    until(lambda: reports_loss(lambda: read(bystander, NOTIFICATIONS, after)), "every layer learns of the loss")
 
 
 @pytest.mark.slow
@@ -288,7 +291,7 @@ def test_a_position_is_not_handed_out_when_what_it_stands_for_was_lost(
 
     lagging(stream, shard, act)
     ingest.close()
-    assert told(lambda: make(replicated).get(streams.resume_position(D)))
+    assert reports_loss(lambda: make(replicated).get(streams.resume_position(D)))
 
 
 @pytest.mark.slow
@@ -313,7 +316,7 @@ def test_no_part_relies_on_consequences_of_a_lost_entry(
     lagging(registrations, shard, act)
     app.close()
     cell.close()
-    until(lambda: told(lambda: read(listener, NOTIFICATIONS)), "the listener finds out by himself")
+    until(lambda: reports_loss(lambda: read(listener, NOTIFICATIONS)), "the listener notices by itself")
 
 
 def test_an_earlier_entry_comes_no_later_than_a_later_one_of_another_pipeline(

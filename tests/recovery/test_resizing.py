@@ -229,7 +229,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
                 return [document for _, document in follower.rows] == expected
 
             await eventually(caught_up)
-        assert follower.wholes == 1, "and was never told the whole again"
+        assert follower.wholes == 1, "and never received the whole result again"
         for value in survivors:
             collection.insert_one({"a": value})
         await eventually(lambda: not any(app.live(value) for value in survivors))

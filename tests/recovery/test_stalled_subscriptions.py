@@ -61,7 +61,7 @@ def ticking(standing: StandingWorld, stop: threading.Event) -> None:
         standing.grid.layer.append(stream, [encode_image(tick)])
 
 
-async def told(subscriber: Subscriber, kind: type[Stalled | Resumed]) -> Stalled | Resumed:
+async def newest_notice(subscriber: Subscriber, kind: type[Stalled | Resumed]) -> Stalled | Resumed:
     """The newest notice, once it is of this kind and of what is known of the result now."""
 
     async def newest() -> bool:
@@ -95,14 +95,14 @@ async def test_subscribers_receive_a_notice_that_the_grid_is_dead_and_one_that_i
         await eventually(lambda: subscriber.live.fresh_as_of_ms > 0)
         proven_ms = subscriber.live.fresh_as_of_ms
         end(standing.grid, what)
-        stalled = await told(subscriber, Stalled)
+        stalled = await newest_notice(subscriber, Stalled)
         assert proven_ms <= stalled.since_ms <= system_clock()
         assert any((seen.part, seen.name) == ("grid", "subscriptions.stalled") for seen in failures)
         late = await app.subscribe(query)
         assert isinstance(await anext(late), Whole)
         assert await anext(late) == stalled
         begin(standing.grid, what)
-        resumed = await told(subscriber, Resumed)
+        resumed = await newest_notice(subscriber, Resumed)
         assert isinstance(resumed, Resumed)
         assert resumed.fresh_as_of_ms > resumed.since_ms
         standing.write(5)

@@ -393,13 +393,13 @@ async def test_a_partition_that_is_full_refuses_the_largest_tenant_and_nobody_lo
     held.append(await modest.subscribe(opened.find(standing, a=200)))
     await eventually(lambda: grid.queries() == (10, 10))  # the cell hears of a query after its subscriber does
 
-    def told() -> StageStats:
+    def present_stats() -> StageStats:
         (stats,) = stage_stats(grid.layer, grid.settings.deployment, grid.shape)
         return stats
 
-    await eventually(lambda: told().refused == 1)
-    assert (told().queries, told().subscriptions) == (10, 10)
-    assert {tenant.tenant: tenant.queries for tenant in told().tenants} == {"greedy": 9, "modest": 1}
+    await eventually(lambda: present_stats().refused == 1)
+    assert (present_stats().queries, present_stats().subscriptions) == (10, 10)
+    assert {tenant.tenant: tenant.queries for tenant in present_stats().tenants} == {"greedy": 9, "modest": 1}
     assert grid.telemetry.families.registry.get_sample_value("quaestor_subscriptions_refused_total") == 1
     grid.stages[0].kill()
     grid.start_stage(0)
@@ -407,7 +407,7 @@ async def test_a_partition_that_is_full_refuses_the_largest_tenant_and_nobody_lo
     for live in held:
         await eventually(lambda live=live: live.version >= standing.world.version)  # type: ignore[misc]
     await eventually(lambda: grid.telemetry.families.registry.get_sample_value("quaestor_subscribers") in (9, 1))
-    await eventually(lambda: told().queries == 10)
-    assert told().refused == 0
+    await eventually(lambda: present_stats().queries == 10)
+    assert present_stats().refused == 0
     for live in held:
         await live.cancel()

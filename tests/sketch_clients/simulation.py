@@ -62,7 +62,7 @@ class World:
     lossy: share of purges that never arrive.
     lost_refreshes: share of loads of a sketch that fail.
     hostile: whether the cache keeps sketches for ever, ignores their queries, and drops fields now and then.
-    told: whether the cache overlooks `no-cache` where a request has a condition, because it receives all writes.
+    notified: whether the cache overlooks `no-cache` where a request has a condition, because it receives all writes.
     memory_bytes: of each client.
     cdn_ms: how long the cache before the server keeps an answer without a purge.
     """
@@ -72,7 +72,7 @@ class World:
     lossy: float = 0.5
     lost_refreshes: float = 0.2
     hostile: bool = False
-    told: bool = False
+    notified: bool = False
     memory_bytes: int = 1_000_000
     cdn_ms: int = 400_000
     now_ms: float = START_MS
@@ -126,7 +126,7 @@ class World:
         """Return the answer to a request: from the cache unless the request forbids it."""
         node = f"{self.chance.randrange(NODES)} {name}"
         kept = self.cdn.get(node)
-        past = "no-cache" in requested.get("cache-control", "") and not (self.told and "if-none-match" in requested)
+        past = "no-cache" in requested.get("cache-control", "") and not (self.notified and "if-none-match" in requested)
         if kept is None or kept.until_ms < self.now_ms or past:
             kept = self.cdn[node] = self.origin(name)
         headers = httpx.Headers(kept.headers)

@@ -95,10 +95,10 @@ def test_a_cache_that_receives_writes_may_check_copies(kind: type[World]) -> Non
     A write that it receives late is seen exactly that much later.
     """
     for seed in range(6):
-        world = kind(seed, lossy=0.0, told=True)
+        world = kind(seed, lossy=0.0, notified=True)
         run(world, DELTA, clients=4, operations=700)
         assert not list(staler_than(DELTA_S * 1000 + world.latest_purge_ms)(world))
-        world = kind(seed, lossy=0.0, told=True)
+        world = kind(seed, lossy=0.0, notified=True)
         run(world, replace(DELTA, monotonic_reads=True), clients=4, operations=700)
         assert not list(going_back(world))
 
@@ -122,7 +122,7 @@ def test_a_server_that_confirms_a_copy_that_no_client_has_is_asked_again() -> No
 
 def test_a_resource_that_the_sketch_names_is_requested_once_for_each_sketch() -> None:
     """One request suffices also if the cache answers with a copy that left the server long before the sketch was made."""
-    world = World(1, resources=1, lossy=0.0, lost_refreshes=0.0, told=True)
+    world = World(1, resources=1, lossy=0.0, lost_refreshes=0.0, notified=True)
     (client,) = run(world, DELTA, clients=1, operations=50)
     loaded = client.exchanges.sketches
 

@@ -87,7 +87,7 @@ class Follower:
             elif isinstance(rows, ResultEvent):
                 before, self.rows = self.rows, replay(self.rows, [rows])
                 self.events += 1
-                assert self.rows != before, f"told what was known already: {rows}"
+                assert self.rows != before, f"received known rows again: {rows}"
         if self.wholes:
             self._check()
 

@@ -24,12 +24,12 @@ class GatedOutbox(MemoryOutbox):
     def __init__(self) -> None:
         super().__init__()
         self.gate = asyncio.Event()
-        self.told: list[int] = []
+        self.acknowledged: list[int] = []
 
-    async def done(self, queue: str, taken: Sequence[QueuedPurge], **told: Any) -> None:
-        self.told.append(len(taken))
+    async def done(self, queue: str, taken: Sequence[QueuedPurge], **options: Any) -> None:
+        self.acknowledged.append(len(taken))
         await self.gate.wait()
-        await super().done(queue, taken, **told)
+        await super().done(queue, taken, **options)
 
 
 async def test_acknowledgements_during_a_call_to_the_outbox_go_in_the_next_one() -> None:
@@ -49,8 +49,8 @@ async def test_acknowledgements_during_a_call_to_the_outbox_go_in_the_next_one()
         await asyncio.gather(*waits)
         size = await outbox.size(sender.queue)
         assert (size.waiting, size.taken, size.oldest_ms) == (0, 0, None)
-    assert sum(outbox.told) == 30
-    assert len(outbox.told) == 2
+    assert sum(outbox.acknowledged) == 30
+    assert len(outbox.acknowledged) == 2
 
 
 async def test_a_failed_report_fails_all_its_purges_and_the_next_report_is_sent() -> None:
@@ -86,7 +86,7 @@ async def test_a_purge_answered_but_not_reported_at_the_sender_s_end_comes_back(
         waits = await put_all(api, sender, "a", "b", "c")
         await eventually(lambda: len(api.open) == 3)
         api.answer("a", "b")
-        await eventually(lambda: len(outbox.told) == 1)
+        await eventually(lambda: len(outbox.acknowledged) == 1)
     size = await outbox.size(sender.queue)
     assert (size.waiting, size.taken) == (3, 0)
     await asyncio.gather(*waits)

@@ -77,7 +77,7 @@ async def answering(*answers: Sequence[bytes] | None) -> AsyncIterator[tuple[Scr
         yield scripted, url
 
 
-async def told(transport: httpx.AsyncBaseTransport, url: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+async def answer_of(transport: httpx.AsyncBaseTransport, url: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     response = await transport.handle_async_request(httpx.Request("GET", f"{url}/records/1?x=1", headers={"a": "b"}))
     return response.status_code, response.headers.raw, await response.aread()
 
@@ -87,7 +87,7 @@ async def test_requests_and_answers_are_those_of_httpx_own_transport(answer: byt
     """Requests and answers are equal also where an answer comes byte by byte."""
     async with answering([answer], [bytes([byte]) for byte in answer], [answer]) as (server, url):
         ours, own = Network(url), httpx.AsyncHTTPTransport()
-        answers = [await told(ours, url), await told(ours, url), await told(own, url)]
+        answers = [await answer_of(ours, url), await answer_of(ours, url), await answer_of(own, url)]
         await ours.aclose()
         await own.aclose()
     assert answers[0] == answers[1] == answers[2]
@@ -99,7 +99,9 @@ async def test_requests_at_a_time_have_connections_of_their_own_and_those_are_us
     async with answering(*[[PLAIN]] * 9) as (server, url):
         ours = Network(url)
         for _ in range(3):
-            assert [answer[0] for answer in await asyncio.gather(*(told(ours, url) for _ in range(3)))] == [200] * 3
+            assert [answer[0] for answer in await asyncio.gather(*(answer_of(ours, url) for _ in range(3)))] == [
+                200
+            ] * 3
         await ours.aclose()
     assert server.connections == 3
 
@@ -108,7 +110,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
     monkeypatch.setattr(network, "KEPT_S", -1.0)
     async with answering([PLAIN], [PLAIN]) as (server, url):
         ours = Network(url)
-        assert [await told(ours, url), await told(ours, url)] == [(200, PLAIN_FIELDS, b"hi")] * 2
+        assert [await answer_of(ours, url), await answer_of(ours, url)] == [(200, PLAIN_FIELDS, b"hi")] * 2
         await ours.aclose()
     assert server.connections == 2
 
@@ -119,11 +121,11 @@ async def test_no_answer_is_an_error_and_the_next_request_has_another_connection
         ours = Network(url)
         for _ in range(2):
             with pytest.raises(httpx.RemoteProtocolError):
-                await told(ours, url)
-            assert (await told(ours, url))[0] == 200
+                await answer_of(ours, url)
+            assert (await answer_of(ours, url))[0] == 200
         await ours.aclose()
     with pytest.raises(httpx.ConnectError):
-        await told(Network(url), url)
+        await answer_of(Network(url), url)
 
 
 async def test_a_cancelled_request_leaves_no_answer_to_the_next_one() -> None:
@@ -144,5 +146,5 @@ async def test_a_cancelled_request_leaves_no_answer_to_the_next_one() -> None:
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow
-        assert (await told(ours, url))[2] == b"hi"
+        assert (await answer_of(ours, url))[2] == b"hi"
         await ours.aclose()

@@ -23,7 +23,7 @@ class World:
         self.clock = HandClock()
         self.validity = Validity()
         self.wanted = True
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.held = HeldRegistrations(
             self.validity, origin="me", limit_ms=LIMIT_MS, clock=self.clock, wanted=lambda name, query_id: self.wanted
         )
@@ -51,13 +51,13 @@ class World:
     # The rechecker's side.
 
     def held_again(self, name: str) -> None:
-        self.told.append(("held", name))
+        self.reported.append(("held", name))
 
     def given_up(self, message: Invalidated) -> None:
-        self.told += [("given up", name) for name in message.registration_ids]
+        self.reported += [("given up", name) for name in message.registration_ids]
 
     def settled(self, name: str, *, renewed: bool) -> None:
-        self.told.append(("renewed" if renewed else "dead", name))
+        self.reported.append(("renewed" if renewed else "dead", name))
 
 
 class Rechecker:
@@ -145,7 +145,7 @@ def test_a_late_word_of_an_earlier_round_counts_for_nothing(world: World) -> Non
 def test_a_registration_that_is_not_worth_a_recheck_is_dead_at_once_for_all_processes(world: World) -> None:
     world.wanted = False
     assert world.change(OWN) == (OWN,)
-    assert world.told == [("given up", OWN)]
+    assert world.reported == [("given up", OWN)]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_after_a_reset_nothing_is_held(world: World) -> None:
     world.renewed(OWN, 1)
     assert not world.alive(OWN)
     world.held.tell()
-    assert world.told == [("held", OWN), ("dead", OWN)]
+    assert world.reported == [("held", OWN), ("dead", OWN)]
 
 
 @pytest.mark.anyio

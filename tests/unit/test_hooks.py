@@ -49,7 +49,7 @@ async def test_an_observer_that_raises_breaks_no_request_and_is_counted() -> Non
     site.engine.telemetry.hooks.reads += [raising, events.append]
     with structlog.testing.capture_logs() as logs:
         assert [(await site.get()).status_code for _ in range(2)] == [200, 200]
-    assert [read.outcome for read in events] == ["miss", "hit"], "those after it are told"
+    assert [read.outcome for read in events] == ["miss", "hit"], "later observers receive the event"
     assert failures(site.engine.telemetry, "observer") == 2
     assert [log["event"] for log in logs] == ["hooks.observer_failed"], "the same failure is logged once a minute"
 

@@ -27,10 +27,10 @@ class GatedOutbox(MemoryOutbox):
         self.gate = asyncio.Event()
         self.calls: list[tuple[str, tuple[str, ...]]] = []
 
-    async def put(self, queue: str, members: Sequence[str], *, token: str = "", **told: Any) -> None:
+    async def put(self, queue: str, members: Sequence[str], *, token: str = "", **options: Any) -> None:
         self.calls.append((token, tuple(members)))
         await self.gate.wait()
-        await super().put(queue, members, token=token, **told)
+        await super().put(queue, members, token=token, **options)
 
 
 def own_purges(outbox: MemoryOutbox) -> OwnPurges:

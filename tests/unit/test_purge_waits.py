@@ -31,11 +31,11 @@ class ForgetfulOutbox(MemoryOutbox):
         super().__init__()
         self.away = 1
 
-    async def done(self, queue: str, held: Sequence[QueuedPurge], **told: Any) -> None:
+    async def done(self, queue: str, held: Sequence[QueuedPurge], **options: Any) -> None:
         if self.away:
             self.away -= 1
             raise StoreError("the outbox is away")
-        await super().done(queue, held, **told)
+        await super().done(queue, held, **options)
 
 
 @each_way
@@ -75,10 +75,10 @@ class SlowOutbox(MemoryOutbox):
         super().__init__()
         self.asked, self.gate = False, asyncio.Event()
 
-    async def put(self, queue: str, members: Sequence[str], **told: Any) -> None:
+    async def put(self, queue: str, members: Sequence[str], **options: Any) -> None:
         self.asked = True
         await self.gate.wait()
-        await super().put(queue, members, **told)
+        await super().put(queue, members, **options)
 
 
 @each_way

@@ -144,7 +144,7 @@ def test_so_many_rely_on_it_then_one_makes_another() -> None:
     held = holding()
     ids = [at_hand(held) for _ in range(MOST_SHARED)]
     assert ids == ["r"] * (MOST_SHARED - 1) + [None]
-    assert at_hand(held) == "r", "whoever comes while the other one is being activated"
+    assert at_hand(held) == "r", "a request during the activation of the other registration"
     held.open(registered("s"))
     held.offer("s", rate_hz=0.0)
     assert at_hand(held) == "s"

@@ -16,7 +16,7 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("given", "cores"),
     [({}, "7"), ({"spark.executor.cores": "2"}, "8"), ({"spark.cores.max": "30"}, "30")],
-    ids=["as many as tasks", "whole executors", "more, if told so"],
+    ids=["as many as tasks", "whole executors", "more, if configured"],
 )
 def test_of_a_standalone_cluster_no_more_is_taken_than_is_needed(given: dict[str, str], cores: str) -> None:
     request = requested("spark://head:7077", 7, given)

@@ -21,7 +21,7 @@ from quaestor.ttl.canary_arm import CanaryArm
 from quaestor.ttl.canary_counts import Counts, Meter
 from quaestor.ttl.canary_guards import NO_GUARDS, Guards, guards_of
 from quaestor.ttl.canary_rule import LEAST, TOLERANCE, Verdict, judged, wilson
-from quaestor.ttl.canary_watch import CanaryWatch, OwnReports, Told, promotable, told_of
+from quaestor.ttl.canary_watch import CanaryWatch, OwnReports, ProcessCounts, process_counts_of, promotable
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters, Tuning
 from quaestor.ttl.published import PublishedParameters
@@ -63,8 +63,8 @@ def traffic(
                 yield Served(at_ms + 999, f"r{result}", count)
 
 
-def told(records: Iterator[Record], estimator: ChosenEstimators) -> None:
-    """Tell an app's estimator what happens, as its read path does."""
+def report_all(records: Iterator[Record], estimator: ChosenEstimators) -> None:
+    """Report each record to an app's estimator, as its read path does."""
     for record in records:
         now_ms = NOW_MS + record.at_ms
         match record:
@@ -206,7 +206,7 @@ def test_a_canary_that_does_what_was_predicted_is_never_called_worse(seed: int) 
     assert arm is not None
     records = list(traffic(seed))
     for i in range(0, len(records), 200):
-        told(iter(records[i : i + 500]), estimator)
+        report_all(iter(records[i : i + 500]), estimator)
         judgement = judged(chosen, arm.own, arm.rest, cdn=False)
         assert judgement.verdict is not Verdict.WORSE, judgement.why
     assert judgement.verdict is Verdict.INSIDE
@@ -222,7 +222,7 @@ def test_a_canary_that_does_something_else_than_was_predicted_is_called_worse() 
     estimator = ChosenEstimators(SHORT, false_positive_rate=lambda keys: 0.0)
     estimator.take_up(SHORT, chosen)
     assert estimator.canary is not None
-    told(traffic(2, **many), estimator)
+    report_all(traffic(2, **many), estimator)
     judgement = judged(chosen, estimator.canary.own, estimator.canary.rest, cdn=False)
     assert judgement.verdict is Verdict.WORSE
     assert judgement.why.startswith("hits: ")
@@ -478,6 +478,6 @@ def test_a_possible_promotion_is_said_in_one_sentence() -> None:
     ],
 )
 def test_reports_that_cannot_be_do_not_count(change: dict[str, object]) -> None:
-    counts = Told(own=Counts(requests=3, hits=1), rest=Counts(), cdn=True)
-    assert told_of(json.loads(json.dumps(counts.plain()))) == counts
-    assert told_of(counts.plain() | change) is None
+    counts = ProcessCounts(own=Counts(requests=3, hits=1), rest=Counts(), cdn=True)
+    assert process_counts_of(json.loads(json.dumps(counts.plain()))) == counts
+    assert process_counts_of(counts.plain() | change) is None

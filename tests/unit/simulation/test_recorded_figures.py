@@ -73,11 +73,11 @@ def found(case: str) -> tuple[float, ...]:
     )
 
 
-@pytest.mark.parametrize("how", ["compiled", "interpreted", "told often"])
+@pytest.mark.parametrize("how", ["compiled", "interpreted", "updated often"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_event_loop_equals_the_recorded_figures(case: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures are equal to the last request, with and without numba, at any interval of the estimator's updates."""
-    if how == "told often":
+    if how == "updated often":
         monkeypatch.setattr(simulate, "_AT_ONCE", 1)
     if how == "interpreted":
         for name in ("run", "enlist", "mixed"):

@@ -24,8 +24,8 @@ def aggregate(*stages: Mapping[str, Any]) -> Query:
     return Query(namespace=NAMESPACE, operation=Operation.AGGREGATE, filter={}, pipeline=stages)
 
 
-def told(events: Sequence[ResultEvent]) -> list[tuple[Any, ...]]:
-    """(match type, key, index, index before)."""
+def event_rows(events: Sequence[ResultEvent]) -> list[tuple[Any, ...]]:
+    """Return match type, key, index and previous index of each event."""
     return [(event.match_type.value, event.key, event.index, event.previous_index) for event in events]
 
 

@@ -9,7 +9,7 @@ from bson import Decimal128, Int64
 
 from quaestor.incremental import PriorState, bootstrap_queries
 from quaestor.model import AfterImage, Operation, Query, WriteKind
-from tests.unit.matching.maintained.scene import NAMESPACE, Record, Scene, aggregate, count, told
+from tests.unit.matching.maintained.scene import NAMESPACE, Record, Scene, aggregate, count, event_rows
 
 GROUP = {"$group": {"_id": "$g", "n": {"$sum": "$n"}, "least": {"$min": "$n"}, "most": {"$max": "$n"}}}
 ways = pytest.mark.parametrize("before_images", [False, True], ids=["membership", "before-images"])
@@ -34,8 +34,8 @@ def test_a_record_that_changes_its_group_changes_both(before_images: bool) -> No
     read = compact(("a", [5, 5, 5], 1), ("a", [7, 7, 7], 1)) if before_images else initial
     scene = Scene(aggregate(GROUP), initial, read=read, before_images=before_images)
     assert scene.shown() == [{"_id": "a", "n": 12, "least": 5, "most": 7}]
-    assert told(scene.put(2, g="b", n=7)) == [("change", "a", None, None), ("add", "b", None, None)]
-    assert told(scene.put(1, g="b", n=5)) == [("remove", "a", None, None), ("change", "b", None, None)]
+    assert event_rows(scene.put(2, g="b", n=7)) == [("change", "a", None, None), ("add", "b", None, None)]
+    assert event_rows(scene.put(1, g="b", n=5)) == [("remove", "a", None, None), ("change", "b", None, None)]
     assert scene.shown() == [{"_id": "b", "n": 12, "least": 5, "most": 7}]
 
 
@@ -92,10 +92,10 @@ def test_a_count_knows_its_limit_and_offset(before_images: bool) -> None:
 def test_distinct_values_stay_as_long_as_anybody_has_them(before_images: bool) -> None:
     query = Query(namespace=NAMESPACE, operation=Operation.DISTINCT, filter={}, distinct_key="tags")
     scene = Scene(query, before_images=before_images)
-    assert told(scene.put(1, tags=["x", "y", "x"])) == [("add", "x", None, None), ("add", "y", None, None)]
+    assert event_rows(scene.put(1, tags=["x", "y", "x"])) == [("add", "x", None, None), ("add", "y", None, None)]
     assert scene.put(2, tags="x") == []
-    assert told(scene.delete(1)) == [("remove", "y", None, None)]
-    assert told(scene.put(2, tags=[None])) == [("remove", "x", None, None), ("add", None, None, None)]
+    assert event_rows(scene.delete(1)) == [("remove", "y", None, None)]
+    assert event_rows(scene.put(2, tags=[None])) == [("remove", "x", None, None), ("add", None, None, None)]
     assert scene.shown() == [None]
 
 
@@ -104,8 +104,8 @@ def test_groups_come_and_go_by_the_condition_behind_them(before_images: bool) ->
     """HAVING."""
     scene = Scene(aggregate(GROUP, {"$match": {"n": {"$gte": 10}}}), before_images=before_images)
     assert scene.put(1, g="a", n=6) == []
-    assert told(scene.put(2, g="a", n=6)) == [("add", "a", None, None)]
-    assert told(scene.put(2, g="a", n=1)) == [("remove", "a", None, None)]
+    assert event_rows(scene.put(2, g="a", n=6)) == [("add", "a", None, None)]
+    assert event_rows(scene.put(2, g="a", n=1)) == [("remove", "a", None, None)]
 
 
 @ways
@@ -116,8 +116,8 @@ def test_groups_are_ordered_limited_and_shaped(before_images: bool) -> None:
     for key, (group, number) in enumerate([("a", 1), ("b", 2), ("c", 3)]):
         scene.put(key, g=group, n=number)
     assert scene.shown() == [{"_id": "c", "n": 3}, {"_id": "b", "n": 2}]
-    assert told(scene.put(9, g="a", n=5)) == [("remove", "b", None, 1), ("add", "a", 0, None)]
-    assert told(scene.put(9, g="b", n=5)) == [("remove", "a", None, 0), ("add", "b", 0, None)], "the net effect"
+    assert event_rows(scene.put(9, g="a", n=5)) == [("remove", "b", None, 1), ("add", "a", 0, None)]
+    assert event_rows(scene.put(9, g="b", n=5)) == [("remove", "a", None, 0), ("add", "b", 0, None)], "the net effect"
 
 
 @ways

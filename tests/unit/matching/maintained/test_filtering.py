@@ -10,27 +10,29 @@ from bson.raw_bson import RawBSONDocument
 
 from quaestor.incremental.versions import Versions
 from quaestor.model import AfterImage, WriteKind
-from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, find, told
+from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, event_rows, find
 
 EVEN = find(filter={"n": {"$mod": [2, 0]}})
 
 
 def test_a_record_comes_changes_and_goes() -> None:
     scene = Scene(EVEN)
-    assert told(scene.put(1, n=2)) == [("add", 1, None, None)]
-    assert told(scene.put(1, n=4)) == [("change", 1, None, None)]
+    assert event_rows(scene.put(1, n=2)) == [("add", 1, None, None)]
+    assert event_rows(scene.put(1, n=4)) == [("change", 1, None, None)]
     assert scene.shown() == [{"_id": 1, "n": 4}]
-    assert told(scene.put(1, n=5)) == [("remove", 1, None, None)]
-    assert told(scene.put(1, n=7)) == []
-    assert told(scene.put(1, n=8)) == [("add", 1, None, None)]
-    assert told(scene.delete(1)) == [("remove", 1, None, None)]
+    assert event_rows(scene.put(1, n=5)) == [("remove", 1, None, None)]
+    assert event_rows(scene.put(1, n=7)) == []
+    assert event_rows(scene.put(1, n=8)) == [("add", 1, None, None)]
+    assert event_rows(scene.delete(1)) == [("remove", 1, None, None)]
     assert scene.shown() == []
 
 
 def test_a_change_that_the_projection_hides_makes_no_event() -> None:
     scene = Scene(find(projection={"n": 1}), [{"_id": 1, "n": 1, "m": 1}])
     assert scene.put(1, n=1, m=2) == []
-    assert told(scene.put(1, n=1.0, m=2)) == [("change", 1, None, None)], "another numeric type is another value to see"
+    assert event_rows(scene.put(1, n=1.0, m=2)) == [("change", 1, None, None)], (
+        "another numeric type is another value to see"
+    )
     assert scene.shown() == [{"_id": 1, "n": 1.0}]
 
 
@@ -53,7 +55,7 @@ def test_an_image_older_than_a_known_delete_is_ignored() -> None:
 def test_an_id_inserted_again_after_its_delete_is_a_new_record() -> None:
     scene = Scene(EVEN, [{"_id": 1, "n": 2}])
     scene.delete(1)
-    assert told(scene.put(1, n=6)) == [("add", 1, None, None)]
+    assert event_rows(scene.put(1, n=6)) == [("add", 1, None, None)]
     assert scene.shown() == [{"_id": 1, "n": 6}]
 
 
@@ -65,14 +67,14 @@ def test_images_that_the_read_contains_are_ignored() -> None:
 
 def test_the_same_id_in_another_numeric_type_is_the_same_record() -> None:
     scene = Scene(EVEN, [{"_id": 1, "n": 2}])
-    assert told(scene.put(1.0, n=4)) == [("change", 1.0, None, None)]
+    assert event_rows(scene.put(1.0, n=4)) == [("change", 1.0, None, None)]
     assert len(scene.shown()) == 1
 
 
 def test_an_update_whose_record_is_gone_counts_as_its_delete() -> None:
     scene = Scene(EVEN, [{"_id": 1, "n": 2}])
     gone = replace(scene.image(1, {"n": 4}), after=None, after_exact=False)
-    assert told(scene.maintained.apply(gone)) == [("remove", 1, None, None)]
+    assert event_rows(scene.maintained.apply(gone)) == [("remove", 1, None, None)]
     assert scene.delete(1) == []
 
 
@@ -107,7 +109,7 @@ def test_after_a_collection_event_or_a_gap_everything_is_read_again(namespace: s
     scene.version = 60
     assert scene.put(3, n=6) == []
     events = scene.maintained.renew([{"_id": 2, "n": 8}], 55)
-    assert told(events) == [("remove", 1, None, None), ("change", 2, None, None), ("add", 3, None, None)]
+    assert event_rows(events) == [("remove", 1, None, None), ("change", 2, None, None), ("add", 3, None, None)]
     assert scene.maintained.renewal is None
 
 
@@ -119,10 +121,10 @@ def test_a_collection_event_elsewhere_does_not_concern_it() -> None:
 
 def test_by_before_images_an_unordered_find_makes_events_without_kept_members() -> None:
     scene = Scene(EVEN, [{"_id": 1, "n": 2}], before_images=True)
-    assert told(scene.put(1, n=4)) == [("change", 1, None, None)]
-    assert told(scene.put(2, n=4)) == [("add", 2, None, None)]
-    assert told(scene.put(1, n=5)) == [("remove", 1, None, None)]
-    assert told(scene.put(1, n=7)) == []
+    assert event_rows(scene.put(1, n=4)) == [("change", 1, None, None)]
+    assert event_rows(scene.put(2, n=4)) == [("add", 2, None, None)]
+    assert event_rows(scene.put(1, n=5)) == [("remove", 1, None, None)]
+    assert event_rows(scene.put(1, n=7)) == []
     assert scene.shown() == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quaestor.incremental import RenewalSettings, bootstrap_queries
-from tests.unit.matching.maintained.scene import Scene, aggregate, told
+from tests.unit.matching.maintained.scene import Scene, aggregate, event_rows
 
 LOOKUP: dict[str, Any] = {"from": "others", "localField": "ref", "foreignField": "fk", "as": "joined"}
 
@@ -17,12 +17,12 @@ def joined(scene: Scene) -> dict[Any, list[Any]]:
 def test_writes_of_either_side_change_the_joined_rows() -> None:
     scene = Scene(aggregate({"$lookup": LOOKUP}), [{"_id": 1, "ref": 7}], others=[{"_id": 10, "fk": 7}])
     assert joined(scene) == {1: [10]}
-    assert told(scene.put_other(11, fk=7)) == [("change", 1, None, None)]
-    assert told(scene.put(2, ref=8)) == [("add", 2, None, None)]
-    assert told(scene.put_other(10, fk=8)) == [("change", 1, None, None), ("change", 2, None, None)]
+    assert event_rows(scene.put_other(11, fk=7)) == [("change", 1, None, None)]
+    assert event_rows(scene.put(2, ref=8)) == [("add", 2, None, None)]
+    assert event_rows(scene.put_other(10, fk=8)) == [("change", 1, None, None), ("change", 2, None, None)]
     assert joined(scene) == {1: [11], 2: [10]}
-    assert told(scene.delete_other(11)) == [("change", 1, None, None)]
-    assert told(scene.delete(2)) == [("remove", 2, None, None)]
+    assert event_rows(scene.delete_other(11)) == [("change", 1, None, None)]
+    assert event_rows(scene.delete(2)) == [("remove", 2, None, None)]
     assert scene.put_other(12, fk=99) == []
 
 
@@ -71,8 +71,8 @@ def test_an_unwound_partner_keeps_its_identity_when_others_come() -> None:
     scene = Scene(
         aggregate({"$lookup": LOOKUP}, {"$unwind": "$joined"}), [{"_id": 1, "ref": 7}], others=[{"_id": 10, "fk": 7}]
     )
-    assert told(scene.put_other(5, fk=7)) == [("add", (1, 5), None, None)]
-    assert told(scene.delete_other(10)) == [("remove", (1, 10), None, None)]
+    assert event_rows(scene.put_other(5, fk=7)) == [("add", (1, 5), None, None)]
+    assert event_rows(scene.delete_other(10)) == [("remove", (1, 10), None, None)]
 
 
 def test_one_foreign_write_changes_groups_of_many_rows_once() -> None:
@@ -101,7 +101,7 @@ def test_joined_rows_are_ordered_and_limited() -> None:
         [{"_id": 1, "ref": 7}, {"_id": 2, "ref": 8}],
     )
     assert scene.shown() == [{"_id": 1, "n": 0}]
-    assert told(scene.put_other(10, fk=8)) == [("remove", 1, None, 0), ("add", 2, 0, None)]
+    assert event_rows(scene.put_other(10, fk=8)) == [("remove", 1, None, 0), ("add", 2, 0, None)]
 
 
 def test_a_collection_joined_with_itself() -> None:

@@ -10,7 +10,7 @@ import pytest
 from quaestor.errors import UnsupportedQueryError
 from quaestor.incremental import bootstrap_queries, maintain
 from quaestor.model import AfterImage, Query, WriteKind
-from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, count, find, told
+from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, count, event_rows, find
 
 LOOKUP = {"$lookup": {"from": "others", "localField": "ref", "foreignField": "fk", "as": "j"}}
 
@@ -56,7 +56,7 @@ def test_where_stale_images_are_dropped_earlier_no_versions_are_kept() -> None:
     image = AfterImage(namespace=NAMESPACE, kind=WriteKind.DELETE, version=10, key=1)
     assert maintained.apply(image) == []
     image = AfterImage(namespace=NAMESPACE, kind=WriteKind.DELETE, version=11, key=1)
-    assert told(maintained.apply(image)) == [("remove", 1, None, None)]
+    assert event_rows(maintained.apply(image)) == [("remove", 1, None, None)]
 
 
 def test_text_is_matched_by_the_definition_that_the_query_carries() -> None:
@@ -71,7 +71,7 @@ def test_text_is_matched_by_the_definition_that_the_query_carries() -> None:
     filter_ = {"$text": {"$search": "running"}}
     query = find(filter=filter_, text_index=definition)
     scene = Scene(query)
-    assert told(scene.put(1, w="he runs")) == [("add", 1, None, None)]
+    assert event_rows(scene.put(1, w="he runs")) == [("add", 1, None, None)]
     assert scene.put(2, w="he walks") == []
     (bootstrap,) = bootstrap_queries(query)
     assert bootstrap.filter == filter_, "the database takes it as it was sent"

@@ -7,7 +7,7 @@ import pytest
 from quaestor.errors import ConfigurationError
 from quaestor.incremental import RenewalSettings, bootstrap_queries
 from quaestor.incremental.renewal import RenewalPace
-from tests.unit.matching.maintained.scene import Record, Scene, find, told
+from tests.unit.matching.maintained.scene import Record, Scene, event_rows, find
 
 SORT = (("n", 1),)
 
@@ -26,47 +26,47 @@ def test_the_offset_is_read_too_and_slack_behind_the_limit() -> None:
 def test_the_record_on_the_horizon_is_known_as_long_as_it_stays_there() -> None:
     """The last of a full window without slack may change in everything but its place."""
     scene = Scene(find(sort=SORT, limit=2), records(1, 2, 3), read=records(1, 2), slack=0)
-    assert told(scene.put(2, n=2, m=1)) == [("change", 2, 1, 1)]
+    assert event_rows(scene.put(2, n=2, m=1)) == [("change", 2, 1, 1)]
     assert scene.maintained.renewal is None
 
 
 def test_a_move_by_a_field_that_is_not_shown_is_a_move() -> None:
     scene = Scene(find(sort=SORT, projection={"_id": 1}), records(1, 2, 3))
-    assert told(scene.put(1, n=9)) == [("changeIndex", 1, 2, 0)]
+    assert event_rows(scene.put(1, n=9)) == [("changeIndex", 1, 2, 0)]
 
 
 def test_equal_records_are_ordered_by_id() -> None:
     scene = Scene(find(sort=(("n", -1),)), [{"_id": 2, "n": 1}, {"_id": 3, "n": 1}])
-    assert told(scene.put(1, n=1)) == [("add", 1, 0, None)]
+    assert event_rows(scene.put(1, n=1)) == [("add", 1, 0, None)]
     assert scene.ids() == [1, 2, 3]
 
 
 def test_moving_within_the_window_is_a_change_of_index() -> None:
     scene = Scene(find(sort=SORT, limit=3), records(10, 20, 30, 40))
-    assert told(scene.put(10, n=25)) == [("changeIndex", 10, 1, 0)]
-    assert told(scene.put(10, n=26)) == [("change", 10, 1, 1)]
+    assert event_rows(scene.put(10, n=25)) == [("changeIndex", 10, 1, 0)]
+    assert event_rows(scene.put(10, n=26)) == [("change", 10, 1, 1)]
     assert scene.put(10, n=26) == [], "nothing that shows has changed"
 
 
 def test_a_record_that_leaves_pulls_the_next_one_in() -> None:
     scene = Scene(find(sort=SORT, limit=2), records(10, 20, 30))
-    assert told(scene.delete(10)) == [("remove", 10, None, 0), ("add", 30, 1, None)]
+    assert event_rows(scene.delete(10)) == [("remove", 10, None, 0), ("add", 30, 1, None)]
 
 
 def test_before_the_window_an_insertion_shifts_it() -> None:
     scene = Scene(find(sort=SORT, skip=1, limit=2), records(10, 20, 30, 40))
-    assert told(scene.put(5, n=5)) == [("remove", 30, None, 1), ("add", 10, 0, None)]
+    assert event_rows(scene.put(5, n=5)) == [("remove", 30, None, 1), ("add", 10, 0, None)]
     assert scene.ids() == [10, 20]
 
 
 def test_before_the_window_a_removal_shifts_it_back() -> None:
     scene = Scene(find(sort=SORT, skip=1, limit=2), records(10, 20, 30, 40))
-    assert told(scene.delete(10)) == [("remove", 20, None, 0), ("add", 40, 1, None)]
+    assert event_rows(scene.delete(10)) == [("remove", 20, None, 0), ("add", 40, 1, None)]
 
 
 def test_from_before_the_window_to_behind_it() -> None:
     scene = Scene(find(sort=SORT, skip=1, limit=2), records(10, 20, 30, 40))
-    assert told(scene.put(10, n=50)) == [("remove", 20, None, 0), ("add", 40, 1, None)]
+    assert event_rows(scene.put(10, n=50)) == [("remove", 20, None, 0), ("add", 40, 1, None)]
     assert scene.ids() == [30, 40]
 
 
@@ -74,12 +74,12 @@ def test_a_change_behind_the_window_makes_no_event() -> None:
     scene = Scene(find(sort=SORT, skip=1, limit=2), records(10, 20, 30, 40))
     assert scene.put(50, n=50) == []
     assert scene.put(40, n=60) == []
-    assert told(scene.delete(20)) == [("remove", 20, None, 0), ("add", 50, 1, None)]
+    assert event_rows(scene.delete(20)) == [("remove", 20, None, 0), ("add", 50, 1, None)]
 
 
 def test_without_a_limit_the_whole_order_is_known() -> None:
     scene = Scene(find(sort=SORT, skip=2), records(10, 20, 30))
-    assert told(scene.put(5, n=5)) == [("add", 20, 0, None)]
+    assert event_rows(scene.put(5, n=5)) == [("add", 20, 0, None)]
     assert scene.ids() == [20, 30]
     assert scene.maintained.slack is None
 
@@ -97,7 +97,7 @@ def used_up(**settings: int) -> Scene:
     """[1, 2] of [1 .. 9], with 3 as slack, of which two have gone."""
     scene = Scene(find(sort=SORT, limit=2), records(*range(1, 10)), read=records(1, 2, 3), slack=1, **settings)
     assert scene.maintained.slack == 1
-    assert told(scene.delete(1)) == [("remove", 1, None, 0), ("add", 3, 1, None)]
+    assert event_rows(scene.delete(1)) == [("remove", 1, None, 0), ("add", 3, 1, None)]
     assert scene.maintained.slack == 0
     assert scene.maintained.renewal is None
     assert scene.delete(2) == []
@@ -112,13 +112,13 @@ def test_when_the_slack_is_used_up_the_result_stands_still_until_renewed() -> No
     assert request.at_least == scene.version
     assert scene.ids() == [2, 3], "as it was last known"
     events = scene.maintained.renew(records(3, 4, 5), scene.version)
-    assert told(events) == [("remove", 2, None, 0), ("add", 4, 1, None)], "only the differences"
+    assert event_rows(events) == [("remove", 2, None, 0), ("add", 4, 1, None)], "only the differences"
     assert scene.maintained.renewal is None
 
 
 def test_insertions_before_the_horizon_help_without_the_database() -> None:
     scene = used_up()
-    assert told(scene.put(0, n=0)) == [("remove", 2, None, 0), ("add", 0, 0, None)]
+    assert event_rows(scene.put(0, n=0)) == [("remove", 2, None, 0), ("add", 0, 0, None)]
     assert scene.ids() == [0, 3]
     assert scene.maintained.renewal is None
 
@@ -137,7 +137,7 @@ def test_writes_during_the_renewal_are_not_lost() -> None:
     assert scene.delete(4) == []
     events = scene.maintained.renew(records(3, 4, 5), read_at)
     assert scene.ids() == [3, 60]
-    assert told(events) == [("remove", 2, None, 0), ("add", 60, 1, None)]
+    assert event_rows(events) == [("remove", 2, None, 0), ("add", 60, 1, None)]
 
 
 def test_a_renewal_that_is_no_longer_needed_changes_nothing() -> None:
@@ -241,7 +241,7 @@ def test_a_record_that_cannot_be_sorted_is_a_matter_for_the_database() -> None:
     assert scene.ids() == [1]
     assert scene.put(3, a=3, b=3) == []
     events = scene.maintained.renew([{"_id": 1, "a": 1, "b": 1}, {"_id": 3, "a": 3, "b": 3}], scene.version)
-    assert told(events) == [("add", 3, 1, None)]
+    assert event_rows(events) == [("add", 3, 1, None)]
 
 
 def test_settings_out_of_range_are_refused() -> None:

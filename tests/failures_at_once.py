@@ -8,12 +8,12 @@ _MOST_LINES = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell, in the process that the workers of pytest-xdist report to."""
+    """Register the printer, in the process that collects the reports of pytest-xdist's workers."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(ToldAtOnce(config), "told-at-once")
+        config.pluginmanager.register(FailuresAtOnce(config), "failures-at-once")
 
 
-class ToldAtOnce:
+class FailuresAtOnce:
     """Printer of each failed phase of a test."""
 
     def __init__(self, config: pytest.Config) -> None:
