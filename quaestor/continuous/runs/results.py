@@ -10,10 +10,11 @@ import pyarrow.types as pt
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
 from quaestor.continuous.installed import HASH, OWN, RESULTS, ROW, RUN
+from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.retention import maintained
 from quaestor.tables.schema import TS, Column, Schema, SchemaError, Type
-from quaestor.tables.versioned import ARROW
+from quaestor.tables.versioned import ARROW, VersionedTable
 
 _KINDS: Final = (
     (pt.is_boolean, Type.BOOL), (pt.is_integer, Type.BIGINT), (pt.is_floating, Type.DOUBLE), (pt.is_decimal, Type.DECIMAL),
@@ -94,12 +95,27 @@ def matching(remembered: Any, hashes: Any) -> list[int]:
 def maintain_results(catalogue: Catalogue, name: str, now_ms: int) -> int:
     """Join the small files of a result table, if there are many; return the number of joined files. Raises DependencyError.
 
-    No row is dropped: a page of a run stays for ever.
+    No row is dropped: a page of a run stays for ever. A table that is dropped before or meanwhile is no failure.
     """
-    table = catalogue.open(name)
-    if len(table.snapshot().files) < MANY_FILES:
+    table = _table(catalogue, name)
+    if table is None:
         return 0
-    return maintained(table, keep_days=0, now_ms=now_ms).compacted
+    try:
+        if len(table.snapshot().files) < MANY_FILES:
+            return 0
+        return maintained(table, keep_days=0, now_ms=now_ms).compacted
+    except (QuaestorError, OSError, ValueError):
+        if _table(catalogue, name) is table:
+            raise
+        return 0
+
+
+def _table(catalogue: Catalogue, name: str) -> VersionedTable | None:
+    """Return the table that has a name now; None: there is none."""
+    try:
+        return catalogue.open(name)
+    except ConfigurationError:
+        return None
 
 
 def _text(field: Any) -> str:

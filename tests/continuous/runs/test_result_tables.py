@@ -19,6 +19,7 @@ from quaestor.continuous.runs.pages import ResultPages
 from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings.continuous import ContinuousSettings
+from quaestor.tables import maintenance
 from quaestor.tables.schema import Type
 from tests.continuous.runs.test_run_faults import Served
 from tests.continuous.runs.test_service import Served as ServedPlainly
@@ -72,6 +73,37 @@ async def test_few_files_are_not_joined(tmp_path: Path) -> None:
         served.add("orders", {"id": number})
         await served.after(minutes=11)
     assert len(served.catalogue.open("results.orders").snapshot().files) == 3
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_query_that_is_dropped_during_the_joining_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Its files vanish between the snapshot and the joining; the query may even be installed anew by then."""
+    monkeypatch.setattr(results, "MANY_FILES", 2)
+    served = Served(tmp_path / "tables", tmp_path)
+    served.table("orders", id=Type.BIGINT)
+    served.stand("orders", "SELECT id FROM orders")
+    for number in range(3):
+        served.add("orders", {"id": number})
+        await served.after(minutes=1)
+    compact, joined = maintenance.compact, []
+
+    def dropped_first(*args: Any, **given: Any) -> bool:
+        joined.append(served.installed.get("orders"))
+        served.installed.drop("orders")
+        if again:
+            served.stand("orders", "SELECT id FROM orders")
+        return compact(*args, **given)
+
+    monkeypatch.setattr(maintenance, "compact", dropped_first)
+    await served.after(minutes=11)
+    assert len(joined) == 1
+    assert served.reported("tables.maintenance_failed") == []
+    monkeypatch.setattr(maintenance, "compact", compact)
+    served.add("orders", {"id": 7})
+    await served.after(minutes=1)
+    assert served.reported("tables.maintenance_failed") == []
 
 
 async def test_a_dead_letter_reaches_its_function_again(tmp_path: Path) -> None:
