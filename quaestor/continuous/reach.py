@@ -60,7 +60,7 @@ def _uses(expression: exp.Query) -> Iterator[tuple[str, Reach]]:
             table = source if isinstance(source, exp.Table) else source.find(exp.Table)
             if table is None:
                 continue
-            if isinstance(source, exp.Table) and isinstance(select.parent, exp.Subquery) and _is_versions(select):
+            if isinstance(source, exp.Table) and isinstance(select.parent, exp.Subquery) and is_versions(select):
                 continue  # its uses are those of the subquery's alias
             reach = _reach(conditions, exp.column(TS, table=source.alias_or_name).sql())
             # A later version ends an earlier one, so versions are read up to t.
@@ -84,12 +84,13 @@ def _sources(select: exp.Select) -> Iterator[exp.Expr]:
     for source in (clause, *(select.args.get("joins") or ())):
         if source is not None:
             table = source.this
-            if isinstance(table, exp.Subquery) and not _is_versions(table.this):
+            if isinstance(table, exp.Subquery) and not is_versions(table.this):
                 continue
             yield table
 
 
-def _is_versions(select: exp.Expr) -> bool:
+def is_versions(select: exp.Expr) -> bool:
+    """Whether a subquery gives each version of a table its end (R20)."""
     return isinstance(select, exp.Select) and select.args.get("where") is None and any(select.find_all(exp.Lead))
 
 

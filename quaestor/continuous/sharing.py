@@ -5,7 +5,7 @@ The plan joins with a table of constants (NiagaraCQ's idea). Each query keeps it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from quaestor.continuous.compilation import CompiledQuery
+from quaestor.continuous.executors.binding import conjuncts
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.instants import BEGINNING, timestamp
 from quaestor.continuous.rules.constants import CONSTANTS, Constant, constant_column, constants_table
-from quaestor.continuous.rules.monotone import TAU
+from quaestor.continuous.rules.monotone import TAU, placeholder
 from quaestor.tables.versioned import ARROW
 
 QUERY: Final = "_query"
@@ -29,15 +30,16 @@ _TAU: Final = "_tau"
 class SharedPlan:
     """Incremental queries of equal signature, as one.
 
-    expression: result rows with the column `_query`; has the placeholder `t`, and reads the table `_constants`. None: a
-        join with constants is impossible, so only queries of equal constants and equal tau are executed once.
+    expression: result rows with the column `_query`; has the placeholders `t`, and `tau` for the earliest tau of all; reads the
+        table `_constants`. None: a join with constants is impossible, so only queries of equal constants and equal tau are
+        executed once.
     alone: incremental query by the id of the query.
     tables: names of the tables, without `_constants`.
     constants: by the id of the query.
     """
 
     expression: exp.Query | None
-    alone: Mapping[str, exp.Query]
+    alone: Callable[[str], exp.Query]
     tables: tuple[str, ...]
     columns: tuple[str, ...]
     constants: Mapping[str, tuple[Constant, ...]]
@@ -68,9 +70,11 @@ class SharedPlan:
         """
         if self.expression is None:
             distinct = {(self.constants[name], tau): name for name, tau in taus.items()}
-            runs = {key: executor.rows(self.alone[name], key[1], t, snapshots) for key, name in distinct.items()}
+            runs = {key: executor.rows(self.alone(name), key[1], t, snapshots) for key, name in distinct.items()}
             return {name: runs[self.constants[name], tau] for name, tau in taus.items()}
-        results = executor.rows(self.expression, None, t, {**snapshots, CONSTANTS: self.table(taus)})
+        known = [tau for tau in taus.values() if tau is not None]
+        earliest = min(known) if len(known) == len(taus) else None
+        results = executor.rows(self.expression, earliest, t, {**snapshots, CONSTANTS: self.table(taus)})
         return _by_query(results, taus)
 
 
@@ -82,14 +86,24 @@ def shared_plan(queries: Mapping[str, CompiledQuery]) -> SharedPlan:
     signatures = {query.signature for query in queries.values()}
     if len(signatures) != 1:
         raise ValueError(f"a shared plan needs queries of one signature, and these have {len(signatures)}")
-    first = next(iter(queries.values()))
-    taken = QUERY in first.columns or CONSTANTS in first.tables
+    constants = {name: query.constants for name, query in queries.items()}
+    return plan_of(next(iter(queries.values())), constants, lambda name: queries[name].incremental)
+
+
+def plan_of(
+    shape: CompiledQuery, constants: Mapping[str, tuple[Constant, ...]], alone: Callable[[str], exp.Query]
+) -> SharedPlan:
+    """Return the plan of queries of the shape of a compiled query.
+
+    constants, alone: constants and incremental query by the id of the query.
+    """
+    taken = QUERY in shape.columns or CONSTANTS in shape.tables
     return SharedPlan(
-        expression=None if taken else _joined(first.plan),
-        alone={name: query.incremental for name, query in queries.items()},
-        tables=first.tables,
-        columns=first.columns,
-        constants={name: query.constants for name, query in queries.items()},
+        expression=None if taken else _joined(shape.plan),
+        alone=alone,
+        tables=shape.tables,
+        columns=shape.columns,
+        constants=constants,
     )
 
 
@@ -101,9 +115,28 @@ def _joined(plan: exp.Query) -> exp.Query | None:
         lambda node: constant_column(_TAU) if isinstance(node, exp.Placeholder) and node.name == TAU else node
     )
     for select in _branches(plan):
+        select.where(*_after_earliest(select), copy=False)
         select.set("expressions", [exp.alias_(constant_column(QUERY), QUERY), *select.expressions])
         select.join(constants_table(), join_type="cross", copy=False)
     return plan
+
+
+def _after_earliest(select: exp.Select) -> list[exp.Expr]:
+    """Return what follows from the bounds by each tau: the same bounds by the earliest tau, which limit the rows to read."""
+    where = select.args.get("where")
+    return [
+        condition.transform(lambda node: placeholder(TAU) if isinstance(node, exp.Column) and _is_tau(node) else node)
+        for condition in (conjuncts(where.this) if where else ())
+        if isinstance(condition, exp.LT | exp.LTE) and _has_tau(condition.this) and not _has_tau(condition.expression)
+    ]
+
+
+def _has_tau(node: exp.Expr) -> bool:
+    return any(_is_tau(column) for column in node.find_all(exp.Column))
+
+
+def _is_tau(column: exp.Column) -> bool:
+    return column.name == _TAU and column.table == constant_column(_TAU).table
 
 
 def _in_from(node: exp.Expr) -> bool:

@@ -45,7 +45,7 @@ def bound(expression: exp.Query, tau: int | None, t: int) -> exp.Query:
             if base is not other:
                 other.replace(base)
                 instant -= ticks
-        node.replace(_literal(instant))
+        node.replace(timestamp_literal(instant))
     return copy
 
 
@@ -65,7 +65,7 @@ def _bounds(query: exp.Select) -> Iterator[tuple[str, int | None, int | None]]:
     where = query.args.get("where")
     if where is None:
         return
-    for condition in _parts(where.this):
+    for condition in conjuncts(where.this):
         if not isinstance(condition, _COMPARISONS):
             continue
         low, high = condition.this, condition.expression
@@ -78,14 +78,14 @@ def _bounds(query: exp.Select) -> Iterator[tuple[str, int | None, int | None]]:
             yield low.table, None, instant - 1 if strict else instant
 
 
-def _parts(condition: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the conditions that AND joins."""
     match condition:
         case exp.Paren():
-            yield from _parts(condition.this)
+            yield from conjuncts(condition.this)
         case exp.And():
-            yield from _parts(condition.this)
-            yield from _parts(condition.expression)
+            yield from conjuncts(condition.this)
+            yield from conjuncts(condition.expression)
         case _:
             yield condition
 
@@ -104,7 +104,8 @@ def _shifted(node: exp.Expr) -> tuple[exp.Expr, int]:
     return node, 0
 
 
-def _literal(instant: int) -> exp.Expr:
+def timestamp_literal(instant: int) -> exp.Expr:
+    """Return an instant as SQL, at most the last that engines can write."""
     within = min(max(instant, _EARLIEST), _LATEST)
     return exp.cast(exp.Literal.string(str(timestamp(within))), "TIMESTAMP")
 

@@ -13,6 +13,7 @@ from sqlglot import exp
 from quaestor.continuous.executors.binding import bound
 from quaestor.continuous.executors.executor import ExecutionError, Executor
 from quaestor.continuous.executors.kept import DATABASE, KeptTables, joined_columns
+from quaestor.continuous.executors.reduction import MOST_KEYS, Reduction
 from quaestor.continuous.executors.stored import StoredRows
 from quaestor.continuous.executors.zones import with_zones, without_zones
 
@@ -33,7 +34,7 @@ class DuckDbExecutor(Executor):
     def __init__(
         self, *, memory_limit: str | None = None, threads: int | None = None, kept_bytes: int = KEPT_BYTES
     ) -> None:
-        settings: dict[str, str | int] = {"TimeZone": "UTC"}
+        settings: dict[str, str | int] = {"TimeZone": "UTC", "dynamic_or_filter_threshold": MOST_KEYS}
         if memory_limit is not None:
             settings["memory_limit"] = memory_limit
         if threads is not None:
@@ -52,22 +53,26 @@ class DuckDbExecutor(Executor):
     ) -> pa.Table:
         """Return the rows of an expression. See `Executor.rows`."""
         query = bound(expression, tau, t)
+        joined = joined_columns(query)
         with self._lock:
             registered: list[str] = []
+            reduction = Reduction(self._connection, self._kept.counts)
             try:
                 for table in list(query.find_all(exp.Table)):
                     rows = snapshots[table.name]
                     if tau is not None and self._kept.fits(rows):
-                        name = self._kept.name_of(rows, joined_columns(query))
+                        name = self._kept.name_of(rows, joined)
                         table.replace(exp.alias_(exp.table_(name, db=DATABASE), table.alias_or_name, table=True))
                     elif table.name not in registered:
                         whole = rows.arrow() if isinstance(rows, StoredRows) else rows
                         self._connection.register(table.name, without_zones(whole))
                         registered.append(table.name)
+                reduction.apply(query)
                 return with_zones(self._connection.sql(query.sql("duckdb")).to_arrow_table())
             except duckdb.Error as error:
                 raise ExecutionError(f"DuckDB refused the query: {error}", retryable=False) from error
             finally:
+                reduction.drop()
                 for name in registered:
                     self._connection.unregister(name)
 

@@ -26,11 +26,13 @@ class KeptTables:
     """Copies in a database of their own in memory, compressed.
 
     most_bytes: size of a table's files up to which a copy is kept.
+    counts: number of rows of each copy, by its name.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, most_bytes: int) -> None:
         self._connection = connection
         self._most_bytes = most_bytes
+        self.counts: dict[str, int] = {}
         self._kept: dict[str, _Kept] = {}
         connection.execute(f"ATTACH ':memory:' AS {DATABASE} (COMPRESS)")
 
@@ -53,6 +55,7 @@ class KeptTables:
             kept = self._kept[place] = _Kept(number, {name: schema.type_of(name) for name in names})
         self._grow(kept, rows)
         self._index(kept, joined & set(rows.columns))
+        self.counts[f"t{kept.number}"] = kept.rows
         return f"t{kept.number}"
 
     def _grow(self, kept: _Kept, rows: StoredRows) -> None:

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from quaestor.continuous.executors.binding import Window, bound, windows
 from quaestor.continuous.executors.executor import ExecutionError, Executor
+from quaestor.continuous.executors.join_order import newest_first
 from quaestor.continuous.executors.nesting import one_level
 from quaestor.continuous.executors.spark_files import SparkFiles
 from quaestor.continuous.executors.stored import StoredRows
@@ -49,6 +50,7 @@ class SparkExecutor(Executor):
     ) -> pa.Table:
         """Return the rows of an expression. See `Executor.rows`."""
         query = one_level(bound(expression, tau, t))
+        newest_first(query)
         with self._lock:
             views: dict[tuple[str, Window], str] = {}
             try:
