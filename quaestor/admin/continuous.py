@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from quaestor.continuous.administration import Administration
 
 _MOST_ROWS = 10_000
+_LISTS: Mapping[str, tuple[str, type[Any], type[Any]]] = {
+    "sinks": ("a list of texts", str, list),
+    "queries": ("a list of objects", dict, list),
+}
+"""Fields of a body that are lists: their description, the type of their items, and list."""
 
 
 class ContinuousEndpoints:
@@ -49,18 +54,26 @@ class ContinuousEndpoints:
 
         return await self._answer(lambda administration: {"dead_letters": dead_letters(administration, name)})
 
+    async def orders(self, call: Call) -> Mapping[str, Any]:
+        """All declared orders between rows, a broken one with its first counterexample."""
+        call.only()
+        return await self._answer(lambda administration: {"orders": administration.orders()})
+
     async def change(self, call: Call) -> Mapping[str, Any]:
         """Install or change a query.
 
         {"do": "install", "name", "text", "every", "from", "sinks", "at_most"}; {"do": "set-text", "name", "text", "from"};
         {"do": "change", "name", "every", "sinks", "at_most"}; {"do": "pause" or "resume" or "drop", "name"};
-        {"do": "replay", "name"}: send its dead letters again; {"do": "dry-run", "text", "after", "upto"}.
+        {"do": "install-all", "queries": objects with "name", "text", "every", "sinks", "at_most"; "from"};
+        {"do": "replay", "name"}: send its dead letters again; {"do": "dry-run", "text", "after", "upto"};
+        {"do": "declare-order" or "drop-order", "earlier": "messages.id", "later": "replies.message"}.
         """
         call.only()
         body = _texts(call.body)
         operations: Mapping[str, Callable[..., Mapping[str, Any]]] = {
             "install": _install, "set-text": _set_text, "change": _change, "dry-run": _dry_run, "pause": _pause,
             "resume": _resume, "drop": _drop, "replay": partial(_replay, self._quaestor.parts.process.telemetry),
+            "install-all": _install_all, "declare-order": _declare_order, "drop-order": _drop_order,
         }  # fmt: skip
         operation = operations.get(body.pop("do", ""))
         if operation is None:
@@ -104,6 +117,13 @@ def _install(
     return administration.install(query, start)
 
 
+def _install_all(administration: Administration, *, queries: Any, start: str = "now") -> Mapping[str, Any]:
+    from quaestor.continuous.installed import queries_of
+
+    lines = (json.dumps(query).encode() for query in queries)
+    return {"installed": len(administration.install_all(queries_of(lines), start))}
+
+
 def _set_text(administration: Administration, *, name: str, text: str, start: str = "now") -> Mapping[str, Any]:
     return administration.change_text(name, text, start)
 
@@ -144,6 +164,15 @@ def _drop(administration: Administration, *, name: str) -> Mapping[str, Any]:
     return {"dropped": name}
 
 
+def _declare_order(administration: Administration, *, earlier: str, later: str) -> Mapping[str, Any]:
+    return administration.declare_order(earlier, later)
+
+
+def _drop_order(administration: Administration, *, earlier: str, later: str) -> Mapping[str, Any]:
+    administration.drop_order(earlier, later)
+    return {"dropped": f"{earlier} {later}"}
+
+
 def _number(call: Call, name: str, default: int) -> int:
     text = call.parameter(name)
     if text is None:
@@ -154,15 +183,11 @@ def _number(call: Call, name: str, default: int) -> int:
 
 
 def _texts(body: Any) -> dict[str, Any]:
-    """Return a body whose fields are texts; `sinks` is a list of texts."""
+    """Return a body whose fields are texts; `sinks` is a list of texts, `queries` one of objects."""
     if not isinstance(body, dict):
         raise Refused(400, "the body is an object")
     for name, value in body.items():
-        fits = (
-            isinstance(value, list) and all(isinstance(part, str) for part in value)
-            if name == "sinks"
-            else isinstance(value, str)
-        )
-        if not fits:
-            raise Refused(400, f"{name} is {'a list of texts' if name == 'sinks' else 'a text'}")
+        wanted, part, kind = _LISTS.get(name, ("a text", str, str))
+        if not isinstance(value, kind) or not all(isinstance(item, part) for item in value):
+            raise Refused(400, f"{name} is {wanted}")
     return dict(body)

@@ -80,6 +80,7 @@ class Endpoints:
             ("POST", "/continuous"): self._continuous.change,
             ("GET", "/continuous/results"): self._continuous.results,
             ("GET", "/continuous/dead-letters"): self._continuous.dead_letters,
+            ("GET", "/continuous/orders"): self._continuous.orders,
         }
 
     @property

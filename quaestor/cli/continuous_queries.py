@@ -62,6 +62,20 @@ def install(
     _print(administration.install(query, start))
 
 
+@commands.command("install-all")
+def install_all(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A query a line: an object with name, text, every.")],
+    start: Start = "now",
+    folder: Folder = None,
+) -> None:
+    """Install many queries in one step: all of them, or none. A line may also have sinks (a list) and at_most."""
+    administration = _administration(folder)
+    from quaestor.continuous.installed import queries_of
+
+    with file.open("rb") as lines:
+        _print({"installed": len(administration.install_all(queries_of(lines), start))})
+
+
 @commands.command("set-text")
 def set_text(name: Name, text: Text, start: Start = "now", folder: Folder = None) -> None:
     """Give a query another text: a new query with results of its own, from an instant on."""

@@ -18,7 +18,7 @@ from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQueries, Insta
 from quaestor.continuous.runs.deliveries import confirmed
 from quaestor.continuous.runs.run import close
 from quaestor.continuous.sql_engine import SqlEngine
-from quaestor.errors import ConfigurationError
+from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.settings.continuous import ContinuousSettings
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.instants import instant_of
@@ -74,6 +74,24 @@ class Administration:
                 sink_of(sink, self.settings)
         self.engine.prepare(query.text)
         return _described(self.installed.install(replace(query, start=self._start(start))))
+
+    def install_all(self, queries: Sequence[InstalledQuery], start: str) -> list[dict[str, Any]]:
+        """Install queries in one step: all of them, or none. Texts that differ in values only are compiled once.
+
+        start: see `install`.
+
+        Raises QueryError for a text that is refused.
+        """
+        for sink in {sink for query in queries for sink in query.sinks if not sink.startswith(PREFIX)}:
+            sink_of(sink, self.settings)
+        for prepared in self.engine.prepare_all([query.text for query in queries]):
+            if isinstance(prepared, QuaestorError):
+                raise prepared
+        first = self._start(start)
+        return [
+            _described(query)
+            for query in self.installed.install_all([replace(query, start=first) for query in queries])
+        ]
 
     def change_text(self, name: str, text: str, start: str) -> dict[str, Any]:
         """Give a query another text, from an instant on. Raises QueryError for a text that is refused."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from quaestor.errors import QuaestorError
 from quaestor.tables.changes import Snapshot
 
 
@@ -98,6 +99,10 @@ class SharedQuery(Protocol):
 @runtime_checkable
 class SharingEngine(Protocol):
     """Engine that executes queries of equal shape as one plan. An ability besides Engine."""
+
+    def prepare_all(self, texts: Sequence[str]) -> Sequence[PreparedQuery | QuaestorError]:
+        """Compile texts, in order; the place of a text that is refused has its error. Raises DependencyError."""
+        ...
 
     def together(self, queries: Mapping[str, PreparedQuery]) -> SharedQuery:
         """Return the plan of queries of equal shape, by name."""

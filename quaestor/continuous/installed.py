@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -84,11 +84,17 @@ class InstalledQueries:
         self._catalogue = catalogue
         self._log = Table(catalogue.root.below(_FOLDER))
         self._clock = clock
+        self._decoded: dict[str, tuple[str, InstalledQuery]] = {}
 
     def all(self) -> list[InstalledQuery]:
         """Return all installed queries, by name."""
         notes = self._log.snapshot().notes
-        return [_decoded(notes[name], name) for name in sorted(notes)]
+        known = self._decoded
+        self._decoded = {
+            name: known[name] if name in known and known[name][0] == text else (text, _decoded(text, name))
+            for name, text in sorted(notes.items())
+        }
+        return [query for _, query in self._decoded.values()]
 
     def get(self, name: str) -> InstalledQuery:
         """Return a query. Raises ConfigurationError if there is none of this name."""
@@ -96,23 +102,45 @@ class InstalledQueries:
 
     def install(self, query: InstalledQuery) -> InstalledQuery:
         """Install a query, and create its result table. Raises ConfigurationError for a bad or taken name, or period."""
-        if not NAME.fullmatch(query.name):
-            raise ConfigurationError(f"{query.name!r} cannot name a query: use small letters, digits and _, at most 63")
-        _check(query)
+        _check_new(query)
         table = self._new_table(query.name)
-        installed = replace(query, tables=(table,))
+        return self._install([replace(query, tables=(table,))])[0]
+
+    def install_all(self, queries: Sequence[InstalledQuery]) -> list[InstalledQuery]:
+        """Install queries in one step: all of them, or none. Raises as `install` does."""
+        for query in queries:
+            _check_new(query)
+        if len({query.name for query in queries}) < len(queries):
+            raise ConfigurationError("two of the queries have the same name: give each its own")
+        if not queries:
+            return []
+        taken = set(self._catalogue.names())
+        tables = {query.name: _free_name(query.name, taken) for query in queries}
+        self._refuse_taken(self._log.snapshot(), tables)
+        self._catalogue.reserve(tables.values())
+        return self._install([replace(query, tables=(tables[query.name],)) for query in queries])
+
+    def _install(self, queries: Sequence[InstalledQuery]) -> list[InstalledQuery]:
+        """Publish new queries, whose result tables exist, as one entry."""
+        notes = {query.name: _encoded(query) for query in queries}
 
         def decide(now: Snapshot) -> Change:
-            if query.name in now.notes:
-                raise ConfigurationError(f"the query {query.name!r} is installed: drop it first, or change its text")
-            return Change(notes={query.name: _encoded(installed)})
+            self._refuse_taken(now, notes)
+            return Change(notes=notes)
 
         try:
             self._publish(decide)
         except ConfigurationError:
-            self._catalogue.drop(table)
+            for query in queries:
+                self._catalogue.drop(query.results)
             raise
-        return installed
+        return list(queries)
+
+    @staticmethod
+    def _refuse_taken(now: Snapshot, names: Iterable[str]) -> None:
+        for name in names:
+            if name in now.notes:
+                raise ConfigurationError(f"the query {name!r} is installed: drop it first, or change its text")
 
     def change(self, name: str, change: Callable[[InstalledQuery], InstalledQuery]) -> InstalledQuery:
         """Change period, sinks, limit or state of a query; return it. Raises ConfigurationError.
@@ -179,12 +207,45 @@ class InstalledQueries:
         return self._log.publish(decide, now_us=self._clock() * 1000)
 
     def _new_table(self, name: str) -> str:
-        taken = set(self._catalogue.names())
-        number = 1
-        while (table := f"results{'' if number == 1 else f'_{number}'}.{name}") in taken:
-            number += 1
+        table = _free_name(name, set(self._catalogue.names()))
         self._catalogue.create(table, RESULTS)
         return table
+
+
+def queries_of(lines: Iterable[bytes]) -> list[InstalledQuery]:
+    """Return queries from lines of JSON with `name`, `text`, `every`, and perhaps `sinks` and `at_most`.
+
+    Raises ConfigurationError with the number of a bad line.
+    """
+    queries = []
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = json.loads(line)
+            sinks = tuple(fields.pop("sinks", ()))
+            if not all(isinstance(value, str) for value in (*fields.values(), *sinks)):
+                raise ValueError("a value is no text")
+            if unknown := fields.keys() - {"name", "text", "every", "at_most"}:
+                raise ValueError(f"{min(unknown)!r} is unknown")
+            queries.append(InstalledQuery(**fields, sinks=sinks))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"line {number} is no query ({error}): write name, text, every, and perhaps sinks and at_most"
+            ) from error
+    return queries
+
+
+def _free_name(name: str, taken: Set[str]) -> str:
+    """Return a name for a new result table of a query."""
+    number = 1
+    while (table := f"results{'' if number == 1 else f'_{number}'}.{name}") in taken:
+        number += 1
+    return table
+
+
+def _check_new(query: InstalledQuery) -> None:
+    if not NAME.fullmatch(query.name):
+        raise ConfigurationError(f"{query.name!r} cannot name a query: use small letters, digits and _, at most 63")
+    _check(query)
 
 
 def _check(query: InstalledQuery) -> None:

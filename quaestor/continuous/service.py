@@ -159,10 +159,10 @@ class ContinuousService:
             self._schedule.remove(name)
             self._executions.forget(name)
             self._announcements.add(name)
-        for name, query in present.items():
+        changed = {name: query for name, query in present.items() if query != self._known.get(name)}
+        lasts = await asyncio.to_thread(self._lasts, [query for query in changed.values() if query.runs])
+        for name, query in changed.items():
             before = self._known.get(name)
-            if query == before:
-                continue
             if before is None:
                 self._announcements.add(name)  # the process before may have ended between publication and announcement
             if before is None or query.text != before.text:
@@ -170,20 +170,26 @@ class ContinuousService:
             if not query.runs:
                 self._schedule.remove(name)
             else:
-                await self._put(query)
+                self._put(query, lasts[name])
             self._deliver(query, tasks)
         self._known = present
         states = [query.state.value for query in installed]
         for state in QUERY_STATES:
             self._parts.telemetry.continuous.queries.labels(state).set(states.count(state))
 
-    async def _put(self, query: InstalledQuery) -> None:
-        every = period(query.every)
+    def _lasts(self, queries: list[InstalledQuery]) -> dict[str, int]:
+        """Return the end of the last run of each query, or its beginning if it has not run."""
+        return {query.name: self._last(query) for query in queries}
+
+    def _last(self, query: InstalledQuery) -> int:
         try:
-            table = await asyncio.to_thread(self._parts.catalogue.open, query.results)
-            last = (await asyncio.to_thread(table.snapshot)).progress.get(query.name, query.start)
+            snapshot = self._parts.catalogue.open(query.results).snapshot()
         except QuaestorError:
-            last = query.start  # the run reports the failure
+            return query.start  # the run reports the failure
+        return snapshot.progress.get(query.name, query.start)
+
+    def _put(self, query: InstalledQuery, last: int) -> None:
+        every = period(query.every)
         now = self._now()
         self._schedule.put(
             query.name,

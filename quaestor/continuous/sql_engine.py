@@ -1,10 +1,11 @@
-"""Engine of SQL: texts are compiled, and executed on versioned tables."""
+"""Engine of SQL: texts are compiled, and executed on versioned tables. Texts of one template are compiled once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property, reduce
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial, reduce
+from typing import Any, Final, NamedTuple
 
 import sqlglot
 from sqlglot import exp
@@ -15,10 +16,45 @@ from quaestor.continuous.engine import NOTHING, Evaluated, EvaluatedTogether, Pr
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.executors.stored import StoredRows, stored
 from quaestor.continuous.reach import Reach, columns_read, reaches
-from quaestor.continuous.sharing import shared_plan
+from quaestor.continuous.rules.constants import Constant
+from quaestor.continuous.rules.orders import KnownOrder
+from quaestor.continuous.sharing import plan_of
+from quaestor.continuous.sql.refusals import QueryRefusedError
+from quaestor.continuous.templates import Places, Template, template_of
+from quaestor.errors import QuaestorError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.schema import Schema
+
+_MOST_TEMPLATES: Final = 1_000
+"""Templates that an engine remembers."""
+_SEEN: Final = "seen"
+"""Mark of a template with one text up to now."""
+_ALONE: Final = "alone"
+"""Mark of a template whose texts are compiled by themselves."""
+
+
+class Compiled(NamedTuple):
+    """Compiled text.
+
+    exact: without declared orders.
+    ordered: with the declared orders that hold; None: the query uses none.
+    """
+
+    exact: CompiledQuery
+    ordered: CompiledQuery | None
+
+
+class Member(NamedTuple):
+    """Query of a template, which was compiled with marks.
+
+    exact, ordered: its constants, without and with declared orders.
+    alone: compiles its own text.
+    """
+
+    exact: tuple[Constant, ...]
+    ordered: tuple[Constant, ...]
+    alone: Callable[[], SqlQuery]
 
 
 class OrderedQuery(NamedTuple):
@@ -33,20 +69,44 @@ class SqlQuery:
 
     compiled: without declared orders.
     ordered: with declared orders; None: the query uses none.
+    member: of the template that `compiled` and `ordered` are then compiled from; None: they are the query's own.
     """
 
     def __init__(
-        self, compiled: CompiledQuery, catalogue: Catalogue, executor: Executor, ordered: OrderedQuery | None = None
+        self,
+        compiled: CompiledQuery,
+        catalogue: Catalogue,
+        executor: Executor,
+        ordered: OrderedQuery | None = None,
+        member: Member | None = None,
     ) -> None:
         self._exact = compiled
         self._catalogue = catalogue
         self._executor = executor
         self._ordered = ordered
+        self._member = member
 
     @property
     def compiled(self) -> CompiledQuery:
         """Texts of the query and its meaning over time. With declared orders, as long as they hold."""
+        return self.compiled_shape if self._alone is None else self._alone.compiled
+
+    @property
+    def compiled_shape(self) -> CompiledQuery:
+        """Compiled query of the same shape. Its plan is that of this query; its constants may be others."""
         return self._exact if self._ordered is None else self._ordered.compiled
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Constants of this query for the plan of its shape."""
+        if self._member is None:
+            return self.compiled_shape.constants
+        return self._member.exact if self._ordered is None else self._member.ordered
+
+    @cached_property
+    def _alone(self) -> SqlQuery | None:
+        """The query with a compilation of its own text; None: it has that already."""
+        return None if self._member is None else self._member.alone()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -56,7 +116,7 @@ class SqlQuery:
     @property
     def shape(self) -> str:
         """Incremental query without its constants; with declared orders also without them."""
-        return f"{self.compiled.signature}\n{self._exact.signature}" if self._ordered else self._exact.signature
+        return f"{self.compiled_shape.signature}\n{self._exact.signature}" if self._ordered else self._exact.signature
 
     @property
     def repeats_within(self) -> int | None:
@@ -74,21 +134,36 @@ class SqlQuery:
 
     @cached_property
     def _ordered_reaches(self) -> dict[str, Reach]:
-        return reaches(self.compiled.incremental)
+        return reaches(self.compiled_shape.incremental)
 
-    def check_orders(self, upto: int, snapshots: Mapping[str, Snapshot]) -> None:
-        """Go over to the exact rule for good if a row up to an instant breaks a used order. Raises DependencyError."""
+    def check_orders(
+        self, upto: int, snapshots: Mapping[str, Snapshot], holding: dict[KnownOrder, bool] | None = None
+    ) -> None:
+        """Go over to the exact rule for good if a row up to an instant breaks a used order. Raises DependencyError.
+
+        holding: orders that were checked for this run; the method adds those that it checks.
+        """
         ordered = self._ordered
-        if ordered is not None and not ordered.declared.hold(ordered.compiled.orders, upto, snapshots):
-            self._ordered = None
+        if ordered is None:
+            return
+        known = {} if holding is None else holding
+        for order in ordered.compiled.orders:
+            if order not in known:
+                known[order] = ordered.declared.hold([order], upto, snapshots)
+            if not known[order]:
+                self._ordered = None
 
     def rows(self, after: int, upto: int, snapshots: Mapping[str, Snapshot]) -> Evaluated:
         """Return the results that entered in (after, upto]. See PreparedQuery."""
+        if self._alone is not None:
+            return self._alone.rows(after, upto, snapshots)
         self.check_orders(upto, snapshots)
         return self._executed(self.compiled.incremental, after, upto, snapshots, self.reaches)
 
     def entries(self, upto: int, snapshots: Mapping[str, Snapshot]) -> Any:
         """Return everything that the query returns up to an instant, each with its first instant in `_instant`."""
+        if self._alone is not None:
+            return self._alone.entries(upto, snapshots)
         return self._executed(self._exact.entries, 0, upto, snapshots, {}).rows
 
     def _executed(
@@ -121,21 +196,43 @@ class SqlPlan:
         """Return the results of each query. See SharedQuery."""
         if not afters:
             return EvaluatedTogether({}, NOTHING)
+        holding: dict[KnownOrder, bool] = {}
         for query in self._queries.values():
-            query.check_orders(upto, snapshots)
-        plan = shared_plan({name: query.compiled for name, query in self._queries.items()})
-        expression = next(iter(self._queries.values())).compiled.incremental
+            query.check_orders(upto, snapshots, holding)
+        shape = next(iter(self._queries.values())).compiled_shape
+        if any(query.compiled_shape.signature != shape.signature for query in self._different().values()):
+            raise ValueError("a shared plan needs queries of one signature")
+        constants = {name: query.constants for name, query in self._queries.items()}
+        plan = plan_of(shape, constants, lambda name: self._queries[name].compiled.incremental)
+        expression = shape.incremental
+        reached = {number: query.reaches for number, query in self._different().items()}
         tables = {}
         for name in plan.tables:
             table, snapshot = self._catalogue.open(name), snapshots[name]
             intervals = [
-                self._queries[query].reaches.get(name, Reach()).interval(after, upto) if after else (-1, upto)
+                reached[id(self._queries[query].compiled_shape.incremental)].get(name, Reach()).interval(after, upto)
+                if after
+                else (-1, upto)
                 for query, after in afters.items()
             ]
             interval = min(after for after, _ in intervals), max(last for _, last in intervals)
             tables[name] = StoredRows(table, snapshot, interval, columns_read(expression, table.schema(snapshot)))
         rows = plan.rows(self._executor, {name: after or None for name, after in afters.items()}, upto, tables)
         return EvaluatedTogether(rows, reduce(Read.plus, (table.read for table in tables.values()), NOTHING))
+
+    def _different(self) -> dict[int, SqlQuery]:
+        """Return a query of each compilation, by the identity of its incremental query."""
+        return {id(query.compiled_shape.incremental): query for query in self._queries.values()}
+
+
+class _Family(NamedTuple):
+    """Template, compiled with marks against some columns and orders."""
+
+    compiled: Compiled
+    exact: Places
+    ordered: Places
+    schemas: Mapping[str, Schema]
+    orders: Sequence[KnownOrder]
 
 
 class SqlEngine:
@@ -148,20 +245,96 @@ class SqlEngine:
         self.orders = DeclaredOrders(catalogue, executor)
         self._catalogue = catalogue
         self._executor = executor
+        self._families: dict[Template, _Family | str] = {}
 
     def prepare(self, text: str) -> SqlQuery:
         """Compile a text against the present columns of the tables. Raises QueryRefusedError, DependencyError."""
-        schemas = self._schemas(text)
-        exact = compile_query(text, schemas)
-        orders = self.orders.holding(exact.tables)
-        compiled = compile_query(text, schemas, orders=orders) if orders else exact
-        ordered = OrderedQuery(compiled, self.orders) if compiled.orders else None
-        return SqlQuery(exact, self._catalogue, self._executor, ordered)
+        (prepared,) = self.prepare_all([text])
+        if isinstance(prepared, QuaestorError):
+            raise prepared
+        return prepared
+
+    def prepare_all(self, texts: Sequence[str]) -> list[SqlQuery | QuaestorError]:
+        """Compile texts against the present columns of the tables, those of one template once. See SharingEngine."""
+        parted = [template_of(text) for text in texts]
+        counts = Counter(template for template, _ in parted)
+        current: dict[Template, _Family | None] = {}
+        prepared: list[SqlQuery | QuaestorError] = []
+        for text, (template, values) in zip(texts, parted, strict=True):
+            try:
+                if template not in current:
+                    current[template] = self._family(template, counts[template])
+                family = current[template]
+                member = None if family is None else self._member(family, text, values)
+                prepared.append(
+                    self._alone(text) if family is None or member is None else self._query(family.compiled, member)
+                )
+            except QuaestorError as error:
+                prepared.append(error)
+        return prepared
 
     def together(self, queries: Mapping[str, PreparedQuery]) -> SqlPlan:
         """Return the plan of queries of equal shape, by name."""
         compiled = {name: query for name, query in queries.items() if isinstance(query, SqlQuery)}
         return SqlPlan(compiled, self._catalogue, self._executor)
+
+    def _query(self, compiled: Compiled, member: Member | None = None) -> SqlQuery:
+        ordered = None if compiled.ordered is None else OrderedQuery(compiled.ordered, self.orders)
+        return SqlQuery(compiled.exact, self._catalogue, self._executor, ordered, member)
+
+    def _member(self, family: _Family, text: str, values: Sequence[exp.Expr]) -> Member | None:
+        """Return the member of a family with some values; None: a value does not fit."""
+        exact, ordered = family.exact.filled(values), family.ordered.filled(values)
+        if exact is None or ordered is None:
+            return None
+        return Member(exact, ordered, partial(self._alone, text))
+
+    def _alone(self, text: str) -> SqlQuery:
+        compiled, _, _ = self._compiled(text)
+        return self._query(compiled)
+
+    def _family(self, template: Template, count: int) -> _Family | None:
+        """Return the compiled template for the present columns and orders; None: each text is compiled by itself.
+
+        count: texts of the template at present. A single text is compiled by itself when the template is new.
+        """
+        known = self._families.get(template)
+        if not template.texts or known == _ALONE:
+            return None
+        if isinstance(known, _Family) and self._is_current(known):
+            return known
+        if known is None and count == 1:
+            self._remember(template, _SEEN)
+            return None
+        try:
+            compiled, schemas, orders = self._compiled(template.marked())
+        except QueryRefusedError:
+            return None  # the compilation of each text names the place in that text
+        exact = template.places(compiled.exact)
+        ordered = exact if compiled.ordered is None else template.places(compiled.ordered)
+        if exact is None or ordered is None:
+            self._remember(template, _ALONE)
+            return None
+        family = _Family(compiled, exact, ordered, schemas, orders)
+        self._remember(template, family)
+        return family
+
+    def _is_current(self, family: _Family) -> bool:
+        schemas = {name: self._catalogue.open(name).schema() for name in family.schemas}
+        return schemas == family.schemas and self.orders.holding(family.compiled.exact.tables) == family.orders
+
+    def _remember(self, template: Template, family: _Family | str) -> None:
+        while len(self._families) >= _MOST_TEMPLATES:
+            self._families.pop(next(iter(self._families)), None)
+        self._families[template] = family
+
+    def _compiled(self, text: str) -> tuple[Compiled, Mapping[str, Schema], Sequence[KnownOrder]]:
+        """Return a compiled text, with the columns and the orders that it was compiled against."""
+        schemas = self._schemas(text)
+        exact = compile_query(text, schemas)
+        orders = self.orders.holding(exact.tables)
+        ordered = compile_query(text, schemas, orders=orders) if orders else exact
+        return Compiled(exact, ordered if ordered.orders else None), schemas, orders
 
     def _schemas(self, text: str) -> dict[str, Schema]:
         """Return the columns of the tables that a text names; of all tables if it names another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,11 +54,7 @@ class Catalogue:
         made: dict[str, VersionedTable] = {}
         folders: dict[str, str] = {}
         for name, schema in schemas.items():
-            if not _NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f"{name!r} cannot name a table: use letters, digits and _, and at most one point"
-                )
-            folders[name] = f"{name}-{uuid.uuid4().hex[:8]}"
+            folders[name] = _new_folder(name)
             table = VersionedTable(Table(self.root.below(folders[name])), schema, name, clock=self._clock)
             made[name] = table
         for name, table in made.items():
@@ -66,18 +62,30 @@ class Catalogue:
             if notes:
                 table.append((), notes=notes)
 
-        def decide(now: Snapshot) -> Change:
-            new = {name.lower() for name in folders}
-            if taken := [other for other in now.notes if other.lower() in new]:
-                raise ConfigurationError(f"table {taken[0]!r} exists: open it, or drop it first")
-            return Change(notes=folders)
-
         try:
-            self._names.publish(decide, now_us=self._clock() * 1000)
+            self._name(folders)
         except ConfigurationError:
             for table in made.values():
                 _delete(table.table)
             raise
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Create many tables in one step: all of them, or none. The first rows of each table bring its columns.
+
+        Raises as `create` does.
+        """
+        self._name({name: _new_folder(name) for name in names})
+
+    def _name(self, folders: Mapping[str, str]) -> None:
+        """Publish the folders of new tables by their names."""
+        new = {name.lower() for name in folders}
+
+        def decide(now: Snapshot) -> Change:
+            if taken := [other for other in now.notes if other.lower() in new]:
+                raise ConfigurationError(f"table {taken[0]!r} exists: open it, or drop it first")
+            return Change(notes=folders)
+
+        self._names.publish(decide, now_us=self._clock() * 1000)
 
     def open(self, name: str) -> VersionedTable:
         """Return a table. Raises ConfigurationError if there is none of this name, DependencyError."""
@@ -96,6 +104,12 @@ class Catalogue:
             lambda now: Change(notes={name: None}) if name in now.notes else None, now_us=self._clock() * 1000
         )
         _delete(table.table)
+
+
+def _new_folder(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"{name!r} cannot name a table: use letters, digits and _, and at most one point")
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def _delete(table: Table) -> None:

@@ -18,6 +18,7 @@ from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.rules.constants import Constant
 from quaestor.continuous.sharing import SharedPlan, shared_plan
 from quaestor.continuous.sql.refusals import QueryRefusedError
+from quaestor.continuous.templates import template_of
 from quaestor.tables.schema import Type
 from tests.continuous import oracle
 from tests.continuous.checks import CATALOGUE, MOST_TEXT, arrow, rows_of
@@ -180,3 +181,38 @@ def test_constants_of_expressions_stay_in_the_plan(condition: str) -> None:
     plans = [compile_query(f"SELECT id FROM msgs WHERE {text}", MESSAGES) for text in texts]
     kept = plans[0].signature != plans[1].signature
     assert kept == ("LIKE" not in condition)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "free"),
+    [
+        ("SELECT id, sender FROM msgs WHERE sender = {}", ("'joe'", "'it''s'", "''"), True),
+        ("SELECT m.id FROM msgs m WHERE (m.sender <> {} OR due < now()) AND m.date < now()", ("'a'", "'b'"), True),
+        ("SELECT id FROM msgs WHERE ts + INTERVAL 1 DAY < now() AND subject LIKE {}", ("'a%'", "'%b_'"), True),
+        (
+            "SELECT id FROM msgs m WHERE NOT EXISTS (SELECT 1 FROM msgs r WHERE r.inreplyto = m.id AND r.sender = {})",
+            ("'a'", "'b'"),
+            True,
+        ),
+        ("SELECT item FROM votes WHERE points >= {}", ("1", "200"), True),
+        ("SELECT item FROM votes WHERE points >= {}", ("1.5", "12345678901234567890"), True),
+        ("SELECT id FROM msgs WHERE sender = {} OR sender = 'b'", ("'a'", "'b'"), False),
+        ("SELECT item FROM votes WHERE points > {}", ("-1", "1 + 1"), False),
+        ("SELECT id FROM msgs WHERE length(sender) = {}", ("1", "2"), False),
+        ("SELECT id FROM msgs WHERE ts + INTERVAL {} DAY < now()", ("1", "2"), False),
+    ],
+)
+def test_a_template_gives_the_constants_of_each_text(text: str, values: tuple[str, ...], free: bool) -> None:
+    """Constants and plan are those of the text's own compilation, or the template does not serve the text."""
+    for value in values:
+        template, own = template_of(text.format(value))
+        assert bool(template.texts) is free
+        if not free:
+            continue
+        marked = compile_query(template.marked(), MESSAGES)
+        places = template.places(marked)
+        assert places is not None
+        compiled = compile_query(text.format(value), MESSAGES)
+        filled = places.filled(own)
+        assert filled in (None, compiled.constants)
+        assert (filled is None) == (compiled.signature != marked.signature)

@@ -84,7 +84,7 @@ def separated(expression: exp.Query, catalogue: Mapping[str, Schema]) -> Separat
             node.this.replace(taken(Constant(node.this.name, Type.TEXT)))
         else:
             for literal, kind in _compared(node, schemas):
-                constant = _constant(literal, kind)
+                constant = constant_of(literal, kind)
                 if constant is None:
                     continue
                 column: exp.Expr = taken(constant)
@@ -163,8 +163,11 @@ def _compared(node: exp.Expr, schemas: Mapping[str, Schema]) -> Iterator[tuple[e
                 yield value, kind
 
 
-def _constant(literal: exp.Expr, kind: Type) -> Constant | None:
-    """Return the constant of an operand; None: it is no literal, or has another type than the column."""
+def constant_of(literal: exp.Expr, kind: Type) -> Constant | None:
+    """Return the constant of an operand; None: it is no literal, or has another type than the column.
+
+    kind: type of the column.
+    """
     if _is_text(literal):
         return Constant(literal.name, Type.TEXT) if kind in (Type.TEXT, Type.JSON, Type.TIMESTAMP) else None
     number = number_of(literal)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from quaestor.continuous.engine import Engine, PreparedQuery, SharingEngine
 from quaestor.continuous.installed import InstalledQuery
@@ -17,7 +19,7 @@ from quaestor.tables.pins import pinned
 from quaestor.tables.versioned import VersionedTable
 
 _QUIET: Final = 3_600 * 1_000_000
-"""Time after which the progress of a query without results is published again, in microseconds."""
+"""Longest time after which the progress of a query without results is published again, in microseconds."""
 
 
 class _Covered(NamedTuple):
@@ -47,6 +49,8 @@ class Executions:
 
     def groups(self, queries: Iterable[InstalledQuery]) -> list[list[InstalledQuery]]:
         """Return the queries in groups that can run as one plan. A query that cannot be prepared is a group of its own."""
+        queries = list(queries)
+        self._prepare_all([query for query in queries if query.name not in self._prepared])
         groups: dict[str, list[InstalledQuery]] = {}
         for query in queries:
             try:
@@ -55,6 +59,17 @@ class Executions:
                 shape = ""
             groups.setdefault(shape or f" {query.name}", []).append(query)
         return list(groups.values())
+
+    def _prepare_all(self, queries: Sequence[InstalledQuery]) -> None:
+        """Prepare new queries together, so that equal shapes are compiled once."""
+        if not queries or not isinstance(self._engine, SharingEngine):
+            return
+        with suppress(QuaestorError):  # each run reports its failure
+            for query, prepared in zip(
+                queries, self._engine.prepare_all([query.text for query in queries]), strict=True
+            ):
+                if not isinstance(prepared, QuaestorError):
+                    self._prepared[query.name] = prepared
 
     def run(self, query: InstalledQuery) -> Run:
         """Run a query. Raises as `runs.run.run` does."""
@@ -85,8 +100,9 @@ class Executions:
             name, known = query.name, self._covered.get(results[query.name])
             if name not in due:
                 continue
-            if known is not None and not evaluated.rows[name].num_rows and closed.instant - known.published < _QUIET:
-                self._covered[results[name]] = known._replace(upto=closed.instant)
+            since = due[name] if known is None else known.published
+            if not evaluated.rows[name].num_rows and closed.instant - since < _quiet(name):
+                self._covered[results[name]] = _Covered(since, closed.instant)
                 outcomes[name] = Run(after=due[name], upto=closed.instant, rows=0, published=True)
                 continue
             try:
@@ -118,3 +134,11 @@ class Executions:
         if prepared is None:
             prepared = self._prepared[query.name] = self._engine.prepare(query.text)
         return prepared
+
+
+def _quiet(name: str) -> int:
+    """Return the time without results after which the progress of a query is published: half an hour to an hour.
+
+    Queries that begin together thus publish at different times.
+    """
+    return _QUIET // 2 + crc32(name.encode()) % (_QUIET // 2)

@@ -11,6 +11,8 @@ import pytest
 from quaestor import AdminApi, AdminToken, Quaestor
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.dead_letters import DeadLetter, DeadLetters
+from quaestor.continuous.runs.run import close
+from quaestor.tables.schema import Type
 from tests.continuous.runs.world import NOON, World
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +80,50 @@ async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
         assert "due/1/0" in (tmp_path / "out" / "due.ndjson").read_text()
         assert (await client.get("/continuous/dead-letters", params={"name": "due"})).json() == {"dead_letters": []}
         assert await do(do="drop", name="due") == {"dropped": "due"}
+        many = [{"name": f"due_{number}", "text": f"{SQL} AND id = {number}", "every": "1m"} for number in range(3)]
+        assert await do(do="install-all", queries=many, **{"from": "beginning"}) == {"installed": 3}
+        assert "installed" in str((await do(400, do="install-all", queries=many[:1]))["detail"])
+        assert "line 1 is no query" in str((await do(400, do="install-all", queries=[{}]))["detail"])
+        assert "queries is a list of objects" in str((await do(400, do="install-all", queries=["due"]))["detail"])
         assert (await client.get("/continuous", params={"name": "due"})).status_code == 400
+
+
+async def test_orders_are_declared_and_dropped_over_the_admin_api(tmp_path: Path) -> None:
+    """A declaration is used from then on, a broken order shows its counterexample, and faults name the remedy."""
+    world = World(tmp_path)
+    world.table("messages", id=Type.BIGINT)
+    world.table("replies", message=Type.BIGINT)
+    quaestor = Quaestor(grid=False, continuous_folder=str(tmp_path), clock=world.clock)
+    engine = quaestor.parts.continuous.administration().engine
+    api = AdminApi(quaestor=quaestor, token=AdminToken(TOKEN))
+    columns = {"earlier": "messages.id", "later": "replies.message"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(api),
+        base_url="http://a/quaestor/admin",
+        headers={"authorization": f"Bearer {TOKEN}"},
+    ) as client:
+
+        async def orders() -> list[dict[str, str]]:
+            return list((await client.get("/continuous/orders")).json()["orders"])
+
+        assert await orders() == []
+        answer = await client.post("/continuous", json={"do": "declare-order", **columns})
+        assert (answer.status_code, await orders()) == (200, [answer.json()])
+        text = "SELECT m.id FROM messages m, replies r WHERE r.message = m.id"
+        query = engine.prepare(text)
+        assert [str(order) for order in query.compiled.orders] == [answer.json()["order"]]
+        world.add("replies", {"message": 1})
+        world.add("messages", {"id": 1})
+        closed = close(world.catalogue, query.tables)
+        assert query.rows(1, closed.instant, closed.snapshots).rows.num_rows == 1
+        ((broken,),) = ([order["broken"] for order in await orders()],)
+        assert "messages with id = 1 came at" in broken
+        for fault in ({"earlier": "messages.size"}, {"earlier": "messages"}, {"earlier": "notes.id"}):
+            answer = await client.post("/continuous", json={"do": "declare-order", **columns, **fault})
+            assert answer.status_code == 400, answer.text
+        for status in (200, 400):
+            assert (await client.post("/continuous", json={"do": "drop-order", **columns})).status_code == status
+        assert await orders() == []
 
 
 async def test_the_service_and_the_admin_api_share_their_engine(tmp_path: Path) -> None:

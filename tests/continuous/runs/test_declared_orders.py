@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from quaestor.continuous.declared_orders import DeclaredOrders, order_of
+from quaestor.continuous import declared_orders
+from quaestor.continuous.declared_orders import DeclaredOrder, DeclaredOrders, order_of
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.runs.execution import Executions
@@ -172,6 +173,54 @@ def test_only_new_messages_are_looked_up(ordered: Ordered, monkeypatch: pytest.M
     first = looks[0][1]
     ordered.go("shop_0")
     assert looks[-1][0] == first
+
+
+def test_a_group_checks_an_order_once_for_all_its_queries(ordered: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its declaration is read once in a run, whatever the number of queries."""
+    names = [f"shop_{shop}" for shop in range(20)]
+    for shop, name in enumerate(names):
+        ordered.stand(name, shop)
+    ordered.go(*names)
+    decode, decoded = declared_orders._decoded, []
+
+    def noted(order: KnownOrder, note: str) -> DeclaredOrder:
+        decoded.append(order)
+        return decode(order, note)
+
+    monkeypatch.setattr(declared_orders, "_decoded", noted)
+    ordered.reply(1, 1, 7)
+    ordered.go(*names)
+    assert decoded == [ORDER]
+
+
+def test_a_group_gives_a_broken_order_up_together(ordered: Ordered) -> None:
+    """The run that meets the counterexample loses no pair of any query; there is one alarm."""
+    names = [f"shop_{shop}" for shop in range(4)]
+    for shop, name in enumerate(names):
+        ordered.stand(name, shop)
+    ordered.go(*names)
+    for shop in range(4):
+        ordered.reply(shop, 2, shop)
+    ordered.go(*names)
+    ordered.message(2)
+    ordered.go(*names)
+    assert [ordered.pairs(name) for name in names] == [[(2, shop)] for shop in range(4)]
+    assert len(ordered.alarms) == 1
+
+
+def test_a_group_reads_new_rows_only(ordered: Ordered) -> None:
+    """Its join finds old messages in the copy of the engine, as a query alone does."""
+    ordered.add("messages", *({"id": number} for number in range(100)))
+    names = ["shop_0", "shop_1"]
+    for shop, name in enumerate(names):
+        ordered.stand(name, shop)
+    ordered.go(*names)
+    ordered.go(*names)
+    ordered.reply(1, 7, 1)
+    ordered.advance(minutes=1)
+    outcomes = ordered.executions.run_together([ordered.installed.get(name) for name in names])
+    assert sum(done.read.rows for done in outcomes.values() if isinstance(done, Run)) == 1
+    assert ordered.pairs("shop_1") == [(7, 1)]
 
 
 @pytest.mark.parametrize(
