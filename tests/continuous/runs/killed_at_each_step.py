@@ -1,7 +1,8 @@
 """Run and delivery, killed at each durable step: a program that forks, kills its child at one `fsync`, and goes on.
 
 Prints one JSON object: number of kills, and what the tables, the file and the receiver hold in the end of each.
-The engine is `plain`, or `sql`: the service with the real compiler, and a query whose rows repeat.
+The engine is `plain`; `joined`, which joins the result files after each run and is killed at each change of a folder too; or
+`sql`: the service with the real compiler, and a query whose rows repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.file import FileSink
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.runs import results
 from quaestor.continuous.runs.deliveries import deliver
+from quaestor.continuous.runs.results import maintain_results
 from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.continuous.sql_engine import SqlEngine
 from quaestor.observability.telemetry import Telemetry
@@ -32,7 +35,7 @@ from tests.continuous.runs.world import NOON, World
 
 RUNS = 2
 REPEATING = "SELECT r.id, r.note FROM reminders r, rooms WHERE r.due_at = now()"
-_real_fsync = os.fsync
+_FOLDER_CHANGES = ("unlink", "rename", "replace", "link")
 
 
 class KeyLog:
@@ -52,18 +55,22 @@ class KeyLog:
             os.fsync(file.fileno())
 
 
-def kill_at(step: int) -> None:
-    """Kill this process before its `fsync` of this number. The page cache outlives the process, so after it is the same."""
+def kill_at(step: int, calls: tuple[str, ...]) -> None:
+    """Kill this process before the call of this number. The page cache outlives the process, so after it is the same."""
     count = 0
 
-    def fsync(descriptor: int) -> None:
-        nonlocal count
-        count += 1
-        if count == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        _real_fsync(descriptor)
+    def counted(call: Any) -> Any:
+        def struck(*args: Any, **given: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **given)
 
-    os.fsync = fsync
+        return struck
+
+    for name in calls:
+        setattr(os, name, counted(getattr(os, name)))
 
 
 def prepare(folder: Path, engine: str) -> None:
@@ -71,7 +78,7 @@ def prepare(folder: Path, engine: str) -> None:
     world = World(folder / "tables")
     world.reminders()
     sinks = "file:results.ndjson", "file:log"
-    if engine == "plain":
+    if engine != "sql":
         world.install(sinks=sinks)
     else:
         world.table("rooms", id=Type.BIGINT)
@@ -104,8 +111,21 @@ def work(folder: Path, engine: str) -> None:
             asyncio.run(service.run_due())
             continue
         world.run()
+        if engine == "joined":
+            join(world, folder)
         for sink in sinks.values():
             asyncio.run(deliver(world.installed.get("due"), sink, world.catalogue, courier))
+    if engine == "joined":
+        world.advance(hours=2)
+        join(world, folder)
+
+
+def join(world: World, folder: Path) -> None:
+    """Join the files of the results, and delete the files that no reader can need any more."""
+    results.MANY_FILES = 1  # type: ignore[misc]
+    (folder / "joining").touch()
+    maintain_results(world.catalogue, "results.due", world.clock())
+    os.remove(folder / "joining")
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -116,6 +136,8 @@ def state(folder: Path) -> dict[str, Any]:
         "results": [[f"due/{row['_run']}/{row['_row']}", row["id"]] for row in world.results()],
         "file": [[line["key"], line["row"]["id"]] for line in map(json.loads, (folder / "results.ndjson").open())],
         "log": [json.loads(line) for line in log.open()],
+        "files": len(world.catalogue.open("results.due").snapshot().files),
+        "struck": (folder / "struck").exists(),
     }
 
 
@@ -143,11 +165,13 @@ def strike(folder: Path, engine: str, step: int) -> bool:
     assert in_child(partial(prepare, folder, engine)) == 0
 
     def struck() -> None:
-        kill_at(step)
+        kill_at(step, ("fsync", *(_FOLDER_CHANGES if engine == "joined" else ())))
         work(folder, engine)
 
     status = in_child(struck)
     assert status == 0 or os.WIFSIGNALED(status), status
+    if (folder / "joining").exists():
+        (folder / "struck").touch()
     return status != 0
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.sources import ROOT
 
 
-@pytest.mark.parametrize("engine", ["plain", "sql"])
+@pytest.mark.parametrize("engine", ["plain", "sql", pytest.param("joined", marks=pytest.mark.slow)])
 def test_a_kill_at_any_step_loses_nothing_and_publishes_nothing_twice(tmp_path: Path, engine: str) -> None:
     """Each result is published once. The file has each once; a receiver without a memory gets repetitions with equal keys."""
     done = subprocess.run(
@@ -27,3 +27,6 @@ def test_a_kill_at_any_step_loses_nothing_and_publishes_nothing_twice(tmp_path: 
         assert state["file"] == state["results"]
         assert {tuple(delivery) for delivery in state["log"]} == {tuple(result) for result in state["results"]}
     assert any(len(state["log"]) > len(state["results"]) for state in states)
+    if engine == "joined":
+        assert sum(state["struck"] for state in states) > 10
+        assert {state["files"] for state in states} == {1}
