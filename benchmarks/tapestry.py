@@ -4,19 +4,21 @@ Data: messages from a seed (benchmarks/workloads/messages.py) in a table of 208 
 Queries: Q1 one newsgroup; Q2 a family of newsgroups; Q3 messages with a reply in a newsgroup; Q4 messages of four weeks without
 a reply; Q5 chains of three messages. A reply comes after its message.
 
-Figures of each query and engine: the full query, and the incremental query when 100, 10, 1 and 0.1 % of the messages are new.
+Figures of each query and engine: the full query from the files (`full`) and, on DuckDB, on the copy that the engine keeps of the
+table (`full_kept`); and the incremental query when 100, 10, 1 and 0.1 % of the messages are new.
 `or`: one text with an OR over the instants, as in the paper. `split`: a branch for each table that may be the newest.
-`single`: with the known order. A figure is the median of several runs after a warm-up. Beside it: rows of the result, files and
-rows that were read. `floor`: a query over one empty file. Figure 7: Q1 over the share of new
+`single`: with the known order. A figure is the median of several runs after a warm-up. Beside it: rows of the result, files,
+rows and bytes that were read. `floor`: a query over one empty file. Figure 7: Q1 over the share of new
 messages. Figure 8: Q3 with 38,000 new messages over growing tables. Figure 9 is left out: tables have no index.
 
-Result: benchmarks/results/tapestry_<messages>_<executor>.json.
-Run: python -m benchmarks.tapestry --messages 380000 --executor duckdb --keep (and 3800000, 38000000; spark)
+Result: benchmarks/results/tapestry_<messages>_<executor>.json and .svg.
+Run: python -m benchmarks.tapestry --messages 380000 --executor duckdb --keep (and 3800000, 38000000; spark); plots: --draw
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import statistics
 import tempfile
@@ -35,6 +37,7 @@ from benchmarks import harness
 from benchmarks.workloads.messages import SEED, YEAR, Clock, Messages, fill
 from quaestor.continuous.compilation import CompiledQuery, compile_query
 from quaestor.continuous.executors.choice import executor_of
+from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.sql_engine import SqlQuery
@@ -91,7 +94,10 @@ class Bench:
         """Return the figures of one query."""
         compiled = self._compiled(name, "single")
         last = self.messages.instant(self.messages.count)
-        figures: dict[str, Any] = {"full": self._measured(replace(compiled, incremental=compiled.standard), 0, last)}
+        full = replace(compiled, incremental=compiled.standard)
+        figures: dict[str, Any] = {"full": self._measured(full, 0, last)}
+        if isinstance(self._executor, DuckDbExecutor):
+            figures["full_kept"] = self._measured(full, 1, last)
         forms = ("single", "split", "or") if name in ALIASES else ("single",)
         for form in forms:
             figures[form] = [self.new_share(name, form, share) for share in NEW]
@@ -134,6 +140,7 @@ class Bench:
             "rows": evaluated.rows.num_rows,
             "files_read": evaluated.read.files,
             "rows_read": evaluated.read.rows,
+            "bytes_read": evaluated.read.bytes,
         }
 
 
@@ -174,6 +181,43 @@ def _peak_kb(process: psutil.Process) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
+def draw(path: Path, result: dict[str, Any]) -> None:
+    """Write the plots: each query beside its full query, and figures 7 and 8. Raises ImportError without matplotlib."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "quaestor"
+    from matplotlib import pyplot
+
+    figure, (queries, share, growth) = pyplot.subplots(1, 3, figsize=(15, 4))
+    names = list(result["queries"])
+    bars = {
+        name: [result["queries"][query].get(name, {}).get("s", 0.0) for query in names]
+        for name in ("full", "full_kept")
+    }
+    bars |= {
+        f"{new:.1%} new": [result["queries"][query]["single"][place]["s"] for query in names]
+        for place, new in enumerate(point["new"] for point in result["queries"][names[0]]["single"])
+    }
+    width = 0.8 / len(bars)
+    for place, (label, seconds) in enumerate(bars.items()):
+        queries.bar([number + place * width for number in range(len(names))], seconds, width, label=label)
+    queries.axhline(result["floor"]["s"], linestyle="--", linewidth=1, color="black", label="floor")
+    queries.set_xticks([number + 0.4 for number in range(len(names))], names)
+    queries.set(ylabel="s", yscale="log", title=f"{result['messages']:,} messages")
+    queries.legend(fontsize="x-small")
+    for axes, key, name, title in (
+        (share, "figure_7", "new", "Figure 7: Q1 over the share of new messages"),
+        (growth, "figure_8", "messages", "Figure 8: Q3 with equally many new messages"),
+    ):
+        axes.plot([point[name] for point in result[key]], [point["s"] for point in result[key]], marker="o")
+        axes.set(xlabel=name, ylabel="s", title=title)
+        axes.set_ylim(bottom=0)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
 def main() -> None:
     """Read the arguments, and measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -182,14 +226,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keep the messages here, and use them again")
     parser.add_argument("--keep", action="store_true", help="write the result to benchmarks/results")
+    parser.add_argument("--draw", action="store_true", help="only draw the plots of the results that are kept")
     given = parser.parse_args()
+    if given.draw:
+        for kept in harness.RESULTS.glob("tapestry_*.json"):
+            draw(kept.with_suffix(".svg"), json.loads(kept.read_text()))
+        return
     with messages_in(given.folder, given.messages) as messages:
         began_s = time.perf_counter()
         executor = executor_of(given.executor, "local[2]")
         result = Bench(messages, executor, given.repeats).result() | {"executor": given.executor, "memory": peaks()}
         executor.close()
     result["seconds"] = round(time.perf_counter() - began_s, 1)
-    harness.report(f"tapestry_{given.messages}_{given.executor}", result, keep=given.keep)
+    name = f"tapestry_{given.messages}_{given.executor}"
+    harness.report(name, result, keep=given.keep)
+    if given.keep:
+        draw(harness.RESULTS / f"{name}.svg", result)
 
 
 if __name__ == "__main__":
