@@ -18,7 +18,7 @@ from quaestor.continuous.executors.kept import DATABASE
 from quaestor.continuous.reach import is_versions
 from quaestor.tables.schema import TS
 
-MANY_ROWS: Final = 10_000
+MANY_ROWS: Final = 100_000
 """Rows of the largest copy of a query from which its joins are reduced: smaller joins cost less than the steps."""
 MOST_KEYS: Final = 10_000
 """Keys that DuckDB looks up in an index one by one, if they are few beside the rows of the table."""
