@@ -5,6 +5,7 @@ Figures are ratios against a baseline measured in the same run, interleaved, bec
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -80,6 +81,18 @@ def report(name: str, result: dict[str, Any], *, keep: bool) -> None:
         save(name, result)
     else:
         print(json.dumps(result, indent=2))
+
+
+def arguments(description: str | None, **numbers: int) -> argparse.Namespace:
+    """Arguments of a benchmark's command line: numbers with these defaults, and `--no-save`.
+
+    description: docstring of the benchmark; its first line is shown.
+    """
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--no-save", action="store_true")
+    return parser.parse_args()
 
 
 def percentile(values: Sequence[float], share: float) -> float:

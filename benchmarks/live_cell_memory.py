@@ -7,7 +7,6 @@ receives it: encoded and decoded once. Aim: at most 7 KiB in a cell. Run: python
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tracemalloc
 from collections.abc import Callable
@@ -97,10 +96,7 @@ def measured(queries: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--queries", type=int, default=20_000)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, queries=20_000)
     harness.report("live_cell_memory", measured(given.queries), keep=not given.no_save)
 
 

@@ -9,7 +9,6 @@ Run: python -m benchmarks.live_followers [--followers 1000] [--writes 100] [--no
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -100,11 +99,7 @@ async def measured(mongo_url: str, followers: int, writes: int) -> dict[str, Any
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--followers", type=int, default=1_000)
-    parser.add_argument("--writes", type=int, default=100)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, followers=1_000, writes=100)
     most_open_files()
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.followers, given.writes))

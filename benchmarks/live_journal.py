@@ -7,7 +7,6 @@ Run: python -m benchmarks.live_journal [--rounds 6] [--writes 100] [--no-save] (
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from dataclasses import dataclass, field
@@ -94,11 +93,7 @@ def _figures(side: Side) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--writes", type=int, default=100)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, rounds=6, writes=100)
     with TemporaryDirectory(prefix="quaestor-journal-") as folder:
         server = servers.mongod_server(Path(folder), journal_ms=100)
         server.start()

@@ -10,7 +10,6 @@ Run: python -m benchmarks.live_peers [--clients 200] [--writes 300] [--no-save] 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -90,11 +89,7 @@ async def measured(mongod: Server, clients: int, writes: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--writes", type=int, default=300)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, clients=200, writes=300)
     most_open_files()
     with servers.running(partial(servers.mongod_server, journal_ms=10), "mongod") as mongod:
         result = asyncio.run(measured(mongod, given.clients, given.writes))

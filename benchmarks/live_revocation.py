@@ -7,7 +7,6 @@ most 100 ms. Run: python -m benchmarks.live_revocation [--readers 100] [--times 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -101,11 +100,7 @@ async def measured(mongo_url: str, readers: int, times: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--readers", type=int, default=100)
-    parser.add_argument("--times", type=int, default=300)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, readers=100, times=300)
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.readers, given.times))
     harness.report("live_revocation", result, keep=not given.no_save)

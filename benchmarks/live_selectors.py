@@ -7,7 +7,6 @@ Run: python -m benchmarks.live_selectors [--selectors 1000] [--writes 500] [--no
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import time
@@ -104,11 +103,7 @@ async def measured(mongod: Server, selectors: int, writes: int) -> dict[str, Any
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--selectors", type=int, default=1_000)
-    parser.add_argument("--writes", type=int, default=500)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, selectors=1_000, writes=500)
     most_open_files()
     with servers.running(partial(servers.mongod_server, journal_ms=10), "mongod") as mongod:
         result = asyncio.run(measured(mongod, given.selectors, given.writes))

@@ -8,7 +8,6 @@ Run: python -m benchmarks.live_sockets [--sockets 10000] [--queries 10000] [--ra
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -160,12 +159,7 @@ async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--sockets", type=int, default=10_000)
-    parser.add_argument("--queries", type=int, default=10_000)
-    parser.add_argument("--rate", type=int, default=1_000, help="writes a second")
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, sockets=10_000, queries=10_000, rate=1_000)
     most_open_files()
     with servers.mongo_url(journal_ms=10) as url:
         result = asyncio.run(measured(url, given.sockets, given.queries, given.rate))

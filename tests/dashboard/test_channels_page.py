@@ -23,13 +23,6 @@ def shop(browser: Browser, tmp_path_factory: pytest.TempPathFactory, mongo_url: 
         yield running
 
 
-@pytest.fixture
-def page(browser: Browser, shop: Site) -> Iterator[Page]:
-    opened = Page(browser, shop.url)
-    yield opened
-    opened.close()
-
-
 def test_viewers_see_channels_brokers_feeds_and_runs_and_change_nothing(page: Page) -> None:
     """Markup in a statement, an address and an error is shown as text."""
     page.enter(VIEWERS)

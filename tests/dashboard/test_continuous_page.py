@@ -28,13 +28,6 @@ def shop(folder: Path, mongo_url: str) -> Iterator[Site]:
         yield running
 
 
-@pytest.fixture
-def page(browser: Browser, shop: Site) -> Iterator[Page]:
-    opened = Page(browser, shop.url)
-    yield opened
-    opened.close()
-
-
 def test_viewers_look_and_change_nothing(page: Page) -> None:
     """The buttons are disabled; the reason of a dead letter is shown as text."""
     page.enter(VIEWERS)

@@ -27,13 +27,6 @@ def shop(browser: Browser, mongo_url: str, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-@pytest.fixture
-def page(browser: Browser, shop: Site) -> Iterator[Page]:
-    opened = Page(browser, shop.url)
-    yield opened
-    opened.close()
-
-
 def test_a_wrong_token_is_one_sentence_and_shows_nothing(page: Page) -> None:
     page.enter("x" * 30)
     becomes(lambda: page.text("problem") == "That is not the token.")

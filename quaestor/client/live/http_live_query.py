@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from quaestor.client.live.rows import LiveRows, OutOfStepError
 from quaestor.client.live.streams import decoded, query_fields
 from quaestor.errors import ConfigurationError, SubscriptionError
+from quaestor.tasks import pause_after
 
 if TYPE_CHECKING:
     import httpx
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _READ_S: Final = 60.0
 _MOST_GONE: Final = 5
 """Times that the server may not know the client's position before the client gives up, without a change in between."""
+_FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
 _AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _WAITING: Final = ("live", "cursor")
@@ -173,7 +175,7 @@ class HttpLiveQuery:
 
     async def _pause(self, response: httpx.Response | None) -> None:
         self._failed += 1
-        longest_s = min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(self._failed, 8))
+        longest_s = pause_after(self._failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         after = "" if response is None else response.headers.get("retry-after", "")
         await asyncio.sleep(random.uniform(0, longest_s) + (float(after) if after.isdigit() else 0))
 

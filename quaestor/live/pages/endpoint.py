@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,16 +14,15 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from quaestor.app import Quaestor
-from quaestor.caching import Declaration, Scope, cached, private
+from quaestor.caching import Scope, cached, private
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.live.followers import Places
 from quaestor.live.pages.answers import YEAR_S, answered, problem, problem_of
 from quaestor.live.pages.following import PageEvents, follow_socket, position_of
 from quaestor.live.pages.source import PageSource
 from quaestor.live.pages.watching import PageWatch
+from quaestor.live.routers import declared, require_path
 from quaestor.policy import Sharing
-
-Endpoint = Callable[..., Awaitable[Response]]
 
 TAG: Final = "continuous-results"
 """Tag of the pointers of all queries, for `quaestor.invalidate(tags=[...])`."""
@@ -61,8 +59,7 @@ class ContinuousResults(APIRouter):
             raise ConfigurationError(
                 "nobody decides who may read the results: write scope=public(), or dependencies=[Depends(...)]"
             )
-        if not path.startswith("/") or path.endswith("/"):
-            raise ConfigurationError(f"path={path!r}: begin with '/', and end without it")
+        require_path(path)
         super().__init__(prefix=path, dependencies=list(dependencies), tags=["continuous queries"])
         self._quaestor = quaestor
         self._path = path
@@ -82,7 +79,7 @@ class ContinuousResults(APIRouter):
         ):  # fmt: skip
             self.add_api_route(
                 f"/{{name}}{below}",
-                _declared(endpoint, declaration),
+                declared(endpoint, declaration),
                 methods=["GET"],
                 response_model=None,
                 name=f"continuous-results{below}",
@@ -175,13 +172,3 @@ class ContinuousResults(APIRouter):
 
     def _url(self, name: str, run: int) -> str:
         return f"{self._named(name)}/runs/{run}"
-
-
-def _declared(endpoint: Endpoint, declaration: Declaration) -> Endpoint:
-    """Return an endpoint with a declaration of its own; methods of several routers share their function."""
-
-    @wraps(endpoint)
-    async def handler(*arguments: Any, **named: Any) -> Response:
-        return await endpoint(*arguments, **named)
-
-    return declaration(handler)

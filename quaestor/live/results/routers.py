@@ -8,8 +8,7 @@ Protocol: docs/channels/brokers.md and docs/channels/feeds.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,9 +18,10 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from quaestor.app import Quaestor
-from quaestor.caching import Declaration, Scope, cached, public
+from quaestor.caching import Scope, cached, public
 from quaestor.errors import ConfigurationError
 from quaestor.live.results.endpoint import ResultEndpoint
+from quaestor.live.routers import declared, require_path
 
 TAG: Final = "channel-results"
 """Tag of the pointers of all channels, for `quaestor.invalidate(tags=[...])`."""
@@ -49,7 +49,7 @@ class ChannelResults(APIRouter):
         scope: Scope | None = None,
         dependencies: Sequence[Any] = (),
     ) -> None:
-        _check_path(path)
+        require_path(path)
         super().__init__(prefix=path, dependencies=list(dependencies), tags=["channels"])
         self._quaestor = quaestor
         self._path = path
@@ -67,7 +67,7 @@ class ChannelResults(APIRouter):
             (f"{subscription}/results", "GET", self._endpoint.of_subscription, unstored),
         ):
             self.add_api_route(
-                below, _declared(endpoint, declaration), methods=[method], response_model=None, name=f"channels{below}"
+                below, declared(endpoint, declaration), methods=[method], response_model=None, name=f"channels{below}"
             )
         self.add_api_websocket_route(f"{subscription}/socket", self._socket, name="channels/socket")
         hosted.observers.append(self._published)
@@ -100,7 +100,7 @@ class ChannelFeeds(APIRouter):
     def __init__(
         self, quaestor: Quaestor, *, path: str = "/feeds", dependencies: Sequence[Any] = (), anyone: bool = False
     ) -> None:
-        _check_path(path)
+        require_path(path)
         if not dependencies and not anyone:
             raise ConfigurationError(
                 "nobody decides who may write to feeds: write dependencies=[Depends(...)], or anyone=True"
@@ -110,7 +110,7 @@ class ChannelFeeds(APIRouter):
         quaestor.parts.channels.takes_posts = True
         self.add_api_route(
             "/{feed}",
-            _declared(self._post, cached(bypass=True)),
+            declared(self._post, cached(bypass=True)),
             methods=["POST"],
             response_model=None,
             name="feeds/{feed}",
@@ -119,20 +119,3 @@ class ChannelFeeds(APIRouter):
     async def _post(self, request: Request) -> Response:
         """Write the records of a body. The answer comes once they are durable."""
         return await self._quaestor.parts.channels.running().posts.answer(request)
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("/") or path.endswith("/"):
-        raise ConfigurationError(f"path={path!r}: begin with '/', and end without it")
-
-
-def _declared(
-    endpoint: Callable[[Request], Awaitable[Response]], declaration: Declaration
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint with a declaration of its own; methods of several routers share their function."""
-
-    @wraps(endpoint)
-    async def handler(request: Request) -> Response:
-        return await endpoint(request)
-
-    return declaration(handler)
