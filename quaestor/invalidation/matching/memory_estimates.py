@@ -22,6 +22,8 @@ _SOURCE: Final = 1.0
 """Bytes per byte of a filter's document, which is kept as BSON."""
 _COMPILED: Final = 12.0
 """Bytes per byte of the document of a filter that is kept compiled."""
+_PREDICATE: Final = 600
+"""Predicate of a subscribed query's filter that is kept compiled, beside the bytes for its document."""
 _ENTRY: Final = 90
 """Further entry of a filter in the index: a value of an $in, a branch of a disjunction."""
 _TEXT: Final = 300
@@ -80,12 +82,14 @@ def watch_bytes(source: int, paths: int) -> int:
     return _WATCH + int(_COMPILED * source) + _ENTRY * max(0, paths - 1)
 
 
-def side_bytes(source: int, access: Sequence[Access]) -> int:
+def side_bytes(source: int, access: Sequence[Access], *, compiled: int) -> int:
     """Return the bytes of one side of a subscribed query, without its members; each side pays the whole of a shared predicate.
 
     source: bytes of the filter.
     access: access paths of the filter.
+    compiled: number of predicates of the filter that are kept compiled.
     """
     if not access:
         return _SIDE + _FILTER + _UNINDEXED + int(_COMPILED * source)
-    return _SIDE + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1)
+    form = _PREDICATE * compiled + int(_COMPILED * source) if compiled else 0
+    return _SIDE + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1) + form

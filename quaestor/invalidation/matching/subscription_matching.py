@@ -22,7 +22,7 @@ from quaestor.invalidation.matching.entities import SubscribedQuery, SubscribedS
 from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER, side_bytes
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.predicate_results import PredicateResults
-from quaestor.invalidation.matching.predicates import Predicates
+from quaestor.invalidation.matching.predicates import Predicates, kept_compiled
 from quaestor.invalidation.matching.retention import Retained, Retention
 from quaestor.invalidation.matching.subscribed_sides import MemoryUse, SubscribedSides
 from quaestor.invalidation.matching.tally import Tally
@@ -142,7 +142,7 @@ class SubscribedQueries:
             raise AnnouncementError(f"announced with {len(members)} sides, but has {len(plans)}", final=True)
         self._check_unindexed(plans)
         shares = [None if members is None else unpack_members(members[place]) for place in range(len(plans))]
-        fixed = sum(side_bytes(len(bson.encode(plan.condition, codec_options=OPTIONS)), plan.access) for plan in plans)
+        fixed = sum(map(_side_bytes, plans))
         if not again:
             self._check_memory(fixed + sum(SIDE_MEMBER * len(share) for share in shares if share is not None))
         subscribed = self._queries[query_id] = SubscribedQuery(query_id, token, version, expires_at_ms)
@@ -216,6 +216,7 @@ class SubscribedQueries:
         if sides is None:
             sides = namespace.subscribed = SubscribedSides(self._concerned, self._memory)
         item = namespace.shared_filter(plan.predicate, plan.condition, plan.access)
+        self._predicates.announced(item, plan.predicate)
         side = SubscribedSide(query, plan.namespace, item, by_images=members is None)
         sides.add(side)
         if members is not None:
@@ -230,6 +231,7 @@ class SubscribedQueries:
         if sides is None:
             return
         sides.remove(side)
+        self._predicates.ended(side.filter)
         namespace.release(side.filter)
         if not sides.sides:
             namespace.subscribed = None
@@ -256,3 +258,8 @@ class SubscribedQueries:
                 (kept.add_member if now else kept.remove_member)(side, entry.identity)
         self._tally.tried += results.tried
         return concerned
+
+
+def _side_bytes(plan: SidePlan) -> int:
+    source = len(bson.encode(plan.condition, codec_options=OPTIONS))
+    return side_bytes(source, plan.access, compiled=kept_compiled(plan.predicate, source))
