@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from bson import json_util
+from bson import Code, json_util
 from bson.binary import UuidRepresentation
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
@@ -73,8 +74,33 @@ def parse(text: str, *, depth: int) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Return relaxed Extended JSON as UTF-8, without spaces."""
+    """Return relaxed Extended JSON as UTF-8, without spaces.
+
+    Most values have no type of their own below them. The encoder in C then needs no conversion first.
+    """
+    if not _holds_code(value):
+        with suppress(ValueError):  # a number that JSON does not know
+            return _ENCODER.encode(value).encode()
     return json_util.dumps(value, json_options=OPTIONS, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _holds_code(value: Any) -> bool:
+    """Whether a value holds JavaScript, which the encoder would take for text."""
+    if isinstance(value, str):
+        return isinstance(value, Code)
+    if isinstance(value, dict):
+        return any(map(_holds_code, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_code, value))
+
+
+def _typed(value: Any) -> Any:
+    """Return a value of BSON as the encoder knows it. Raises ValueError for what only the general way converts."""
+    if hasattr(value, "items") or (hasattr(value, "__iter__") and not isinstance(value, bytes)):
+        raise ValueError("a collection of another kind")
+    return json_util.default(value, OPTIONS)
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_typed)
 
 
 def refusal(text: str, reason: str, pointer: _Pointer) -> JsonError:

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from datetime import datetime
 from typing import Any
 
+import bson
 import pytest
-from bson import Decimal128, Int64, MaxKey, ObjectId, Regex, Timestamp
+from bson import (
+    SON,
+    Binary,
+    Code,
+    DatetimeMS,
+    DBRef,
+    Decimal128,
+    Int64,
+    MaxKey,
+    MinKey,
+    ObjectId,
+    Regex,
+    Timestamp,
+    json_util,
+)
+from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quaestor.rest import strict_json
-from quaestor.rest.strict_json import JsonError, dumps, locate, parse
+from quaestor.rest.strict_json import OPTIONS, JsonError, dumps, locate, parse
 
 REFUSED = [
     ("", 0, None),
@@ -114,3 +132,20 @@ def test_garbage_is_refused_and_nothing_else_happens(text: str) -> None:
     except JsonError as error:
         position = error.position
     assert 0 <= position <= len(text)
+
+
+NATIVE: list[Any] = [
+    None, True, 1, Int64(2**40), 2**70, 0.1, "text", "\u2028 \"é", ObjectId("0" * 24), b"bytes", Binary(b"x", 5),
+    Decimal128("1.5"), datetime(2026, 1, 2, 3, 4, 5, 678_000), DatetimeMS(-(2**60)),
+    Timestamp(1, 2), Regex("a+", "im"), re.compile("b", re.I),
+    MinKey(), MaxKey(), DBRef("c", 1), Code("f()"), Code("f()", {"x": Int64(1)}), float("nan"), float("-inf"), (1, [2.0]), {},
+    RawBSONDocument(bson.encode({"a": {"b": Int64(1)}})), SON([("z", 1), ("a", [Code("g")])]), {1, 2}, {1: {"$oid": "x"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NATIVE)
+def test_each_value_is_written_as_pymongo_writes_it(value: Any) -> None:
+    """Alone, in an array and in an object below others."""
+    for whole in (value, [value], {"a": 1, "b": {"c": [0, value]}}):
+        wanted = json_util.dumps(whole, json_options=OPTIONS, ensure_ascii=False, separators=(",", ":"))
+        assert dumps(whole).decode() == wanted
