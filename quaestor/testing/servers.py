@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -251,8 +251,13 @@ def redis_server(folder: Path, *, port: int | None = None, persistent: bool = Tr
     return Server("valkey", arguments, folder, port, f"redis://{HOST}:{port}/0", ready)
 
 
-def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server:
-    """Varnishd with this VCL that is not started yet. Raises ConfigurationError if Varnish is not installed."""
+def varnish_server(
+    folder: Path, vcl: str, *, port: int | None = None, parameters: Mapping[str, int] | None = None
+) -> Server:
+    """Varnishd with this VCL that is not started yet. Raises ConfigurationError if Varnish is not installed.
+
+    parameters: run-time parameters, by name.
+    """
     binary = varnish_binary()
     if binary is None:
         raise ConfigurationError("varnishd is not installed: apt-get install varnish varnish-modules")
@@ -266,6 +271,8 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
         # Varnish closes idle connections after 5 s, when httpx lets go of them too: a request of a busy client met the closing.
         "-p", "timeout_idle=60",
     ]  # fmt: skip
+    for name, value in (parameters or {}).items():
+        arguments += ["-p", f"{name}={value}"]
 
     def ready() -> bool:
         with socket.create_connection((HOST, port), timeout=0.5):
