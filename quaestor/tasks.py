@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeVar
 
+T = TypeVar("T")
+_PART: Final = 250
+"""Members that are looked at in one go: less than a millisecond."""
 _AGAIN_S: Final = 1.0
 _MOST_DOUBLINGS: Final = 60
 """Above any pause. A power of two from an outage of days would not fit into a float."""
@@ -14,6 +17,14 @@ _MOST_DOUBLINGS: Final = 60
 def pause_after(failures: int, *, first_s: float, longest_s: float) -> float:
     """Return the pause in seconds after this many failures in a row: doubled with each, up to the longest."""
     return min(first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), longest_s)
+
+
+async def in_parts(members: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the present members of a large collection. Other tasks of the event loop run in between."""
+    for number, member in enumerate(list(members), 1):
+        yield member
+        if number % _PART == 0:
+            await asyncio.sleep(0)
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:

@@ -1,4 +1,4 @@
-"""A time limit for sends of which most end at once: such a send needs no timer."""
+"""Sends of which most end at once: such a send needs no timer, and no task of its own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ async def within(sending: Awaitable[None], seconds: float) -> None:
 
     The send begins in the caller's task. The timer starts when the send first waits: a server waits only for a slow client.
     """
+    rest = begin(sending)
+    if rest is not None:
+        async with asyncio.timeout(seconds):
+            await rest
+
+
+def begin(sending: Awaitable[None]) -> BegunSend | None:
+    """Begin a send, up to its first wait. Return its rest; None: it has ended. Raises what the send raises."""
     steps = sending.__await__()
     try:
-        first = next(steps)
+        return BegunSend(steps, next(steps))
     except StopIteration:
-        return
-    async with asyncio.timeout(seconds):
-        await _Begun(steps, first)
+        return None
 
 
-class _Begun:
-    """An awaitable that has begun, and waits for the first time."""
+class BegunSend:
+    """Send that has begun, and waits for the first time. Another task may await its rest, once."""
 
     __slots__ = ("_first", "_steps")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -76,14 +77,28 @@ class SocketConnection:
 
     outbox: unsent messages.
     cuts: of all subscriptions together; None: each advances by itself.
-    sending_since_s: when the message that is being sent was begun, by the event loop's clock; None: none is.
-    heard_at_s: when the client last sent a message, by the same clock.
+    heard_at_s: when the client last sent a message, by the event loop's clock.
     """
+
+    __slots__ = (
+        "_closed",
+        "_context",
+        "_form",
+        "_grant",
+        "_pings",
+        "_scope",
+        "_subscriptions",
+        "_tasks",
+        "_token",
+        "_within_s",
+        "cuts",
+        "heard_at_s",
+        "outbox",
+    )
 
     def __init__(self, scope: Scope, context: SocketContext, *, form: RecordForm) -> None:
         self.outbox = Outbox()
         self.cuts: Cuts | None = None
-        self.sending_since_s: float | None = None
         self.heard_at_s = 0.0
         self._scope = scope
         self._context = context
@@ -96,12 +111,20 @@ class SocketConnection:
         self._closed: SocketClosedError | None = None
         self._tasks: TaskGroup | None = None
 
-    async def run(self, receive: Receive, send: Send) -> None:
-        """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it."""
+    async def run(self, receive: Receive, send: Send, *, prompt: bool) -> None:
+        """Serve the socket until the client leaves. Raises SocketClosedError if the endpoint ends it.
+
+        prompt: a send may begin in any task, and go on in another.
+        """
         try:
             async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._write, send)
-                await self._read(receive)
+                self.outbox.open(send, drain=self._begin_to_drain if prompt else None)
+                if not prompt:
+                    self._tasks.start_soon(self._write, self.outbox.run)
+                try:
+                    await self._read(receive)
+                finally:
+                    self.outbox.close()
                 self._tasks.cancel_scope.cancel()
         finally:
             reason = "left" if self._closed is None else self._closed.end
@@ -126,7 +149,8 @@ class SocketConnection:
         now_s: by the event loop's clock.
         """
         limits = self._context.limits
-        if self.sending_since_s is not None and now_s - self.sending_since_s > limits.slow_s:
+        sending_since_s = self.outbox.sending_since_s
+        if sending_since_s is not None and now_s - sending_since_s > limits.slow_s:
             self._context.metrics.slow.inc()
             self.close(TRY_LATER, "the client reads too slowly", end="slow")
         if self._pings and now_s - self.heard_at_s > self._within_s + limits.silence_s:
@@ -158,7 +182,14 @@ class SocketConnection:
 
     def takes_long(self, now_s: float) -> bool:
         """Whether the client has been taking one message for more than a second."""
-        return self.sending_since_s is not None and now_s - self.sending_since_s > SLOW_READER_S
+        sending_since_s = self.outbox.sending_since_s
+        return sending_since_s is not None and now_s - sending_since_s > SLOW_READER_S
+
+    def count_sent(self) -> None:
+        """Add the messages that were sent since the last call to the metrics."""
+        sent, self.outbox.sent = self.outbox.sent, 0
+        if sent:
+            self._context.metrics.sent.inc(sent)
 
     # Messages in
 
@@ -304,12 +335,12 @@ class SocketConnection:
 
     # Messages out
 
-    async def _write(self, send: Send) -> None:
-        loop, sent = asyncio.get_running_loop(), self._context.metrics.sent
+    def _begin_to_drain(self) -> None:
+        """Start a task that sends what waits."""
+        if self._tasks is not None and self._closed is None:
+            self._tasks.start_soon(self._write, self.outbox.drain)
+
+    @staticmethod
+    async def _write(sending: Callable[[], Awaitable[None]]) -> None:
         with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
-            while True:
-                frame = await self.outbox.take()
-                self.sending_since_s = loop.time()
-                await send({"type": "websocket.send", "text" if isinstance(frame, str) else "bytes": frame})
-                self.sending_since_s = None
-                sent.inc()
+            await sending()

@@ -29,6 +29,7 @@ from quaestor.live.websocket.rights_watch import RightsWatch
 from quaestor.read_path.validation import none_match_fails, strong_etag
 from quaestor.rest.access import Access
 from quaestor.rest.database import Connection
+from quaestor.tasks import in_parts
 
 _LOOK_EVERY_S: Final = 1.0
 _DEFAULT_FORM: Final = next(iter(FORMS))
@@ -169,7 +170,7 @@ class LiveEndpoint:
             return
         give_back = self.places.take(address)
         try:
-            await self._accept(websocket)
+            await self._accept(websocket, send)
         finally:
             give_back()
 
@@ -188,27 +189,32 @@ class LiveEndpoint:
         """Time between two signs of life of a stream."""
         return self._quaestor.read_path.process.settings.realtime.live_heartbeat_ms / 1_000
 
-    async def _accept(self, websocket: WebSocket) -> None:
+    async def _accept(self, websocket: WebSocket, send: Send) -> None:
         offered = websocket.scope.get("subprotocols", [])
         chosen = next((name for name in offered if name in FORMS), None)
         await websocket.accept(subprotocol=chosen)
-        closed = await self.serve(
-            websocket.scope, websocket.receive, websocket.send, form=FORMS[chosen or _DEFAULT_FORM]
-        )
+        form = FORMS[chosen or _DEFAULT_FORM]
+        closed = await self.serve(websocket.scope, websocket.receive, send, form=form, prompt=True)
         if closed is not None:
             await websocket.close(closed.code, closed.reason)
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send, *, form: RecordForm) -> SocketClosedError | None:
-        """Serve one connection with the messages of a socket. Returns why the endpoint has ended it; None: the client left."""
+    async def serve(
+        self, scope: Scope, receive: Receive, send: Send, *, form: RecordForm, prompt: bool = False
+    ) -> SocketClosedError | None:
+        """Serve one connection with the messages of a socket. Returns why the endpoint has ended it; None: the client left.
+
+        prompt: a send may begin in any task, and go on in another.
+        """
         socket = SocketConnection(scope, self.shared(), form=form)
         self._sockets.add(socket)
         self._quaestor.telemetry.live.connections.inc()
         try:
-            await socket.run(receive, send)
+            await socket.run(receive, send, prompt=prompt)
         except SocketClosedError as closed:
             return closed
         finally:
             self._sockets.discard(socket)
+            socket.count_sent()
             self._quaestor.telemetry.live.connections.dec()
         return None
 
@@ -243,7 +249,6 @@ class LiveEndpoint:
 
     async def _look(self, groups: QueryGroups) -> None:
         """Once a second: end sockets and groups that have lasted too long. Ends with the last of them."""
-        loop = asyncio.get_running_loop()
         watches = [
             groups.start(RightsWatch(self._quaestor, f"{self._connection.name}.{name}", self.recheck).run())
             for name in self._rights_in
@@ -251,22 +256,31 @@ class LiveEndpoint:
         try:
             while self._sockets or len(groups):
                 await asyncio.sleep(_LOOK_EVERY_S)
-                self._measure(loop.time())
                 if server_stops():
                     self.http.end_all()
-                for socket in list(self._sockets):
-                    socket.look(loop.time())
-                groups.keep_house()
+                await self._look_at_sockets()
+                await groups.keep_house()
         finally:
             self.http.end_all()
             for watch in watches:
                 watch.cancel()
             for socket in list(self._sockets):
                 socket.close(TRY_LATER, "the service stops", end="stopping")
-            self._measure(loop.time())
+            self._measure(unsent=0, slow_readers=0)
 
-    def _measure(self, now_s: float) -> None:
-        """Measure what waits for clients."""
+    async def _look_at_sockets(self) -> None:
+        """Look at all sockets, and measure what waits for their clients. Events are delivered in between."""
+        loop = asyncio.get_running_loop()
+        unsent = slow_readers = 0
+        async for socket in in_parts(self._sockets):
+            now_s = loop.time()
+            socket.count_sent()
+            unsent += len(socket.outbox)
+            slow_readers += socket.takes_long(now_s)
+            socket.look(now_s)
+        self._measure(unsent=unsent, slow_readers=slow_readers)
+
+    def _measure(self, *, unsent: int, slow_readers: int) -> None:
         metrics = self._quaestor.telemetry.live
-        metrics.unsent.set(sum(len(socket.outbox) for socket in self._sockets))
-        metrics.slow_readers.set(sum(socket.takes_long(now_s) for socket in self._sockets))
+        metrics.unsent.set(unsent)
+        metrics.slow_readers.set(slow_readers)

@@ -112,19 +112,21 @@ class SharedMatch:
         self._bucket = bucket
         self._date = date_text(now_ms)
         self._tails: dict[tuple[Any, ...], str] = {}
-        self._newest: tuple[EventShape | None, str] = None, ""
+        self._newest: tuple[EventShape | None, str | None] = None, None
         self._ends: dict[tuple[Any, ...], bytes] = {}
 
-    def tail(self, shape: EventShape) -> str:
-        """The message without its `{"id":...,`."""
+    def tail(self, shape: EventShape) -> str | None:
+        """The message without its `{"id":...,`; None: the shape does not want it."""
         newest, tail = self._newest
         if shape is not newest:
-            tail = self._encoded(shape)
+            tail = self._encoded(shape) if shape.wants(self.event) else None
             self._newest = shape, tail
         return tail
 
-    def bson_end(self, shape: EventShape) -> bytes:
-        """The message as the end of a BSON document, whose beginning is the id."""
+    def bson_end(self, shape: EventShape) -> bytes | None:
+        """The message as the end of a BSON document, whose beginning is the id; None: the shape does not want it."""
+        if not shape.wants(self.event):
+            return None
         key = self._key(shape)
         end = self._ends.get(key)
         if end is None:
@@ -134,7 +136,7 @@ class SharedMatch:
     @property
     def characters(self) -> int:
         """Characters of the text; of the form that was encoded first, if there are several."""
-        return len(next(iter((*self._tails.values(), *self._ends.values())), "") or self.tail(PLAIN))
+        return len(next(iter((*self._tails.values(), *self._ends.values())), "") or self._encoded(PLAIN))
 
     def _key(self, shape: EventShape) -> tuple[Any, ...]:
         return shape.form, self.event.match_type in shape.as_match, shape.before, shape.delta

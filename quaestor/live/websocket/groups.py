@@ -11,6 +11,7 @@ import bson
 from quaestor.clock import Clock
 from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.event_layer.query_fields import query_fields
+from quaestor.live.followed_routes import server_stops
 from quaestor.live.websocket.catching_up import CatchingUp
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.limits import SocketLimits
@@ -22,6 +23,7 @@ from quaestor.read_path.service import ReadPath
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
 from quaestor.rest.database import Connection
+from quaestor.tasks import in_parts
 
 
 class Engine(Protocol):
@@ -84,17 +86,17 @@ class QueryGroups:
         """Make the grid report its progress at once, for a while."""
         self._engine.read_path.own_writes.expect()
 
-    def keep_house(self) -> None:
+    async def keep_house(self) -> None:
         """Once a second: end groups whose last member left long ago, and the oldest beyond the limit."""
         now_ms = self._clock()
         empty: list[tuple[int, QueryGroup]] = []
-        for begun in self._groups.values():
+        async for begun in in_parts(self._groups.values()):
             if begun.done() and not begun.exception():
                 group = begun.result()
                 if group.empty_since_ms is not None:
                     empty.append((group.empty_since_ms, group))
         empty.sort(key=lambda pair: pair[0])
-        spare = len(empty) - self._limits.lingering
+        spare = 0 if server_stops() else len(empty) - self._limits.lingering  # the next process goes on with them
         for place, (since_ms, group) in enumerate(empty):
             if place < spare or now_ms - since_ms > self._limits.resume_s * 1_000:
                 self._errands.start(group.live.cancel())

@@ -7,6 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from starlette.types import Send
+
+from quaestor.live.prompt_sends import BegunSend, begin
+
 
 class Queue:
     """Unsent messages of one subscription.
@@ -52,14 +56,45 @@ class _Waiting(NamedTuple):
 
 
 class Outbox:
-    """Outbox of one socket. Use from one event loop."""
+    """Outbox of one socket. Use from one event loop.
+
+    While no message waits, `put` sends the next one itself, so that no task wakes for it. A send that waits for the client goes
+    on in a task, and later messages wait behind it.
+
+    sent: number of messages that were sent.
+    sending_since_s: when the send that waits was begun, by the event loop's clock; None: none waits.
+    """
+
+    __slots__ = ("_begun", "_error", "_items", "_prompt", "_send", "_start", "_waiter", "sending_since_s", "sent")
 
     def __init__(self) -> None:
-        self._items: deque[_Waiting] = deque()
-        self._arrived = asyncio.Event()
+        self.sent = 0
+        self.sending_since_s: float | None = None
+        self._send: Send | None = None
+        self._start: Callable[[], None] | None = None
+        self._prompt = False
+        self._items: deque[_Waiting] | None = deque()
+        """Messages that wait; None: the next message is sent by `put`."""
+        self._begun: BegunSend | None = None
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._items or ())
+
+    def open(self, send: Send, *, drain: Callable[[], None] | None) -> None:
+        """Begin to send. Messages that wait already are for `run` or `drain`.
+
+        drain: starts a task that runs `drain`; None: one task runs `run`, and all sends happen there.
+        """
+        self._send, self._start, self._prompt = send, drain, drain is not None
+        if self._prompt and not self._items:
+            self._items = None
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._prompt = False
+        self._items, self._start, self._waiter = deque(), None, None
 
     def put(self, head: Frame, rest: Rest = "", *, queue: Queue | None = None) -> None:
         """Add a message.
@@ -67,22 +102,72 @@ class Outbox:
         head, rest: its two parts.
         queue: of its subscription. Messages that are dropped there are not sent.
         """
+        if self._items is None:
+            frame = joined(head, rest() if callable(rest) else rest)
+            if frame:
+                self._begin(frame)
+            return
         if queue is not None:
             queue.waiting += 1
         self._items.append(_Waiting(queue, 0 if queue is None else queue.generation, head, rest))
-        self._arrived.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
-    async def take(self) -> Frame:
-        """The next message. Waits for one."""
+    async def drain(self) -> None:
+        """Send all messages that wait, the begun one first. Raises what a send raises."""
+        if self._error is not None:
+            raise self._error
+        loop, send = asyncio.get_running_loop(), self._send
+        assert send is not None, "it is open"
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            await begun
+            self.sent += 1
+        while frame := self._next():
+            self.sending_since_s = loop.time()
+            await send(_message(frame))
+            self.sent += 1
+        self.sending_since_s = None
+        if self._prompt:
+            self._items = None
+
+    async def run(self) -> None:
+        """Send all messages in this task, until cancelled. Raises what a send raises."""
+        loop = asyncio.get_running_loop()
         while True:
-            while self._items:
-                queue, generation, head, rest = self._items.popleft()
-                if queue is not None:
-                    if queue.generation != generation:
-                        continue
-                    queue.waiting -= 1
-                frame = joined(head, rest() if callable(rest) else rest)
-                if frame:
-                    return frame
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self.drain()
+            self._waiter = loop.create_future()
+            await self._waiter
+
+    def _begin(self, frame: Frame) -> None:
+        """Begin to send a message; no other waits."""
+        assert self._send is not None, "it is open"
+        try:
+            self._begun = begin(self._send(_message(frame)))
+        except Exception as error:  # the socket's own task raises it
+            self._error = error
+        else:
+            if self._begun is None:
+                self.sent += 1
+                return
+            self.sending_since_s = asyncio.get_running_loop().time()
+        self._items = deque()
+        if self._start is not None:
+            self._start()
+
+    def _next(self) -> Frame:
+        """The next message that was not dropped; empty: there is none."""
+        while self._items:
+            queue, generation, head, rest = self._items.popleft()
+            if queue is not None:
+                if queue.generation != generation:
+                    continue
+                queue.waiting -= 1
+            frame = joined(head, rest() if callable(rest) else rest)
+            if frame:
+                return frame
+        return ""
+
+
+def _message(frame: Frame) -> dict[str, object]:
+    return {"type": "websocket.send", "text" if isinstance(frame, str) else "bytes": frame}

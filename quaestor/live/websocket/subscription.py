@@ -45,6 +45,20 @@ class SocketSubscription:
     request: the message that began it.
     """
 
+    __slots__ = (
+        "_behind",
+        "_clock",
+        "_collapsing",
+        "_most_waiting",
+        "_outbox",
+        "_prefix",
+        "_queue",
+        "_shape",
+        "_socket",
+        "group",
+        "request",
+    )
+
     def __init__(self, socket: Socket, request: Subscribe, *, shape: EventShape, waiting: int, clock: Clock) -> None:
         self.request = request
         self.group: QueryGroup | None = None
@@ -81,8 +95,7 @@ class SocketSubscription:
         if missed is not None:
             self._say("resumed", missed=len(missed), offset_token=token)
             for match in missed:
-                if self._shape.wants(match.event):
-                    self._send(match)
+                self._send(match)
             return "resumed"
         if token is not None:
             self._say("refreshed", reason="the events behind the token are not kept any more")
@@ -153,23 +166,27 @@ class SocketSubscription:
         self._socket.ended(self, problem.end)
 
     def _offer(self, match: SharedMatch) -> None:
-        if self._behind or not self._shape.wants(match.event):
+        if self._behind:
             return
         if self._queue.waiting < self._most_waiting:
             self._send(match)
-            return
-        self._behind = True
-        self._queue.drop()
-        self._socket.overflowed()
-        self._say("refreshed", reason=SLOW)
-        self._put("", self._anew, version=None)
+        elif self._shape.wants(match.event):
+            self._behind = True
+            self._queue.drop()
+            self._socket.overflowed()
+            self._say("refreshed", reason=SLOW)
+            self._put("", self._anew, version=None)
 
     def _send(self, match: SharedMatch) -> None:
-        if self._shape.form.binary:
-            end = match.bson_end(self._shape)
+        """Send an event, if the client wants it."""
+        if not self._shape.form.binary:
+            tail = match.tail(self._shape)
+            if tail is not None:
+                self._put(self._prefix, tail, version=match.version)
+            return
+        end = match.bson_end(self._shape)
+        if end is not None:
             self._put(bson_head({"id": self.request.id}, end), end, version=match.version)
-        else:
-            self._put(self._prefix, match.tail(self._shape), version=match.version)
 
     def _anew(self) -> Frame:
         """The result as it is when the client is ready for it. Events go on behind it."""

@@ -146,7 +146,7 @@ class Chunks:
         texts = known[1]
         if position not in texts:
             missed = group.missed(position.token)
-            texts[position] = None if missed is None else ",".join("{" + match.tail(PLAIN) for match in missed)
+            texts[position] = None if missed is None else ",".join("{" + (match.tail(PLAIN) or "") for match in missed)
         return texts[position]
 
     @staticmethod
