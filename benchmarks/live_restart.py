@@ -1,7 +1,7 @@
 """Clients that come back after the restart of their app server: time until all have an answer, and reads of the database for it.
 
 A real mongod, Valkey, and `quaestor grid`; an application under uvicorn with one socket and one query for each client. The
-application is killed. Some queries change while it is away. The application starts anew at the same port, and all clients come
+application is killed (SIGKILL). Some queries change while it is away. Then it starts anew at the same port, and all clients come
 back with their `offset_token`. Time counts from the moment at which the new application accepts connections. `queries_read`:
 finds and aggregates on the followed collection between the kill and the last answer, by mongod's profiler. Aim: 2,048 clients
 within 5.8 s, and nothing is read for clients that resume.
@@ -10,7 +10,6 @@ Run: python -m benchmarks.live_restart [--clients 2048] [--no-save] (2 minutes)
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import time
@@ -30,6 +29,8 @@ APP: Final = "benchmarks.setups.live_endpoint:create_live"
 CHANGED: Final = 10
 """Every tenth query changes while the application is away."""
 AIM_S: Final = 5.8
+PROFILE_BYTES: Final = 64 * 1024 * 1024
+"""Room for every command; the profiler's own collection keeps about 2,000."""
 
 
 class KeepingSocket(RawSocket):
@@ -67,12 +68,13 @@ async def measured(mongo_url: str, redis_url: str, folder: Path, *, clients: int
         database = client[DEPLOYMENT]
         database.items.create_index("k")
         database.items.insert_many([{"_id": number, "k": number, "n": 0} for number in range(clients)])
-        with harness.uvicorn(APP, environment=deployment.environment, port=port):
+        with harness.uvicorn(APP, environment=deployment.environment, port=port) as server:
             sockets = await opened(port, [subscription(number, None) for number in range(clients)], kind=KeepingSocket)
             tokens = [answer(socket)["offset_token"] for socket in sockets]
-            closed(sockets)
+            server.kill()
         changed = range(0, clients, CHANGED)
         database.items.update_many({"_id": {"$in": list(changed)}}, {"$inc": {"n": 1}})
+        database.create_collection("system.profile", capped=True, size=PROFILE_BYTES)
         database.command("profile", 2, filter={"ns": f"{DEPLOYMENT}.items"})
         with harness.uvicorn(APP, environment=deployment.environment, port=port) as server:
             begun_s, ran_s = time.perf_counter(), harness.processor_s(server.pid)
@@ -100,10 +102,7 @@ async def measured(mongo_url: str, redis_url: str, folder: Path, *, clients: int
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--clients", type=int, default=2_048)
-    parser.add_argument("--no-save", action="store_true")
-    given = parser.parse_args()
+    given = harness.arguments(__doc__, clients=2_048)
     most_open_files()
     with running_databases() as (mongo_url, redis_url, folder):
         result = asyncio.run(measured(mongo_url, redis_url, folder, clients=given.clients))

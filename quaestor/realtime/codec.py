@@ -19,10 +19,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import bson
 from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
 from quaestor.event_layer.codec import BSON_OPTIONS, FORMAT, Fields, decode_image, decode_payload, type_of
@@ -208,6 +209,21 @@ def encode_result(message: ResultMessage) -> bytes:
 def decode_result(payload: bytes) -> ResultMessage:
     """Message in a payload of a results pipeline. Raises EventLayerError if it is none."""
     return decode_payload(payload, _result)
+
+
+class ChangePlace(NamedTuple):
+    """Place of a result change: its query with the epoch, and its number."""
+
+    query: tuple[str, str]
+    sequence: int
+
+
+def change_place(payload: bytes) -> ChangePlace | None:
+    """Place of the change in a payload of a results pipeline, without decoding its events; None: another message."""
+    if type_of(payload) != b"D":
+        return None
+    fields = RawBSONDocument(payload)
+    return ChangePlace((fields["qid"], fields["ep"]), int(fields["seq"]))
 
 
 def _result(fields: Fields) -> ResultMessage:

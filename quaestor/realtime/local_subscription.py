@@ -6,7 +6,7 @@ import itertools
 import uuid
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from quaestor.errors import SubscriptionError
@@ -84,6 +84,10 @@ class LocalSubscription:
             exact=any(live.options.exact for live in self.live),
             poll_interval_ms=self.poll_interval_ms,
         )
+
+    def parting(self, tenant: str, *, expires_at_ms: int) -> Subscription:
+        """The message to its stage when this process ends: its lease ends soon. Until then another process may take over."""
+        return replace(self.subscription(tenant, expires_at_ms=expires_at_ms), fresh=False)
 
     @property
     def poll_interval_ms(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 import anyio.to_thread
 
@@ -15,12 +16,14 @@ from quaestor.ports import EventLayer
 from quaestor.realtime.codec import encode_query_event
 from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
 from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriptionNames
-from quaestor.realtime.look_back import earlier_changes
-from quaestor.realtime.messages import Subscription, Unsubscription
-from quaestor.realtime.notices import DeliveryMode
+from quaestor.realtime.look_back import LookBack
+from quaestor.realtime.messages import ResultChange, Subscription, Unsubscription
+from quaestor.realtime.notices import DeliveryMode, Step
 from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.replica import Replica
 from quaestor.runtime.supervision.process_context import ProcessContext
+
+_PARTED_AT_ONCE: Final = 500
 
 
 class LocalSubscriptions:
@@ -32,6 +35,7 @@ class LocalSubscriptions:
     names: their names in the grid.
     reader: of the results pipelines of their stages.
     reported: progress of these stages, by results pipeline.
+    look_back: into these pipelines.
     work: set when a subscription waits for messages of its stage.
     """
 
@@ -43,6 +47,7 @@ class LocalSubscriptions:
         self.reader = PipelineReader(layer, {}, retention_ms=process.settings.grid.retention_ms)
         self.reported: dict[str, ReportedProgress] = {}
         self.work = threading.Event()
+        self.look_back = LookBack(layer, process.clock)
         self._layer = layer
         self._process = process
 
@@ -74,10 +79,13 @@ class LocalSubscriptions:
             elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self.names.next())  # post-images may have been switched on since: its stage has to look
             queue = self._process.settings.realtime.subscription_queue
-            earlier = partial(earlier_changes, self._layer, lambda: self.results_of(local.stage), query_id)
+            earlier = partial(self._earlier, local)
             live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options, earlier=earlier)
             local.add(live)
             return live
+
+    def _earlier(self, local: LocalSubscription, position: Step, *, wanted: int) -> list[ResultChange]:
+        return self.look_back.changes(self.results_of(local.stage), local.query_id, position, wanted=wanted)
 
     async def _leave(self, live: LiveResult, shared: SharedResult) -> None:
         local = self.left(live, shared)
@@ -123,9 +131,28 @@ class LocalSubscriptions:
         expires_at_ms = now_ms + self._process.settings.realtime.subscription_lease_ms
         self.send(local.stage, local.subscription(self._process.settings.owner, expires_at_ms=expires_at_ms))
 
-    def send(self, stage: StageAddress, event: Subscription | Unsubscription) -> None:
-        """Send an event. After a failure it is sent again later, or its lease ends."""
+    def part(self, ended: Iterable[LocalSubscription], *, lasting: bool) -> None:
+        """Send the stages the end of this process's subscriptions.
+
+        lasting: stages may outlast this process. Such stages maintain the results for the time of two reports more. Clients
+            that come back meanwhile continue without a read of the database.
+        """
+        realtime, owner = self._process.settings.realtime, self._process.settings.owner
+        until_ms = self._process.clock() + 2 * realtime.subscription_extend_ms
+        by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
+        for local in ended:
+            is_kept = lasting and local.asked_ms > 0
+            event = local.parting(owner, expires_at_ms=until_ms) if is_kept else local.unsubscription()
+            by_stage.setdefault(local.stage, []).append(event)
+        for stage, events in by_stage.items():
+            for start in range(0, len(events), _PARTED_AT_ONCE):
+                self.send(stage, *events[start : start + _PARTED_AT_ONCE])
+
+    def send(self, stage: StageAddress, *events: Subscription | Unsubscription) -> None:
+        """Send events. After a failure they are sent again later, or their leases end."""
         try:
-            self._layer.append(streams.queries(self._process.settings.deployment, *stage), [encode_query_event(event)])
+            self._layer.append(
+                streams.queries(self._process.settings.deployment, *stage), list(map(encode_query_event, events))
+            )
         except EventLayerError as error:
             self._process.telemetry.failure("event-layer", "subscriptions.send_failed", error)

@@ -173,6 +173,7 @@ class ResultsLoop:
         if now_ms - self._housekept_ms < _HOUSEKEEPING_MS:
             return
         self._housekept_ms = now_ms
+        self._followed.look_back.forget()
         self.follow_shape(now_ms)
         extend_ms = self._process.settings.realtime.subscription_extend_ms
         subscribers, stages = 0, set[StageAddress]()

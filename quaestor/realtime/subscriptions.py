@@ -33,6 +33,7 @@ class Subscriptions:
 
     shape: of the grid, None while it is not known.
     resolver: fills in what a query does not say of its collection (text index, default collation); None: nobody does.
+    lasting: stages may outlast this process.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Subscriptions:
         *,
         shape: Callable[[], GridShape | None],
         resolver: Resolver | None = None,
+        lasting: bool = False,
     ) -> None:
         self._process = process
+        self._lasting = lasting
         self.resolver = resolver
         self._followed = LocalSubscriptions(layer, process, shape=shape)
         self._loop = ResultsLoop(layer, process, self._followed)
@@ -112,8 +115,7 @@ class Subscriptions:
             ended, self._followed.by_query = list(self._followed.by_query.values()), {}
             for local in ended:
                 local.fail(SubscriptionError("this process follows nothing any more"))
-        for local in ended:
-            self._followed.send(local.stage, local.unsubscription())
+        self._followed.part(ended, lasting=self._lasting)
 
     async def _known_shape(self) -> None:
         while self._followed.shape() is None:  # noqa: ASYNC110

@@ -150,7 +150,11 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         rechecking=rechecking,
         continuous=ContinuousQueries(process),
         subscriptions=Subscriptions(
-            storage.layer, process, shape=lambda: registry.shape, resolver=LenientResolver(resolver)
+            storage.layer,
+            process,
+            shape=lambda: registry.shape,
+            resolver=LenientResolver(resolver),
+            lasting=storage.redis is not None,
         ),
     )
 

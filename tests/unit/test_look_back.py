@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from quaestor.clock import system_clock
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.incremental import ResultEvent
 from quaestor.model import MatchType
+from quaestor.ports import StreamEntry
 from quaestor.realtime import look_back
 from quaestor.realtime.codec import encode_result
 from quaestor.realtime.messages import ResultChange
@@ -29,7 +32,7 @@ def change(sequence: int, query_id: str = "q", epoch: str = "e") -> bytes:
 def found(payloads: list[bytes], **options: Any) -> list[int]:
     layer = MemoryEventLayer()
     layer.append("results", payloads)
-    changes = look_back.earlier_changes(layer, lambda: "results", "q", HERE, **{"wanted": 1} | options)
+    changes = look_back.LookBack(layer, system_clock).changes("results", "q", HERE, **{"wanted": 1} | options)
     return [each.sequence for each in changes]
 
 
@@ -55,3 +58,41 @@ def test_a_look_that_meets_too_many_entries_gives_up(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(look_back, "_MOST_ENTRIES", 4)
     assert found([*[change(number, query_id="other") for number in range(4)], change(5)]) == []
     assert found([*[change(number, query_id="other") for number in range(3)], change(5)]) == [5]
+
+
+class CountedLayer(MemoryEventLayer):
+    """A memory layer that counts the entries that it returns."""
+
+    returned = 0
+
+    def read(self, positions: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        entries = super().read(positions, count=count, block_ms=block_ms)
+        self.returned += len(entries)
+        return entries
+
+
+def test_queries_that_come_back_together_share_one_reading() -> None:
+    """Each entry is read once, whatever the number of queries; entries that come later are read on."""
+    layer = CountedLayer()
+    looks = look_back.LookBack(layer, system_clock)
+    names = [f"q{number}" for number in range(30)]
+    layer.append("results", [change(sequence, query_id=name) for sequence in range(1, 6) for name in names])
+    for name in names:
+        assert len(looks.changes("results", name, HERE, wanted=1)) == HERE.sequence
+    assert layer.returned == 30 * HERE.sequence
+    layer.append("results", [change(6, query_id="q0")])
+    later = looks.changes("results", "q0", Step(epoch="e", sequence=6, version=0), wanted=6)
+    assert [each.sequence for each in later] == [6]
+    assert layer.returned == 30 * HERE.sequence + 1
+
+
+def test_a_look_without_calls_is_forgotten() -> None:
+    now_ms = [system_clock()]
+    layer = CountedLayer()
+    looks = look_back.LookBack(layer, lambda: now_ms[0])
+    layer.append("results", [change(5)])
+    for passed_ms, read in ((0, 1), (1_000, 1), (10_000, 2)):
+        now_ms[0] += passed_ms
+        looks.forget()
+        assert len(looks.changes("results", "q", HERE, wanted=5)) == 1
+        assert layer.returned == read

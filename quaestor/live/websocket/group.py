@@ -151,18 +151,19 @@ class QueryGroup:
         return None if self._history is None else self._history.missed(token)
 
     async def look_back(self, token: str) -> None:
-        """Learn the events behind a position that another process has shown, if this process began to follow later. Once only."""
+        """Learn the events behind a position that another process has shown, if this process began to follow later."""
         history, position = self._history, Position.parse(token)
-        if history is None or position is None or history.looked_back:
+        if history is None or position is None or not history.may_look_back(position):
             return
-        begun = history.begun
-        if position.epoch != begun.epoch or position.sequence >= begun.sequence:
-            return
-        history.looked_back = True
-        step = Step(epoch=begun.epoch, sequence=begun.sequence, version=0)
-        changes = await self.live.earlier(step, wanted=position.sequence + 1)
-        if changes:
-            history.prepend(Position(begun.epoch, changes[0].sequence - 1), self._earlier(changes))
+        async with history.looking_back:
+            begun = history.begun
+            if not history.may_look_back(position):
+                return
+            step = Step(epoch=begun.epoch, sequence=begun.sequence, version=0)
+            changes = await self.live.earlier(step, wanted=position.sequence + 1)
+            history.looked_back_to = position.sequence
+            if changes:
+                history.prepend(Position(begun.epoch, changes[0].sequence - 1), self._earlier(changes))
 
     def _earlier(self, changes: Sequence[ResultChange]) -> list[SharedMatch]:
         """Events of changes from before the first result here. A record before its first event among them is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -14,7 +15,8 @@ class History:
 
     position: of the result now.
     begun: before the oldest known event.
-    looked_back: whether older events have been asked for.
+    looked_back_to: sequence of the oldest position whose events have been asked for.
+    looking_back: held while older events are read.
     """
 
     def __init__(self, position: Position, *, most_events: int, most_characters: int) -> None:
@@ -26,7 +28,8 @@ class History:
         self._characters = 0
         self._dropped: Position | None = None
         self.begun = position
-        self.looked_back = False
+        self.looked_back_to = position.sequence
+        self.looking_back = asyncio.Lock()
         self._ends: dict[str, tuple[int, int]] = {}
         """Last position here of each epoch before the present one, while events of it are kept."""
 
@@ -50,6 +53,10 @@ class History:
             kept = {match.position.epoch for match, _ in self._events} | {self.position.epoch}
             self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
         self.position = position
+
+    def may_look_back(self, position: Position) -> bool:
+        """Whether the events behind a position are older than the kept ones, and have not been asked for."""
+        return position.epoch == self.begun.epoch and position.sequence < self.looked_back_to and self._dropped is None
 
     def prepend(self, begun: Position, matches: Sequence[SharedMatch]) -> None:
         """Add events that lead from an older position to `begun`, if there is room for all of them."""
