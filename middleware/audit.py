@@ -5,6 +5,7 @@ The handlers run as on a miss; none of their answers is stored.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from quaestor.middleware.verification import Answered, Repeatable, Sample, Verif
 from quaestor.model import Version
 from quaestor.read_path import explaining, freshness
 from quaestor.read_path.declared_dependencies import waived
+from quaestor.read_path.doorkeeper import break_even
 from quaestor.read_path.request import inspect
 from quaestor.read_path.verification import Finding
 
@@ -37,6 +39,8 @@ class Examined:
     not_covered: why its answers are not cached; empty: they are cached.
     verdict: of the comparison of two answers; None: no second answer, because the path is not cached.
     differs: the parts in which the two answers differed.
+    break_even: estimate of the hit rate (0..1) below which caching costs the route more time than it saves, from the second run
+        and its registration; None: no second answer.
     """
 
     path: str
@@ -46,6 +50,7 @@ class Examined:
     not_covered: tuple[str, ...] = ()
     verdict: Finding | None = None
     differs: tuple[str, ...] = ()
+    break_even: float | None = None
 
 
 class Audit:
@@ -87,14 +92,15 @@ class Audit:
         reasons += self._refusals(first, plan)
         verdict: Finding | None = None
         differs: tuple[str, ...] = ()
+        pays_above: float | None = None
         if not reasons and first.reads:
             try:
-                verdict, differs = await self._again(request, plan, first, since)
+                verdict, differs, pays_above = await self._again(request, plan, first, since)
             except (NotCacheableError, RegistrationRefusedError, DependencyError) as error:
                 reasons.append(str(error))
         return Examined(
             path=url, route=plan.route_name, status=first.fingerprint.status, reads=reads,
-            not_covered=tuple(reasons), verdict=verdict, differs=differs,
+            not_covered=tuple(reasons), verdict=verdict, differs=differs, break_even=pays_above,
         )  # fmt: skip
 
     def _scope(self, url: str) -> Scope:
@@ -115,9 +121,11 @@ class Audit:
 
     async def _again(
         self, request: Repeatable, plan: Plan, first: Answered, since: Version
-    ) -> tuple[Finding, tuple[str, ...]]:
+    ) -> tuple[Finding, tuple[str, ...], float | None]:
         registry, expires_at_ms = self._engine.registry, self._engine.read_path.clock() + _LEASE_MS
+        began_s = time.perf_counter()
         registered = await registry.register(first.reads, since=since, expires_at_ms=expires_at_ms)
+        storing_s = time.perf_counter() - began_s
         sample = Sample(
             request=request, plan=plan, key="",
             registrations=registered.ids, fingerprint=first.fingerprint,
@@ -125,11 +133,12 @@ class Audit:
                 end_ms or expires_at_ms for end_ms in (first.outcome.valid_until_ms, registered.valid_until_ms)
             ),
         )  # fmt: skip
+        began_s = time.perf_counter()
         try:
             finding, differs, _ = await self._verifications.compared(sample)
         finally:
             registry.lease(registered.ids, until_ms=0)
-        return finding, differs
+        return finding, differs, break_even(storing_s=storing_s, handler_s=time.perf_counter() - began_s)
 
 
 def _paths(routes: Iterable[Any], prefix: str, depth: int) -> Iterator[str]:

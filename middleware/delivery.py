@@ -16,6 +16,7 @@ from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.doorkeeper import Turn
 from quaestor.read_path.entries import Answer, Verdict
 from quaestor.store.memory import Resident
 
@@ -37,6 +38,8 @@ class Delivery:
         self._read_path = context.parts.read_path
         self._missed = missed
         self._span = span
+        self._turn = Turn.FIRST
+        self._storing_s = 0.0
 
     async def admit(self, answer: WholeAnswer, *, at_most_ms: int | None = None) -> Verdict:
         """Make an entry of an answer. Never raises an Exception: a fault of the cache must not cost the handler's answer.
@@ -44,6 +47,7 @@ class Delivery:
         at_most_ms: upper bound of the entry's lifetime.
         """
         context, read_path = self._context, self._read_path
+        begun_s = time.perf_counter()
         try:
             with read_path.process.telemetry.tracing.inside(self._span):
                 return await read_path.admission.admit(
@@ -67,6 +71,8 @@ class Delivery:
         except Exception as error:
             read_path.process.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",))
+        finally:
+            self._storing_s = time.perf_counter() - begun_s
 
     async def send_stored(self, resident: Resident, *, confirmed: bool) -> None:
         """Send an answer that will become an entry. publish() serves the requests that wait for it.
@@ -149,13 +155,20 @@ class Delivery:
         flight = missed.flight
         if missed.why != "absent" or flight is None or flight.waited or flight.followed:
             return False
-        return read_path.admission.doorkeeper.refuses(
+        self._turn = read_path.admission.doorkeeper.turn(
             self._context.plan.probation, missed.key, now_ms=read_path.clock()
         )
+        return self._turn is Turn.REFUSED
+
+    def note_run(self, seconds: float) -> None:
+        """Have the doorkeeper learn how long a whole run of the handler took."""
+        self._read_path.admission.doorkeeper.note_run(self._context.plan.probation, seconds)
 
     def _watch(self, resident: Resident) -> None:
         """Have the doorkeeper learn whether an entry of this route is used, if this process can see its use."""
         plan, read_path = self._context.plan, self._read_path
+        if self._turn is Turn.REPEATED:
+            return
         if self._missed.why == "absent" and not self._context.parts.outgoing.hides_use(resident, plan.policy):
             resident.usefulness = read_path.admission.doorkeeper.admitted(
                 plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
@@ -164,6 +177,7 @@ class Delivery:
     async def publish(self, resident: Resident, *, asked_ms: int) -> None:
         """Store an entry for later requests, after its answer was sent and its handler has ended. Never raises an Exception."""
         read_path = self._read_path
+        begun_s = time.perf_counter()
         try:
             kept = await read_path.admission.publication.publish(resident, asked_ms=asked_ms)
         except Exception as error:
@@ -172,6 +186,8 @@ class Delivery:
         if kept is None:
             self._unguarded()
             return self._missed.land(Landing.LEFT)
+        storing_s = self._storing_s + time.perf_counter() - begun_s
+        read_path.admission.doorkeeper.note_storage(self._context.plan.probation, storing_s)
         return self._land_stored(kept)
 
     def withdraw(self, resident: Resident) -> None:

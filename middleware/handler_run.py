@@ -247,7 +247,9 @@ class HandlerRun:
 
     async def _complete(self) -> None:
         """Make an entry of the whole answer and send it; or send the answer with copies forbidden."""
-        self._read_path.process.telemetry.requests.handler_s.observe(time.perf_counter() - self._start.begun_s)
+        handler_s = time.perf_counter() - self._start.begun_s
+        self._read_path.process.telemetry.requests.handler_s.observe(handler_s)
+        self._delivery.note_run(handler_s)
         end(self._start.span)
         body = self._held.body
         headers = storable(self._held.headers, body, status=self._held.status)

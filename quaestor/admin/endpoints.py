@@ -141,7 +141,11 @@ class Endpoints:
                 for quarantine in quaestor.read_path.probation.quarantines
             ],
             "doorkept": [
-                {"route": route.name or "paths whose routes nobody knows", "used": round(route.share, 3)}
+                {
+                    "route": route.name or "paths whose routes nobody knows",
+                    "used": round(route.share, 3),
+                    "break_even": round(route.break_even or 0.0, 3),
+                }
                 for route in quaestor.read_path.admission.doorkeeper.kept
             ],
             "cdns": [

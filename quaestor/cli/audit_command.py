@@ -74,5 +74,7 @@ def _text(examined: Sequence[Examined], missing: Sequence[str]) -> str:
                 lines.append("  asked twice  not certain: it differs, or a write came in between; ask again")
             case Finding.FAILED:
                 lines.append("  asked twice  the second time it failed")
+        if route.break_even is not None:
+            lines.append(f"  pays         above a hit rate of about {route.break_even:.0%}")
     lines += [f"{path}  needs an example: --path ..." for path in missing]
     return "\n".join(map(line, lines))

@@ -76,6 +76,7 @@ class ProcessReporter:
             "readings": counted,
             "windows": self._windows.report(counted | {EVICTED: evicted_s}, now_ms=now_ms),
             "routes": telemetry.routes.report(),
+            "break_even": quaestor.read_path.admission.doorkeeper.break_evens(),
             "evicted_s": evicted_s,
             "outcomes": [[kind, outcome.given_ms, outcome.lived_ms, outcome.changed] for kind, outcome in outcomes],
             "judged": {} if chosen is None else chosen.judged(),

@@ -105,12 +105,16 @@ def _merged(several: Iterable[Mapping[str, float]], how: Callable[[float, float]
 def _routes(reports: Sequence[Report]) -> list[dict[str, Any]]:
     """Routes of all processes, with the most used first."""
     merged: dict[str, dict[str, Any]] = {}
+    break_even = _merged((report["break_even"] for report in reports), max)
     for report in reports:
         for reported in report["routes"]:
             route = merged.setdefault(
                 reported["route"],
-                {"route": reported["route"], "hits": 0, "misses": 0, "passed": 0, "why": {}, "collections": []},
-            )
+                {
+                    "route": reported["route"], "hits": 0, "misses": 0, "passed": 0, "why": {}, "collections": [],
+                    "break_even": break_even.get(reported["route"]),
+                },
+            )  # fmt: skip
             for name in ("hits", "misses", "passed"):
                 route[name] += reported[name]
             route["why"] = _merged((route["why"], reported["why"]), lambda a, b: a + b)

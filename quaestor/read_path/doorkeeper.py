@@ -1,9 +1,14 @@
-"""Doorkeeper of the stores: on a route whose entries mostly end unused, an answer is stored at the second request for it.
+"""Doorkeeper of the stores: on a route where storing costs more than it saves, an answer is stored at the second request for it.
 
 Registering an answer's queries and storing it costs as much as a short handler run, in vain if no further request comes. A
-route's own past predicts that: the share of its entries that were used at least once. While the share is low, the first request
-for a key is remembered and its answer is not stored. The second request within a window stores it. One first request in PROBE is
-stored all the same. Thus the share is still learned, and a route that is used again is soon admitted again.
+route's own past predicts both sides. `share` is the share of its entries that were used at least once. `handler_s` and
+`storing_s` are what a run and a storage take. To store at the first request instead of the second saves one handler run for
+each entry that is used, and costs one storage for each entry that is not. Both are equal at the break-even share:
+storing_s / (storing_s + handler_s).
+
+While the share is below it, the first request for a key is remembered and its answer is not stored. The second request within a
+window stores it. One first request in PROBE is stored all the same. Thus the share is still learned, without the bias of
+entries that were stored because of their second request, and a route that is used again is soon admitted again.
 
 Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only
 on routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
@@ -14,7 +19,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from quaestor.first_use import FirstUse
@@ -43,27 +49,80 @@ MOST_KEYS: Final = 65_536
 """First requests that are remembered at least: 80 kB of a Bloom filter, twice."""
 _FALSE_POSITIVES = 0.01
 """Share of first requests that are taken for second ones: their answers are stored, as without a doorkeeper."""
+BLOCK: Final = 16
+"""Durations of which one figure is taken."""
+_QUARTILE: Final = BLOCK // 4
+_WEIGHT: Final = 0.25
+"""Weight of the newest block."""
+
+
+class Turn(Enum):
+    """What becomes of an answer that could be stored."""
+
+    FIRST = auto()
+    """It is stored: the route's storages pay, too little is known, or it is one in PROBE."""
+    REPEATED = auto()
+    """It is stored because its key was requested before. Such an entry says nothing about the route's other keys."""
+    REFUSED = auto()
+    """It is not stored."""
+
+
+class Duration:
+    """What an action takes (seconds): the lower quartile of each BLOCK durations, recent blocks weigh more.
+
+    The lower quartile is near the action's own cost. A mean would hold the waits for other requests of a busy process.
+    """
+
+    __slots__ = ("_block", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self._block: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        """Add one duration."""
+        block = self._block
+        block.append(seconds)
+        if len(block) >= BLOCK:
+            block.sort()
+            lower = block[_QUARTILE]
+            self.seconds = lower if self.seconds is None else self.seconds + _WEIGHT * (lower - self.seconds)
+            block.clear()
+
+
+def break_even(*, storing_s: float, handler_s: float) -> float:
+    """Return the hit rate (0..1) below which caching costs more time than it saves."""
+    return storing_s / (storing_s + handler_s) if storing_s else 0.0
 
 
 @dataclass(slots=True)
 class Usefulness:
-    """Usefulness of a route's entries; recently stored entries weigh more.
+    """Usefulness of a route's entries, and their costs; recently stored entries weigh more.
 
     name: of the route, for people.
     entries: entries that were judged.
     used: judged entries that were used at least once.
     refused: first requests that were not stored, or were stored only because of PROBE.
+    handler, storing: what a handler run and a storage take.
     """
 
     name: str
     entries: float = 0.0
     used: float = 0.0
     refused: int = 0
+    handler: Duration = field(default_factory=Duration)
+    storing: Duration = field(default_factory=Duration)
 
     @property
     def share(self) -> float:
         """Share of the entries that were used (0..1)."""
         return min(1.0, self.used / self.entries) if self.entries else 1.0
+
+    @property
+    def break_even(self) -> float | None:
+        """Share of used entries (0..1) at which storing at the first request costs what it saves. None: not measured yet."""
+        handler_s, storing_s = self.handler.seconds, self.storing.seconds
+        return None if handler_s is None or storing_s is None else break_even(storing_s=storing_s, handler_s=handler_s)
 
     def count(self) -> None:
         """Count one judged entry."""
@@ -102,11 +161,12 @@ def _filter() -> pybloom_live.BloomFilter:
 class Doorkeeper:
     """The doorkeeper of one process. Any hashable value may stand for a route. Use from one event loop at a time.
 
-    least_share: share of a route's entries (0..1) below which first answers are not stored; 0: all answers are stored.
+    most_share: a route of whose entries this share (0..1) is used is stored at the first request, whatever its costs; 0: every
+        route is.
     """
 
-    def __init__(self, *, least_share: float) -> None:
-        self._least_share = least_share
+    def __init__(self, *, most_share: float) -> None:
+        self._most_share = most_share
         self._routes: dict[Hashable, Usefulness] = {}
         self._watched: deque[tuple[int, Usefulness]] = deque()
         self._seen: _Seen | None = None
@@ -117,7 +177,7 @@ class Doorkeeper:
 
         name: of the route, for people.
         """
-        if not self._least_share:
+        if not self._most_share:
             return None
         watched = self._watched
         while watched and watched[0][0] <= now_ms:
@@ -138,22 +198,45 @@ class Doorkeeper:
         if usefulness is not None:
             usefulness.use()
 
-    def refuses(self, route: Hashable, key: str, *, now_ms: int) -> bool:
-        """Whether an answer is not to be stored because its request is the first one for this key. The next one is stored."""
+    def note_run(self, route: Hashable, seconds: float) -> None:
+        """Note how long a handler run took."""
+        usefulness = self._routes.get(route)
+        if usefulness is not None:
+            usefulness.handler.add(seconds)
+
+    def note_storage(self, route: Hashable, seconds: float) -> None:
+        """Note how long it took to register and store an answer."""
+        usefulness = self._routes.get(route)
+        if usefulness is not None:
+            usefulness.storing.add(seconds)
+
+    def turn(self, route: Hashable, key: str, *, now_ms: int) -> Turn:
+        """Decide about an answer to a request for an absent key. If it is refused, the next one for the key is stored."""
         usefulness = self._routes.get(route)
         if usefulness is None or not self._keeps(usefulness):
-            return False
+            return Turn.FIRST
         if self._seen is None:
             self._seen = _Seen()
         if self._seen.add(key, now_ms=now_ms):
-            return False
+            return Turn.REPEATED
         usefulness.refused += 1
-        return usefulness.refused % PROBE != 0
+        return Turn.FIRST if usefulness.refused % PROBE == 0 else Turn.REFUSED
 
     @property
     def kept(self) -> list[Usefulness]:
         """The routes whose answers are now stored at the second request only."""
         return [usefulness for usefulness in self._routes.values() if self._keeps(usefulness)]
 
+    def break_evens(self) -> dict[str, float]:
+        """Break-even of each route where it is known, by the name for people: the hit rate above which caching saves time."""
+        return {
+            usefulness.name: usefulness.break_even
+            for usefulness in self._routes.values()
+            if usefulness.break_even is not None
+        }
+
     def _keeps(self, usefulness: Usefulness) -> bool:
-        return usefulness.entries >= LEAST_ENTRIES and usefulness.share < self._least_share
+        if usefulness.entries < LEAST_ENTRIES:
+            return False
+        break_even = usefulness.break_even
+        return break_even is not None and usefulness.share < min(break_even, self._most_share)

@@ -76,7 +76,7 @@ class EntryAdmission:
         self.announcement = announcement
         self.publication = announcement.publication
         self.earlier = earlier
-        self.doorkeeper = Doorkeeper(least_share=process.settings.store.doorkeeper_share)
+        self.doorkeeper = Doorkeeper(most_share=process.settings.store.doorkeeper_share)
         self.factors = LifetimeFactors()
         self._registry = registry
         self._estimator = estimator

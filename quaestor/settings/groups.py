@@ -33,9 +33,9 @@ class StoreSettings:
         2 * _MIB, "bytes", 0, _MOST_BYTES, "The largest body that is stored. Larger bodies are streamed through."
     )
     doorkeeper_share: float = number(
-        0.1, 0, 1,
-        "On a route where a smaller share of the entries is used even once, the second request stores an answer. "
-        "0: the first request always does (docs/admission.md).",
+        0.5, 0, 1,
+        "Highest break-even. On a route where a smaller share of the entries is used even once than storing needs to pay, the "
+        "second request stores an answer. 0: the first request always does (docs/admission.md).",
     )  # fmt: skip
     compress_above_bytes: int = whole(4096, "bytes", 0, _MOST_BYTES, "Larger entries are compressed in Redis.")
     compression_level: int = whole(

@@ -46,7 +46,7 @@ def test_row_combinations_are_delivered_once(executor: DuckDbExecutor, seed: int
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=3000, **UNHURRIED)  # type: ignore[arg-type]
+@settings(max_examples=600, **UNHURRIED)  # type: ignore[arg-type]
 @given(seed=SEEDS, plain=st.booleans())
 def test_many_runs_deliver_each_result_of_every_instant_once(executor: DuckDbExecutor, seed: int, plain: bool) -> None:
     """The same promises on many more queries."""
@@ -106,7 +106,7 @@ def test_groups_are_delivered_at_every_instant(executor: DuckDbExecutor, seed: i
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=3000, **UNHURRIED)  # type: ignore[arg-type]
+@settings(max_examples=600, **UNHURRIED)  # type: ignore[arg-type]
 @given(seed=SEEDS)
 def test_groups_of_many_queries_are_delivered(executor: DuckDbExecutor, seed: int) -> None:
     """The same promise on many more queries."""

@@ -117,7 +117,7 @@ def test_each_query_of_a_shared_plan_gets_the_rows_that_it_gets_alone(executor: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(max_examples=2000, **UNHURRIED)  # type: ignore[arg-type]
+@settings(max_examples=500, **UNHURRIED)  # type: ignore[arg-type]
 @given(seed=st.integers(0, 2**48))
 def test_each_query_of_many_shared_plans_gets_its_rows(executor: DuckDbExecutor, seed: int) -> None:
     """The same promise on many more queries."""

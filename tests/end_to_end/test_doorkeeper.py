@@ -59,7 +59,7 @@ async def test_a_first_request_costs_no_registration_and_no_entry_and_the_second
 
 async def test_routes_whose_entries_are_used_are_stored_at_once() -> None:
     """Learned per route, from what it was asked for."""
-    site = await crawled(used=LEAST_ENTRIES // 4)
+    site = await crawled(used=LEAST_ENTRIES * 3 // 4)
     assert status_of(await site.get("/once")).endswith("stored")
 
 
@@ -113,6 +113,18 @@ async def test_an_answer_that_dies_is_stored_again_at_once() -> None:
     assert status_of(await site.get("/known")).endswith("stored")
 
 
+async def test_entries_of_second_requests_do_not_open_the_door() -> None:
+    """Pages that are requested in pairs are entries with a use each. Beside them new pages are still refused."""
+    site = await crawled()
+    for number in range(LEAST_ENTRIES):
+        for _ in range(3):
+            await site.get(f"/paired/{number}")
+    site.engine.read_path.lookup.take_served()
+    (route,) = site.engine.read_path.admission.doorkeeper.kept
+    assert route.share < 0.1
+    assert status_of(await site.get("/once")) == REFUSED
+
+
 @pytest.mark.parametrize("explicit", [False, True])
 async def test_no_cache_outside_may_keep_a_refused_answer(explicit: bool) -> None:
     """Caches outside would not learn of changes, so they may not keep the answer, with any headers of the handler;
@@ -154,6 +166,6 @@ async def test_status_says_which_routes_are_stored_at_the_second_request() -> No
     assert kept.share == pytest.approx(2 / LEAST_ENTRIES, rel=0.1)
     said = {
         "serving": True, "lagging": [], "mode": "embedded", "deployment": "default", "grid": None, "registered_urls": 0,
-        "counts": {}, "doorkept": [{"route": "GET /x", "used": 0.012}],
+        "counts": {}, "doorkept": [{"route": "GET /x", "used": 0.012, "break_even": 0.3}],
     }  # fmt: skip
     assert "stored at the second request  GET /x: 1.2% of its entries were used" in text(said)

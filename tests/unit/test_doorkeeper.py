@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from quaestor.errors import ConfigurationError
-from quaestor.read_path.doorkeeper import LEAST_ENTRIES, MOST_KEYS, PATIENCE_MS, PROBE, WINDOW_MS, Doorkeeper
+from quaestor.read_path.doorkeeper import (
+    BLOCK,
+    LEAST_ENTRIES,
+    MOST_KEYS,
+    PATIENCE_MS,
+    PROBE,
+    WINDOW_MS,
+    Doorkeeper,
+    Duration,
+    Turn,
+    break_even,
+)
 from quaestor.settings import Settings
 
 
-def learned(used: int, *, least_share: float = 0.1, entries: int = LEAST_ENTRIES) -> Doorkeeper:
-    """A doorkeeper that has seen entries of one route, so many of them used, and had the patience to wait for it."""
-    keeper = Doorkeeper(least_share=least_share)
+HANDLER_S, STORING_S = 0.009, 0.001
+"""Durations whose break-even is 10 %."""
+
+
+def learned(used: int, *, most_share: float = 0.5, entries: int = LEAST_ENTRIES) -> Doorkeeper:
+    """A doorkeeper that has judged entries of one route with a break-even of 10 %; so many of them were used."""
+    keeper = Doorkeeper(most_share=most_share)
     for number in range(entries):
         usefulness = keeper.admitted("route", "GET /x", now_ms=0)
         if usefulness is not None and number < used:
             usefulness.use()
+        keeper.note_run("route", HANDLER_S)
+        keeper.note_storage("route", STORING_S)
     keeper.admitted("another", "GET /y", now_ms=PATIENCE_MS)
     return keeper
 
 
 def refused(keeper: Doorkeeper, *keys: str, route: str = "route", now_ms: int = 0) -> list[bool]:
-    return [keeper.refuses(route, key, now_ms=now_ms) for key in keys]
+    return [keeper.turn(route, key, now_ms=now_ms) is Turn.REFUSED for key in keys]
 
 
 def test_nothing_is_refused_before_anything_is_known() -> None:
     """A second equal request is a hit while the doorkeeper knows too little."""
-    assert refused(Doorkeeper(least_share=1.0), "a", "b") == [False, False]
+    assert refused(Doorkeeper(most_share=1.0), "a", "b") == [False, False]
     assert refused(learned(0, entries=LEAST_ENTRIES - 1), "a") == [False]
 
 
@@ -83,8 +102,8 @@ def test_the_past_weighs_less_and_less() -> None:
 
 
 def test_it_can_be_turned_off() -> None:
-    assert refused(learned(0, least_share=0.0), "a") == [False]
-    assert learned(0, least_share=0.0).admitted("route", "GET /x", now_ms=0) is None
+    assert refused(learned(0, most_share=0.0), "a") == [False]
+    assert learned(0, most_share=0.0).admitted("route", "GET /x", now_ms=0) is None
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
@@ -92,3 +111,70 @@ def test_a_share_that_cannot_be_is_refused(share: float) -> None:
     """A clear error names the value."""
     with pytest.raises(ConfigurationError, match=f"doorkeeper_share={share} is .* value [01]: it must be"):
         Settings(doorkeeper_share=share)
+
+
+@pytest.mark.parametrize(
+    ("storing_s", "handler_s", "share", "refuses"),
+    [
+        (0.001, 0.009, 0.09, True),
+        (0.001, 0.009, 0.11, False),
+        (0.001, 0.001, 0.45, True),
+        (0.001, 0.099, 0.02, False),
+        (0.009, 0.001, 0.49, True),
+        (0.009, 0.001, 0.51, False),
+    ],
+)
+def test_costs_decide(storing_s: float, handler_s: float, share: float, refuses: bool) -> None:
+    """A dear handler is stored at a share at which a cheap one is not. Above the setting's share every route is stored."""
+    keeper = Doorkeeper(most_share=0.5)
+    for number in range(LEAST_ENTRIES):
+        usefulness = keeper.admitted("route", "GET /x", now_ms=0)
+        assert usefulness is not None
+        if number < share * LEAST_ENTRIES:
+            usefulness.use()
+        keeper.note_run("route", handler_s)
+        keeper.note_storage("route", storing_s)
+    keeper.admitted("route", "GET /x", now_ms=PATIENCE_MS)
+    assert refused(keeper, "a") == [refuses]
+    assert keeper.break_evens() == {"GET /x": pytest.approx(storing_s / (storing_s + handler_s))}
+
+
+def test_nothing_is_refused_before_costs_are_measured() -> None:
+    """A share alone decides nothing."""
+    keeper = Doorkeeper(most_share=0.5)
+    for _ in range(2 * LEAST_ENTRIES):
+        keeper.admitted("route", "GET /x", now_ms=0)
+    keeper.admitted("another", "GET /y", now_ms=PATIENCE_MS)
+    assert refused(keeper, "a") == [False]
+    assert keeper.break_evens() == {}
+
+
+def test_storing_at_the_break_even_costs_what_it_saves() -> None:
+    """The rule's own definition, over random costs: a run saved for each used entry, a storage spent for each other one."""
+    random = Random(32)
+    for _ in range(1_000):
+        storing_s, handler_s = random.uniform(1e-5, 1e-1), random.uniform(1e-5, 1e-1)
+        share = break_even(storing_s=storing_s, handler_s=handler_s)
+        assert share * handler_s == pytest.approx((1 - share) * storing_s)
+    assert break_even(storing_s=0.0, handler_s=0.0) == 0.0
+
+
+def test_durations_ignore_the_waits_of_a_busy_process() -> None:
+    """A third of the runs wait for other work; the figure stays at the run's own cost, and follows a change of it."""
+    duration = Duration()
+    random = Random(33)
+    for _ in range(20 * BLOCK):
+        duration.add(0.001 + (random.random() if random.random() < 1 / 3 else 0.0))
+    assert duration.seconds == pytest.approx(0.001, rel=0.05)
+    for _ in range(20 * BLOCK):
+        duration.add(0.004)
+    assert duration.seconds == pytest.approx(0.004, rel=0.05)
+    assert Duration().seconds is None
+
+
+def test_a_repeated_request_is_named() -> None:
+    """The caller leaves entries out of the share that a second request stored: their keys are not like all others."""
+    keeper = learned(0)
+    turns = [keeper.turn("route", key, now_ms=0) for key in ("a", "a", *map(str, range(PROBE)))]
+    assert turns[:2] == [Turn.REFUSED, Turn.REPEATED]
+    assert turns[2:].count(Turn.FIRST) == 1

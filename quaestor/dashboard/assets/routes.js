@@ -2,7 +2,7 @@
 
 import { $, count, element, share } from "./words.js";
 
-const HEADS = [["name", "route"], ["also", "collections"], ["requests", "requests"], ["rate", "hit rate"], ["passed", "past the cache"], ["why", "why not from cache"]];
+const HEADS = [["name", "route"], ["also", "collections"], ["requests", "requests"], ["rate", "hit rate"], ["even", "break-even"], ["passed", "past the cache"], ["why", "why not from cache"]];
 const MISSES = new Set(["absent", "invalidated", "withdrawn", "expired", "demand", "outdated", "cleared", "refresh"]);
 
 /** The page section that explains a reason. */
@@ -14,7 +14,7 @@ function line(name, also, several) {
 	for (const one of several) for (const [reason, times] of Object.entries(one.why)) why[reason] = (why[reason] ?? 0) + times;
 	const requests = total("hits") + total("misses") + total("passed");
 	const reasons = Object.entries(why).sort((a, b) => b[1] - a[1]).slice(0, 3);
-	return { name, also, requests, rate: total("hits") / requests, passed: total("passed") / requests, why: reasons.map(([reason]) => reason).join(" "), reasons };
+	return { name, also, requests, rate: total("hits") / requests, even: several.length === 1 ? several[0].break_even ?? -1 : -1, passed: total("passed") / requests, why: reasons.map(([reason]) => reason).join(" "), reasons };
 }
 
 /** The lines of a table of routes. by: "route" or "collection"; sort: a column, with "-" before it from high to low. */
@@ -48,13 +48,13 @@ export function startRoutes() {
 		const heads = HEADS.map(([column, label], i) => {
 			const name = by === "collection" && i < 2 ? ["collection", "routes"][i] : label;
 			const ordered = sort.replace("-", "") === column ? (sort.startsWith("-") ? "descending" : "ascending") : "none";
-			const head = element("th", null, { scope: "col", className: i > 1 && i < 5 ? "n" : "" }, element("button", `${name}${{ ascending: " ▲", descending: " ▼", none: "" }[ordered]}`, { type: "button", id: `sort-${column}` }));
+			const head = element("th", null, { scope: "col", className: i > 1 && i < 6 ? "n" : "" }, element("button", `${name}${{ ascending: " ▲", descending: " ▼", none: "" }[ordered]}`, { type: "button", id: `sort-${column}` }));
 			head.setAttribute("aria-sort", ordered);
 			return head;
 		});
 		const body = found.map((one) => element("tr", null, {},
 			element("th", one.name, { scope: "row" }), element("td", one.also || "–"), element("td", count(one.requests), { className: "n" }),
-			element("td", share(one.rate), { className: "n" }), element("td", share(one.passed), { className: "n" }),
+			element("td", share(one.rate), { className: "n" }), element("td", one.even < 0 ? "–" : share(one.even), { className: "n" }), element("td", share(one.passed), { className: "n" }),
 			element("td", null, {}, ...one.reasons.flatMap(([reason, times], i) => [i ? ", " : "", element("a", reason, { href: explained(reason) }), ` ${count(times)}`])),
 		));
 		const none = element("tr", null, {}, element("td", routes.length ? "no route is called so" : "nothing yet", { colSpan: HEADS.length, className: "soft" }));
