@@ -43,7 +43,10 @@ def text(status: Mapping[str, Any]) -> str:
     )
     lines.extend(("not cached", f"{route['route']}: " + _why_barred(route)) for route in status.get("quarantined", ()))
     lines.extend(
-        ("stored at the second request", f"{route['route']}: {route['used']:.1%} of its entries were used, break-even {route['break_even']:.1%}")
+        (
+            "stored at the second request",
+            f"{route['route']}: {route['used']:.1%} of its entries were used, break-even {route['break_even']:.1%}",
+        )
         for route in status.get("doorkept", ())
     )
     lines.extend(

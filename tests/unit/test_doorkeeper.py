@@ -21,7 +21,6 @@ from quaestor.read_path.doorkeeper import (
 )
 from quaestor.settings import Settings
 
-
 HANDLER_S, STORING_S = 0.009, 0.001
 """Durations whose break-even is 10 %."""
 
