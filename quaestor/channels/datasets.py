@@ -28,9 +28,10 @@ from quaestor.tables.schema import decode as decode_schema
 from quaestor.tables.versioned import ARROW, SCHEMA, VersionedTable
 
 _PROPERTIES: Final = "dataset"
-_WRITE: Final = "write"
+WRITE: Final = "write"
 """Notes of a partition: the properties of its dataset, and the identity of the newest write."""
-_ATTEMPTS: Final = 50
+ATTEMPTS: Final = 50
+"""Attempts of a writer that other writers overtake."""
 MOST_PARTITIONS: Final = 64
 
 
@@ -229,7 +230,7 @@ class Dataset:
         marked = rows.append_column(DELETED, pa.repeat(False, rows.num_rows))
         table = self.partitions[0]
         file = table.prepare(marked, table.schema())
-        return table.publish(lambda _: Change(add=(file,), notes={_WRITE: uuid.uuid4().hex[:16]}), [file]).instant
+        return table.publish(lambda _: Change(add=(file,), notes={WRITE: uuid.uuid4().hex[:16]}), [file]).instant
 
     def _key_of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.values[name] for name in self._key)
@@ -268,7 +269,7 @@ class Dataset:
     ) -> tuple[int, list[Row]]:
         """Publish the rows of one partition; return its instant, and the rows whose key is there already."""
         table = self.partitions[number]
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             seen = table.snapshot()
             if feed is not None and seen.progress.get(_feed(feed.feed), -1) >= feed.number:
                 return seen.instant, _refused_before(seen, feed, share)
@@ -364,11 +365,11 @@ def _publish(
     def decide(now: Snapshot) -> Change | None:
         nonlocal published
         repeated = feed is not None and now.progress.get(_feed(feed.feed), -1) >= feed.number
-        published = not repeated and (seen is None or now.notes.get(_WRITE) == seen.notes.get(_WRITE))
+        published = not repeated and (seen is None or now.notes.get(WRITE) == seen.notes.get(WRITE))
         if not published:
             return None
         known = now.notes[SCHEMA]
-        notes = {_WRITE: identity, SCHEMA: decode_schema(known).evolved(stored, whole=False).encode()}
+        notes = {WRITE: identity, SCHEMA: decode_schema(known).evolved(stored, whole=False).encode()}
         if feed is not None:
             notes[_feed(feed.feed)] = json.dumps([feed.number, feed.offset, list(refused)])
         return Change(add=tuple(files), notes=notes, progress={} if feed is None else {_feed(feed.feed): feed.number})

@@ -87,12 +87,14 @@ class Membership:
 
     table: of the subscriptions.
     names: columns of the parameters.
+    with_paused: whether paused subscriptions are members.
 
     A member takes 20 bytes of memory. Changes lie beside the ordered members until they are an eighth of them.
     """
 
-    def __init__(self, table: VersionedTable, names: Sequence[str]) -> None:
+    def __init__(self, table: VersionedTable, names: Sequence[str], *, with_paused: bool = False) -> None:
         self._table = table
+        self._hidden = "FALSE" if with_paused else f"coalesce(r.{PAUSED}, FALSE)"
         self._names = tuple(names)
         self._equal = " AND ".join(f"r.{name} IS NOT DISTINCT FROM p.{name}" for name in names) or "TRUE"
         schema = table.schema()
@@ -111,7 +113,7 @@ class Membership:
         self._lock = threading.Lock()
 
     def at(self, snapshot: Snapshot, instant: int) -> Members:
-        """Return the members at an instant. Paused subscriptions are left out. Raises DependencyError."""
+        """Return the members at an instant. Raises DependencyError."""
         version = _last_change(snapshot, instant)
         with self._lock:
             if version not in self._states:
@@ -132,6 +134,14 @@ class Membership:
             self._name_groups()
             return {group: self._places[group] for group in groups if group in self._places}
 
+    def numbers(self) -> Any:
+        """Return the groups that have or had members, with the numbers of their parameters: an Arrow table (target, number)."""
+        with self._lock:
+            self._name_groups()
+            return pa.table(
+                {"target": pa.array(self._group_ids, pa.string()), NUMBER: self._groups.column(NUMBER).combine_chunks()}
+            )
+
     def _name_groups(self) -> None:
         """Make the ids of the groups that have none yet."""
         known = len(self._group_ids)
@@ -147,7 +157,9 @@ class Membership:
 
     def _state(self, snapshot: Snapshot, version: int) -> Members:
         if version < self._folded:
-            return Membership(self._table, self._names)._in_groups_of(self, snapshot, version)
+            earlier = Membership(self._table, self._names)
+            earlier._hidden = self._hidden
+            return earlier._in_groups_of(self, snapshot, version)
         if version > self._upto:
             self._bring_forward(snapshot, version)
         return self._members(version)
@@ -180,7 +192,7 @@ class Membership:
         """Return id, place and instant of each row of a part: of first versions, and of further ones. No place: not active."""
         self._extend(part)
         query = f"""SELECT unhex(replace(r.{ID}, '-', '')) AS id,
-            CASE WHEN r._deleted OR r.{PAUSED} THEN NULL ELSE g.place END AS place, epoch_us(r.{TS}) AS {TS},
+            CASE WHEN r._deleted OR {self._hidden} THEN NULL ELSE g.place END AS place, epoch_us(r.{TS}) AS {TS},
             coalesce(r.{ADDED}, FALSE) AND place IS NOT NULL AS first
             FROM rows r LEFT JOIN parameters p ON {self._equal}
             LEFT JOIN groups g ON g.broker = r.broker AND g.{NUMBER} = p.{NUMBER}"""
@@ -192,7 +204,7 @@ class Membership:
     def _extend(self, part: Any) -> None:
         """Add the parameters and groups of a part that are not known yet."""
         names = ", ".join(self._names)
-        active = f"FROM rows r WHERE NOT coalesce(r._deleted, FALSE) AND NOT coalesce(r.{PAUSED}, FALSE)"
+        active = f"FROM rows r WHERE NOT coalesce(r._deleted, FALSE) AND NOT {self._hidden}"
         distinct = f"SELECT DISTINCT {names or 'TRUE AS _one'} {active}"
         count = self._parameters.num_rows
         query = f"""SELECT {names + ", " if names else ""}{count} + row_number() OVER () - 1 AS {NUMBER}

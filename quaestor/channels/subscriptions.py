@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.membership import ADDED, ID, PAUSED, Members, Membership, new_ids
+from quaestor.channels.rewrites import rewrite
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.rewriting.reading import parameter_column
 from quaestor.errors import ConfigurationError
@@ -22,7 +23,8 @@ from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.inference import DELETED
 from quaestor.tables.schema import TS, Column, Schema, Type
 
-_USER: Final = "username"
+USER: Final = "username"
+"""Column of the owner of a subscription."""
 _PARAMETER: Final = parameter_column(0)[:-1]
 
 
@@ -58,7 +60,7 @@ class Subscriptions:
     @classmethod
     def create(cls, catalogue: Catalogue, channel: str, parameters: Sequence[Parameter]) -> Subscriptions:
         """Create the dataset of a channel's subscriptions. Raises ConfigurationError if it exists."""
-        texts = (Column(name, Type.TEXT) for name in (ID, "broker", _USER))
+        texts = (Column(name, Type.TEXT) for name in (ID, "broker", USER))
         columns = (*texts, Column(PAUSED, Type.BOOL), Column(ADDED, Type.BOOL))
         values = tuple(Column(parameter_column(i), entry.type or Type.TEXT) for i, entry in enumerate(parameters))
         Dataset.create(catalogue, dataset_name(channel), Schema((*columns, *values), (ID,)), extensible=False)
@@ -92,7 +94,7 @@ class Subscriptions:
         columns = {
             ID: ids,
             "broker": subscriptions.column("broker"),
-            _USER: pa.repeat(pa.scalar(user, pa.string()), count),
+            USER: pa.repeat(pa.scalar(user, pa.string()), count),
             PAUSED: pa.repeat(False, count),
             ADDED: pa.repeat(True, count),
         }
@@ -106,14 +108,22 @@ class Subscriptions:
         return list(ids.to_pylist())
 
     def get(self, subscription: str) -> Subscription:
-        """Return a subscription. Raises ConfigurationError if there is none with this id."""
+        """Return a subscription. Raises ConfigurationError if there is none with this id.
+
+        The files are read from the newest one on, and only their ids, up to the newest version of the subscription.
+        """
         table, snapshot = self.dataset.partitions[0], self.dataset.snapshots()[0]
-        parts = table.parts(snapshot, -1, snapshot.instant)
-        versions = pa.concat_tables([part.filter(pc.equal(part.column(ID), subscription)) for part in parts] or [])
-        newest = versions.sort_by([(TS, "descending")]).slice(0, 1).to_pylist()
-        if not newest or newest[0][DELETED]:
-            raise ConfigurationError(f"channel {self.channel!r} has no subscription {subscription!r}")
-        return self._subscription(newest[0])
+        for file in reversed(table.files(snapshot, -1, snapshot.instant)):
+            ids = table.scan(snapshot, file.first - 1, file.last, [ID]).column(ID)
+            if pc.index(ids, pa.scalar(subscription, pa.string())).as_py() < 0:
+                continue
+            rows = table.scan(snapshot, file.first - 1, file.last)
+            versions = rows.filter(pc.equal(rows.column(ID), subscription)).sort_by([(TS, "descending")])
+            newest = versions.slice(0, 1).to_pylist()[0]
+            if newest[DELETED]:
+                break
+            return self._subscription(newest)
+        raise ConfigurationError(f"channel {self.channel!r} has no subscription {subscription!r}")
 
     def all(self) -> list[Subscription]:
         """Return all subscriptions."""
@@ -144,11 +154,42 @@ class Subscriptions:
         self.dataset.delete([{ID: subscription}])
 
     def remove_at(self, broker: str) -> int:
-        """Remove all subscriptions at a broker; return their number."""
-        gone = [{ID: row[ID]} for row in self.dataset.records() if row["broker"] == broker]
-        if gone:
-            self.dataset.delete(gone)
-        return len(gone)
+        """Remove all subscriptions at a broker in one step; return their number."""
+
+        def gone(rows: Any) -> Any:
+            there = rows.filter(pc.equal(rows.column("broker"), broker))
+            return there.append_column(DELETED, pa.repeat(True, there.num_rows))
+
+        return rewrite(self.dataset, gone)
+
+    def move(self, source: str, target: str, *, user: str = "") -> int:
+        """Give all subscriptions at a broker to another one, in one step and from the next run on; return their number.
+
+        user: only the subscriptions of this user; empty: of all users.
+        """
+
+        def moved(rows: Any) -> Any:
+            there = rows.filter(pc.equal(rows.column("broker"), source))
+            if user:
+                there = there.filter(pc.equal(there.column(USER), user))
+            return _at_broker(there, pa.repeat(pa.scalar(target, pa.string()), there.num_rows))
+
+        return rewrite(self.dataset, moved)
+
+    def move_groups(self, targets: Mapping[str, str]) -> int:
+        """Give the subscriptions of groups to other brokers, as `move` does. Subscriptions that have left a group stay.
+
+        targets: broker of each group, by the group's id.
+        """
+
+        def moved(rows: Any) -> Any:
+            members = self.members(self.dataset.snapshots()[0].instant, list(targets))
+            broker_of = {member: targets[group] for group, group_members in members.items() for member in group_members}
+            there = rows.filter(pc.is_in(rows.column(ID), pa.array(broker_of, pa.string())))
+            brokers = [broker_of[member] for member in there.column(ID).to_pylist()]
+            return _at_broker(there, pa.array(brokers, pa.string()))
+
+        return rewrite(self.dataset, moved)
 
     def at(self, instant: int) -> Members:
         """Return the members of all groups at an instant."""
@@ -170,7 +211,7 @@ class Subscriptions:
             id=row[ID],
             broker=row["broker"],
             parameters=tuple(row[parameter_column(number)] for number in range(len(self.parameters))),
-            user=row[_USER],
+            user=row[USER],
             paused=bool(row[PAUSED]),
         )
 
@@ -189,7 +230,7 @@ class Subscriptions:
                 f"channel {self.channel!r} has {len(self.parameters)} parameters ({names}), not {len(parameters)}"
             )
         values = {parameter_column(number): value for number, value in enumerate(parameters)}
-        return {ID: subscription, "broker": broker, _USER: user, PAUSED: False, ADDED: False, **values}
+        return {ID: subscription, "broker": broker, USER: user, PAUSED: False, ADDED: False, **values}
 
     def _write(self, records: Sequence[Mapping[str, Any]]) -> None:
         for rejected in self.dataset.upsert(records).rejected:
@@ -198,6 +239,13 @@ class Subscriptions:
     def _set_paused(self, subscription: str, *, paused: bool) -> None:
         self.get(subscription)
         self.dataset.merge([{ID: subscription, PAUSED: paused, ADDED: False}])
+
+
+def _at_broker(rows: Any, brokers: Any) -> Any:
+    """Return subscriptions at other brokers."""
+    place = rows.schema.get_field_index("broker")
+    rows = rows.set_column(place, "broker", brokers)
+    return rows.set_column(rows.schema.get_field_index(ADDED), ADDED, pa.repeat(False, rows.num_rows))
 
 
 def dataset_name(channel: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -66,14 +67,34 @@ class VersionedTable:
         """
         return self.table.close(now_us=self._clock() * 1000)
 
-    def publish(self, decide: Callable[[Snapshot], Change | None], files: Sequence[DataFile] = ()) -> Snapshot:
-        """Make one change at the present instant; return the table after it. See Table.publish.
+    @contextmanager
+    def preparing(self) -> Iterator[list[DataFile]]:
+        """Give a list for files from `prepare`, before they are published. If the block fails, they are deleted."""
+        files: list[DataFile] = []
+        try:
+            yield files
+        except DependencyError:
+            raise  # maintenance deletes them: the storage takes no requests
+        except BaseException:
+            for file in files:
+                self.table.storage.delete(file.path)
+            raise
+
+    def publish(
+        self,
+        decide: Callable[[Snapshot], Change | None],
+        files: Sequence[DataFile] = (),
+        *,
+        now_us: int | None = None,
+    ) -> Snapshot:
+        """Make one change; return the table after it. See Table.publish.
 
         files: from `prepare`, for the change to add. A file that the table does not have afterwards is deleted.
+        now_us: instant of the change, or later; None: the present instant.
         """
         lost = files
         try:
-            after = self.table.publish(decide, now_us=self._clock() * 1000)
+            after = self.table.publish(decide, now_us=self._clock() * 1000 if now_us is None else now_us)
             lost = [file for file in files if file.path not in after.files]
         except DependencyError:
             lost = ()  # perhaps they are published: maintenance deletes them if not

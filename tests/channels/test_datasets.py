@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from quaestor.channels.datasets import Dataset, Mode, Position, dataset_names
+from quaestor.channels.rewrites import rewrite
 from quaestor.channels.versions import LatestVersions
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
@@ -194,6 +196,30 @@ def test_a_table_of_records_is_written_at_once(tmp_path: Path) -> None:
         dataset.add_table(pa.table({"oid": pa.array([None], pa.int64())}))
     with pytest.raises(ConfigurationError, match="several partitions"):
         Dataset.create(catalogue, "p", SCHEMA, partitions=2).add_table(pa.table({"oid": [2, 1]}))
+
+
+def test_a_rewrite_is_judged_again_if_another_writer_was_faster(tmp_path: Path) -> None:
+    """The records of the other writer are neither lost nor overwritten by older versions."""
+    catalogue = Catalogue(tmp_path)
+    schema = Schema((Column("k", Type.BIGINT), Column("n", Type.BIGINT)), ("k",))
+    dataset = Dataset.create(catalogue, "d", schema)
+    dataset.insert([{"k": key, "n": 0} for key in (1, 2, 3)])
+    judged: list[int] = []
+
+    def plus_one(rows: Any) -> Any:
+        judged.append(rows.num_rows)
+        if len(judged) == 1:
+            other = Dataset.open(Catalogue(tmp_path), "d")
+            other.upsert([{"k": 1, "n": 10}])
+            other.delete([{"k": 2}])
+        return rows.set_column(1, "n", pc.add(rows.column("n"), 1))
+
+    assert rewrite(dataset, plus_one) == 2
+    assert judged == [3, 2]
+    assert sorted((row["k"], row["n"]) for row in dataset.records()) == [(1, 11), (3, 1)]
+    assert rewrite(dataset, lambda rows: rows.slice(0, 0)) == 0
+    with pytest.raises(ConfigurationError, match="several partitions"):
+        rewrite(Dataset.create(catalogue, "p", schema, partitions=2), plus_one)
 
 
 def test_a_creation_that_is_refused_leaves_no_partition(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ import pytest
 from quaestor.channels import membership
 from quaestor.channels.membership import group_of
 from quaestor.channels.runs.fanning import parameters_in_use
+from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.subscriptions import Subscriptions
 from quaestor.errors import ConfigurationError
 from tests.channels.world import World
@@ -146,3 +148,13 @@ def test_single_results_come_in_several_parts_of_one_run(world: World, monkeypat
     assert sorted(row["row"] for row in table.scan(snapshot, -1, snapshot.instant).to_pylist()) == list(
         range(len(expected))
     )
+    world.dataset("Tweets").insert([{"tid": 9, "area_code": "C"}])
+    world.run("i", at=20)
+    expected += [(key, {"tid": 9}) for key, area in zip(ids, areas, strict=True) if area == "C"]
+    pages, after, read = StoredPages(world.catalogue), 0, []
+    while runs := pages.all("i", after, 1):
+        read += [(row.subscriptions[0], json.loads(row.record)) for run in runs for row in run.rows]
+        after = runs[-1].run
+    assert sorted(map(str, read)) == sorted(map(str, expected)), "readers get whole runs, and each result once"
+    own = pages.of_subscription("i", ids[0], 0, 100)
+    assert [json.loads(row.record)["tid"] for run in own for row in run.rows] == [0, 1]

@@ -14,7 +14,6 @@ from quaestor.channels.membership import NUMBER
 from quaestor.channels.rewriting.joining import TARGET
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.continuous.delivery.batch import to_json
-from quaestor.errors import DependencyError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.schema import Column, Schema, Type
@@ -86,8 +85,9 @@ class Results:
 
         A run is published at its instant or later, and before the next run: instants of entries and runs have one order.
         """
-        files: list[DataFile] = []
         published = False
+        with self.table.preparing() as files:
+            files += (self.table.prepare(rows, SCHEMA) for rows in parts if rows.num_rows)
 
         def decide(now: Snapshot) -> Change | None:
             nonlocal published
@@ -96,15 +96,7 @@ class Results:
             change = Change(add=tuple(files), progress={_PROGRESS: run}, notes=notes)
             return change if published else None
 
-        try:
-            files += (self.table.prepare(rows, SCHEMA) for rows in parts if rows.num_rows)
-            self.table.table.publish(decide, now_us=run)
-        except DependencyError:
-            published = True  # perhaps: maintenance deletes the files if not
-            raise
-        finally:
-            for file in () if published else files:
-                self.table.table.storage.delete(file.path)
+        self.table.publish(decide, files, now_us=run)
         return sum(file.rows for file in files) if published else None
 
     def without_delivered(self, rows: Any) -> Any:
@@ -116,11 +108,20 @@ class Results:
         return fresh.cast(rows.schema)
 
     def runs(self, after: int) -> Iterator[Any]:
-        """Yield the rows of the runs after a run, file by file, oldest first. Files of earlier runs are not opened."""
+        """Yield the rows of the runs after a run, one or more whole runs at a time, oldest first.
+
+        Files of earlier runs are not opened.
+        """
         snapshot = self.table.snapshot()
-        for file in self.table.files(snapshot, after - 1, snapshot.instant):
-            rows = self.table.scan(snapshot, file.first - 1, file.last)
+        for first, last in _intervals(self.table.files(snapshot, after - 1, snapshot.instant)):
+            rows = self.table.scan(snapshot, first - 1, last)
             yield rows.filter(pc.greater(rows.column(RUN), pa.scalar(after, pa.int64())))
+
+    def newest(self, most: int) -> Iterator[Any]:
+        """Yield the rows of the newest runs with results, so many times one or more whole runs."""
+        snapshot = self.table.snapshot()
+        for first, last in _intervals(self.table.files(snapshot, -1, snapshot.instant))[-most:]:
+            yield self.table.scan(snapshot, first - 1, last)
 
     def newest_filled(self) -> int:
         """Return the newest run that has results; 0: there was none."""
@@ -146,6 +147,17 @@ class Results:
 
         self.table.publish(decide)
         return len(removed)
+
+
+def _intervals(files: Iterable[DataFile]) -> list[tuple[int, int]]:
+    """Return the intervals of instants of files, in order. The files of one run, which have one instant, have one interval."""
+    intervals: list[tuple[int, int]] = []
+    for file in files:
+        if intervals and file.first <= intervals[-1][1]:
+            intervals[-1] = intervals[-1][0], max(file.last, intervals[-1][1])
+        else:
+            intervals.append((file.first, file.last))
+    return intervals
 
 
 def table_name(channel: str) -> str:

@@ -50,17 +50,13 @@ class StoredPages(ResultPages):
     ) -> Iterator[RunPage]:
         results = Results(self._catalogue, channel)
         count = 0
-        for rows in results.runs(after_run):
-            if broker is not None:
-                rows = rows.filter(pc.equal(rows.column("broker"), broker))
-            listed = rows.sort_by([(RUN, "ascending"), (ROW, "ascending")]).to_pylist()
-            for run, entries in groupby(listed, key=lambda row: row[RUN]):
-                if count >= limit:
-                    return
-                page = RunPage(run, tuple(self._rows(channel, list(entries), subscription)))
-                count += len(page.rows)
-                if page.rows:
-                    yield page
+        for run, entries in groupby(_listed(results, after_run, broker), key=lambda row: row[RUN]):
+            if count >= limit:
+                return
+            page = RunPage(run, tuple(self._rows(channel, list(entries), subscription)))
+            count += len(page.rows)
+            if page.rows:
+                yield page
 
     def _rows(
         self, channel: str, entries: Sequence[Mapping[str, Any]], subscription: str | None
@@ -80,3 +76,11 @@ class StoredPages(ResultPages):
             self._subscriptions[location] = Subscriptions(self._catalogue, channel, ())
         groups = dict.fromkeys(entry["target"] for entry in entries)
         return self._subscriptions[location].members(entries[0][MEMBERS_AT], list(groups))
+
+
+def _listed(results: Results, after_run: int, broker: str | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the results of the runs after a run, run by run: a run may have several files."""
+    for rows in results.runs(after_run):
+        if broker is not None:
+            rows = rows.filter(pc.equal(rows.column("broker"), broker))
+        yield from rows.sort_by([(RUN, "ascending"), (ROW, "ascending")]).to_pylist()

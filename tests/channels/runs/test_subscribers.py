@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -76,6 +77,49 @@ def test_a_subscription_moves_to_another_broker_at_a_run_boundary(world: World) 
     assert received("old", mine) == [1, 2]
     assert received("new", mine) == [3, 4]
     assert received("old", other) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_moves_of_all_subscriptions_at_a_broker_lose_and_repeat_nothing(world: World, seed: int) -> None:
+    """Random moves, arrivals and departures between runs: each run is at the broker that a subscription has then (B6)."""
+    random = Random(seed)
+    present = {world.subscribe("A", broker=broker): broker for broker in "aab"}
+    expected: set[tuple[int, str, str]] = set()
+    for run in range(1, 7):
+        source, target = random.sample("abc", 2)
+        moved = world.subscriptions().move(source, target)
+        assert moved == sum(broker == source for broker in present.values())
+        present = {mine: target if broker == source else broker for mine, broker in present.items()}
+        if run % 2:
+            broker = random.choice("abc")
+            present[world.subscribe("A", broker=broker)] = broker
+        else:
+            gone = random.choice(sorted(present))
+            world.subscriptions().remove(gone)
+            del present[gone]
+        tweet(world, run)
+        world.run(at=run * 10)
+        expected |= {(run, mine, broker) for mine, broker in present.items()}
+    delivered = [
+        (tid, mine, broker)
+        for broker in "abc"
+        for _, rows in pulled(world, broker)
+        for tid, ids in rows
+        for mine in ids
+    ]
+    assert len(delivered) == len(set(delivered))
+    assert set(delivered) == expected
+
+
+def test_a_move_takes_the_subscriptions_of_one_user_and_keeps_parameters_and_pauses(world: World) -> None:
+    subscriptions = world.subscriptions()
+    mine, other = subscriptions.add("a", ["A"], user="ann"), subscriptions.add("a", ["B"], user="ben")
+    subscriptions.pause(mine)
+    assert subscriptions.move("a", "b", user="ann") == 1
+    assert subscriptions.move("gone", "b") == 0
+    kept = {entry.id: entry for entry in subscriptions.all()}
+    assert (kept[mine].broker, kept[mine].parameters, kept[mine].user, kept[mine].paused) == ("b", ("A",), "ann", True)
+    assert (kept[other].broker, kept[other].paused) == ("a", False)
 
 
 def test_a_paused_subscription_gets_nothing_and_after_it_what_is_new(world: World) -> None:

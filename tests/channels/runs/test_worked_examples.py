@@ -45,9 +45,28 @@ def pairs(records: list[dict[str, Any]]) -> set[tuple[int, int]]:
     return {(record["officer"], record["tid"]) for record in records}
 
 
-def history(world: World, body: str, *, run_at: tuple[float, ...] = (10, 20, 30), **fields: Any) -> list[Any]:
-    """Return the pairs of each run: u10 moves at 22 to (0, 3), u20 at 13 to (0, 7); t100 at 9, t200 at 28."""
-    world.police()
+class Stepping:
+    """Clock of a partition, in ms: hours away from the others, and a minute earlier at each look."""
+
+    def __init__(self, hours: int) -> None:
+        self.now_ms = (100 + hours) * 3_600_000
+
+    def __call__(self) -> int:
+        self.now_ms -= 60_000
+        return self.now_ms
+
+
+def history(
+    world: World, body: str, *, run_at: tuple[float, ...] = (10, 20, 30), skewed_partitions: int = 0, **fields: Any
+) -> list[Any]:
+    """Return the pairs of each run: u10 moves at 22 to (0, 3), u20 at 13 to (0, 7); t100 at 9, t200 at 28.
+
+    skewed_partitions: partitions with clocks of their own; 0: one partition with the clock of the test.
+    """
+    world.police(max(1, skewed_partitions))
+    for name in ("Tweets", "OfficerLocations") if skewed_partitions else ():
+        for table, hours in zip(world.dataset(name).partitions, (0, -7, 5, 11), strict=False):
+            table._clock = Stepping(hours)
     world.create(body, "oid", start="beginning", **fields)
     world.subscribe(10)
     world.subscribe(20)
@@ -79,6 +98,22 @@ def test_the_runs_of_figures_29_30_and_32(
 ) -> None:
     """Fig. 30 by its predicate delivers (u10, t100) again after u10 moved; with DISTINCT it does not, as the paper says."""
     assert history(world, BODIES[figure], grouped=grouped, **fields) == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        ("29", [{(10, 100)}, set(), {(10, 200), (20, 200)}]),
+        ("30", [{(10, 100)}, {(20, 100)}, {(10, 100), (10, 200), (20, 200)}]),
+        ("32", [{(10, 100)}, set(), {(10, 200)}]),
+    ],
+)
+def test_clocks_of_partitions_that_differ_by_hours_and_step_back_change_no_run(
+    world: World, figure: str, expected: list[Any], partitions: int
+) -> None:
+    """Instants order the records of one partition only, so the rows are those of one good clock (T1, T4, T8)."""
+    assert history(world, BODIES[figure], skewed_partitions=partitions) == expected
 
 
 @pytest.mark.parametrize("figure", BODIES)
