@@ -98,9 +98,11 @@ def _channels(counts: Mapping[str, Mapping[str, float]]) -> str:
     if not number:
         return ""
     runs, late_s = counts.get("channel_runs", {}), sum(counts.get("channel_lag_seconds", {}).values())
+    down = sum(counts.get("channel_brokers_down", {}).values())
     return (
         f"{_number(number)}; {_number(runs.get('published', 0))} runs, {_number(runs.get('failed', 0))} failed, "
         f"{_number(sum(counts.get('channel_rows', {}).values()))} results; the latest run began {late_s:.1f} s late"
+        + (f"; {_number(down)} brokers are down" if down else "")
     )
 
 

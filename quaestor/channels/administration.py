@@ -12,6 +12,7 @@ from quaestor.channels.definitions import Definitions
 from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.interpreter import Interpreter
 from quaestor.channels.parts import StatementParts
+from quaestor.channels.procedures import Procedures
 from quaestor.channels.quotas import SubscriptionCounts
 from quaestor.channels.registries import Analyst
 from quaestor.channels.runs.queries import Queries
@@ -60,6 +61,7 @@ def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) ->
         feeds=feeds,
         analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(), clock=clock)),
         counts=SubscriptionCounts(catalogue),
+        procedures=Procedures(catalogue.root, clock=clock),
         python_modules=settings.function_modules,
     )
     return Channels(interpreter=Interpreter(parts), parts=parts, brokers=brokers, feeds=feeds)

@@ -71,6 +71,18 @@ def plain_value(value: Value | Any) -> Any:
             raise ValueError(f"a value is {type(value).__name__}, out of range or too long")
 
 
+def statement_value(value: Any) -> Value:
+    """Return a value of `plain_value` as a statement writes it."""
+    match value:
+        case dict():
+            return Point(value["x"], value["y"])
+        case list():
+            return tuple(map(statement_value, value))
+        case _:
+            kept: Value = value
+            return kept
+
+
 def checked_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a request. Raises ValueError."""
     for name in values:

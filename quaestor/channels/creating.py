@@ -119,6 +119,8 @@ class Creation:
                     self._parts.feeds.create(name, options, owner=definition.user, replaces=replaces)
             case _ if replaces:
                 self._parts.definitions.replace(definition)
+                if definition.kind is Kind.PROCEDURE:
+                    self._parts.procedures.end(definition.name)
             case _:
                 self._parts.definitions.create(definition)
         return ""
@@ -169,8 +171,6 @@ class Creation:
             case CreateFunction(parameters=(), body=body):
                 with located(body):
                     compile_ordinary(body.text, self._parts.shapes())
-            case CreateProcedure(period_us=int()):
-                raise ConfigurationError("a procedure runs by EXECUTE only: leave PERIOD out")
             case _:
                 return
 

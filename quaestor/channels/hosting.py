@@ -1,4 +1,4 @@
-"""Hosting of channels in a process: their service, and the feeds that one process runs, under the lock of their folder."""
+"""Hosting of channels in a process: channels, feeds, retention and periodic procedures, under the lock of their folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from quaestor.channels.brokers.health import BrokerHealth, HealthParts
 from quaestor.channels.feeds.service import FeedParts, FeedService
+from quaestor.channels.procedure_service import ProcedureParts, ProcedureService
 from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
@@ -17,18 +19,31 @@ _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 1.0
 
 
+def is_hosted(folder: Path) -> bool:
+    """Whether a process runs the channels of a folder at present."""
+    with folder_lock(folder, _LOCK) as is_ours:
+        return not is_ours
+
+
 def executor_of_channel(channel: str) -> DuckDbExecutor:
     """Return an executor in this process for one channel: a slow channel delays no other."""
     return DuckDbExecutor(threads=1)
 
 
 async def hosted(
-    folder: Path, parts: ChannelParts, feeds: FeedParts | None = None, retention: RetentionParts | None = None
+    folder: Path,
+    parts: ChannelParts,
+    feeds: FeedParts | None = None,
+    retention: RetentionParts | None = None,
+    procedures: ProcedureParts | None = None,
+    health: HealthParts | None = None,
 ) -> None:
     """Run the channels and feeds of a folder until cancelled, as soon as no other process does.
 
     feeds: None: no feeds run.
     retention: None: nothing is dropped.
+    procedures: None: no procedure is repeated.
+    health: None: no broker is checked.
 
     Raises nothing that a channel or a feed can cause.
     """
@@ -42,4 +57,8 @@ async def hosted(
                         tasks.create_task(FeedService(feeds, look_s=_LOOK_S).keep_running())
                     if retention is not None:
                         tasks.create_task(Retention(retention).keep_running())
+                    if procedures is not None:
+                        tasks.create_task(ProcedureService(procedures, look_s=_LOOK_S).keep_running())
+                    if health is not None:
+                        tasks.create_task(BrokerHealth(health).keep_running())
         await parts.pause(_AGAIN_S)

@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quaestor.channels.answers import Answer
-from quaestor.channels.binding import bound_statement, checked_values
+from quaestor.channels.binding import bound_statement, checked_values, statement_value
+from quaestor.channels.brokers.balancing import group_loads, load_at, moves
 from quaestor.channels.creating import Creation
 from quaestor.channels.datasets import dataset_names
 from quaestor.channels.definitions import Definition, Definitions, State
 from quaestor.channels.locating import located
 from quaestor.channels.parts import StatementParts
+from quaestor.channels.procedures import Repeated
 from quaestor.channels.showing import Showing
 from quaestor.channels.statements import Statement, StatementError, parse, written
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     ChangeSubscription,
     ConnectFeed,
     CreateChannel,
@@ -27,6 +30,7 @@ from quaestor.channels.statements.model import (
     Execute,
     Explain,
     Kind,
+    MoveSubscriptions,
     Pause,
     Query,
     Resume,
@@ -38,7 +42,9 @@ from quaestor.channels.statements.model import (
 )
 from quaestor.channels.subscriptions import Subscription, Subscriptions
 from quaestor.channels.uses import refuse_subscriptions, uses_of
+from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.executors.executor import ExecutionError
+from quaestor.continuous.schedule.periods import Every
 from quaestor.errors import ConfigurationError, QueryError
 
 MOST_ROWS: Final = 10_000
@@ -87,6 +93,13 @@ class Interpreter:
         """Execute one statement that a program has built. Raises as `run` does."""
         return self._executed(statement, _Request(user, {}))
 
+    def execute_once(self, statement: Execute, *, user: str = "") -> Answer:
+        """Execute a procedure once, as its period does. Raises as `run` does."""
+        try:
+            return self._executed_once(self._procedure(statement.procedure)[1], statement, _Request(user, {}))
+        except (ConfigurationError, QueryError, ValueError) as error:
+            raise StatementError(*statement.place, str(error)) from error
+
     def _executed(self, statement: Statement, request: _Request, before: int = 0) -> Answer:
         done = f" ({before} statements before it are done)" if before else ""
         try:
@@ -112,6 +125,10 @@ class Interpreter:
                 return Answer(f"unsubscribed {own.id}")
             case ChangeSubscription():
                 return self._change(statement, request)
+            case MoveSubscriptions():
+                return self._move(statement, request)
+            case Balance():
+                return self._balance(statement, request)
             case Pause() | Resume():
                 return self._pause(statement, request)
             case AlterChannel():
@@ -166,12 +183,45 @@ class Interpreter:
         subscriptions.change(own.id, parameters=statement.values, broker=statement.broker)
         return Answer(f"changed subscription {own.id}, from the next run on")
 
+    def _move(self, statement: MoveSubscriptions, request: _Request) -> Answer:
+        """Give the subscriptions at a broker to another one; a user moves his own."""
+        definitions = self._parts.definitions
+        source, target = (definitions.get(Kind.BROKER, name).name for name in (statement.source, statement.target))
+        self._refuse_draining(target)
+        channels = [statement.channel] if statement.channel is not None else self._channel_names()
+        moved = sum(self._subscriptions(channel).move(source, target, user=request.user) for channel in channels)
+        present = definitions.find(Kind.BROKER, target)
+        if present is None or present.state is State.DROPPING:
+            for channel in channels:
+                self._subscriptions(channel).move(target, source, user=request.user)
+            raise ConfigurationError(f"broker {target!r} was dropped: name another one")
+        return Answer(f"moved {moved} subscriptions from {source} to {target}, from the next run on")
+
+    def _channel_names(self) -> list[str]:
+        channels = self._parts.definitions.all(Kind.CHANNEL)
+        return [entry.name for entry in channels if entry.state in (State.READY, State.PAUSED)]
+
+    def _balance(self, statement: Balance, request: _Request) -> Answer:
+        """Move groups of a channel between brokers until the loads of its brokers are about equal."""
+        definition = self._owned(Kind.CHANNEL, statement.channel, request)
+        subscriptions, compiled = self._subscriptions(definition.name), self._parts.compiled(definition)
+        loads = group_loads(self._parts.catalogue, compiled, subscriptions)
+        wanted = statement.brokers or tuple(sorted({entry.broker for entry in loads}))
+        named = [self._parts.brokers.get(self._parts.definitions.get(Kind.BROKER, broker).name) for broker in wanted]
+        sharing = [broker.name for broker in named if broker.accepts_subscriptions and not broker.is_down]
+        targets = moves(loads, sharing)
+        moved = subscriptions.move_groups(targets) if targets else 0
+        after = [replace(entry, broker=targets.get(entry.group, entry.broker)) for entry in loads]
+        rows = tuple((name, load_at(loads, name), load_at(after, name)) for name in (entry.name for entry in named))
+        text = f"moved {moved} subscriptions in {len(targets)} groups, from the next run on"
+        return Answer(text, ("broker", "bytes before", "bytes after"), rows)
+
     def _refuse_draining(self, broker: str) -> None:
         if not self._parts.brokers.get(broker).accepts_subscriptions:
             raise ConfigurationError(f"broker {broker!r} takes no new subscriptions: name another one")
 
     def _pause(self, statement: Pause | Resume, request: _Request) -> Answer:
-        """Pause or resume a subscription, a broker or a channel."""
+        """Pause or resume a subscription, a broker, a channel or a procedure."""
         pauses = isinstance(statement, Pause)
         done = "paused" if pauses else "resumed"
         if statement.kind is Kind.SUBSCRIPTION:
@@ -183,16 +233,16 @@ class Interpreter:
             brokers = self._parts.brokers
             (brokers.drain if pauses else brokers.resume)(statement.name)
         else:
-            self._set_state(statement.name, *((State.READY, State.PAUSED) if pauses else (State.PAUSED, State.READY)))
+            self._set_state(statement.kind, statement.name, State.PAUSED if pauses else State.READY)
         return Answer(f"{done} {statement.kind} {statement.name}")
 
-    def _set_state(self, channel: str, before: State, after: State) -> None:
+    def _set_state(self, kind: Kind, name: str, after: State) -> None:
         def change(definition: Definition) -> Definition:
-            if definition.state not in (before, after):
-                raise ConfigurationError(f"channel {channel!r} is {definition.state}")
+            if definition.state not in (State.READY, State.PAUSED):
+                raise ConfigurationError(f"{kind} {name!r} is {definition.state}")
             return replace(definition, state=after)
 
-        self._parts.definitions.change(Kind.CHANNEL, channel, change)
+        self._parts.definitions.change(kind, name, change)
 
     def _alter(self, statement: AlterChannel, request: _Request) -> Answer:
         self._owned(Kind.CHANNEL, statement.channel, request)
@@ -220,8 +270,30 @@ class Interpreter:
     def _execute(self, statement: Execute, request: _Request) -> Answer:
         if request.depth >= _DEEPEST:
             raise ConfigurationError(f"procedures execute one another more than {_DEEPEST} deep")
-        procedure = self._parts.definitions.get(Kind.PROCEDURE, statement.procedure).statement
-        assert isinstance(procedure, CreateProcedure)
+        definition, procedure = self._procedure(statement.procedure)
+        if procedure.period_us is None:
+            return self._executed_once(procedure, statement, request)
+        self._owned(Kind.PROCEDURE, statement.procedure, request)
+        answer = self._executed_once(procedure, statement, request)
+        now = self._parts.procedures.now()
+        values = tuple(map(statement_value, statement.values))
+        repeated = Repeated(
+            name=definition.name,
+            text=written(replace(statement, values=values)),
+            user=request.user,
+            created=definition.created,
+            due=Every(procedure.period_us).next(now),
+            executed=now,
+        )
+        self._parts.procedures.begin(repeated)
+        return replace(answer, text=f"{answer.text}; again at {moment(repeated.due)}" if answer.text else "")
+
+    def _procedure(self, name: str) -> tuple[Definition, CreateProcedure]:
+        definition = self._parts.definitions.get(Kind.PROCEDURE, name)
+        assert isinstance(definition.statement, CreateProcedure)
+        return definition, definition.statement
+
+    def _executed_once(self, procedure: CreateProcedure, statement: Execute, request: _Request) -> Answer:
         names = [parameter.name for parameter in procedure.parameters]
         if len(names) != len(statement.values):
             raise ConfigurationError(
@@ -244,6 +316,7 @@ class Interpreter:
             Kind.CHANNEL: self._creation.drop_channel,
             Kind.BROKER: lambda broker: self._parts.brokers.drop(broker),
             Kind.FEED: lambda feed: self._parts.feeds.drop(feed),
+            Kind.PROCEDURE: self._parts.procedures.end,
         }
         if kind in drops:
             try:

@@ -122,7 +122,7 @@ class ChannelsOverview:
         described = {
             "name": broker.name,
             "url": broker.url,
-            "state": "lease over" if broker.has_expired(now) else broker.state.value,
+            "state": _state(broker, now),
         }
         used = False
         for channel in channels:
@@ -203,6 +203,12 @@ class ChannelsOverview:
         if known is None or known[0] != numbers:
             known = self._refused[letters.name] = (numbers, len(letters.all()))
         return known[1]
+
+
+def _state(broker: Broker, now: int) -> str:
+    if broker.has_expired(now):
+        return "lease over"
+    return f"down since {moment(broker.down_since)}" if broker.is_down else broker.state.value
 
 
 def _works(definition: Definition) -> bool:

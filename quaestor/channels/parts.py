@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from quaestor.channels.datasets import Dataset, dataset_names
 from quaestor.channels.definitions import Definition, Definitions
+from quaestor.channels.procedures import Procedures
 from quaestor.channels.quotas import SubscriptionCounts
 from quaestor.channels.registries import Analyst, BrokerRegistry, FeedRegistry
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
@@ -27,6 +28,7 @@ class StatementParts:
     feeds: FeedRegistry
     analyst: Analyst
     counts: SubscriptionCounts
+    procedures: Procedures
     python_modules: tuple[str, ...] = ()
 
     def shapes(self) -> Mapping[str, Shape]:

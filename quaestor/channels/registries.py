@@ -28,6 +28,10 @@ class BrokerEntry(Entry, Protocol):
     def accepts_subscriptions(self) -> bool:
         """Whether new subscriptions may name this broker."""
 
+    @property
+    def is_down(self) -> bool:
+        """Whether it is known to answer no requests."""
+
 
 class BrokerRegistry(Protocol):
     """Registered brokers. Methods raise ConfigurationError and DependencyError."""

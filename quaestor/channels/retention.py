@@ -1,4 +1,5 @@
-"""Retention: old results and records go, and so do the subscriptions of brokers whose lease is long over.
+"""Retention: old results, records and dead letters go, and the subscriptions of brokers whose lease is long over. Small files
+are joined.
 
 Records stay as long as a channel has not examined them. Results go after their time in any case; a broker that has not
 acknowledged them is reported first.
@@ -8,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
+from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.brokers.registry import Broker, Brokers
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.definitions import Definition, Definitions, State
+from quaestor.channels.feeds.dead_letters import FeedLetters
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.runs.results import Results
 from quaestor.channels.statements.model import CreateDataset, Kind
@@ -26,13 +29,18 @@ from quaestor.errors import QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Change, Snapshot
-from quaestor.tables.maintenance import tidy
+from quaestor.tables.maintenance import compact, groups, tidy
 from quaestor.tables.versioned import VersionedTable
 
 _SECOND: Final = 1_000_000
 _LOOK_S: Final = 60.0
 _GRACE_S: Final = 3_600.0
 """Time for which files that were dropped stay for their readers."""
+_SETTLED: Final = 3_600 * _SECOND
+"""Age of files that are joined: runs and readers have mostly passed them by."""
+_JOINED_BYTES: Final = 64 << 20
+_FEWEST_JOINED: Final = 64
+"""Small files that are joined at a time: fewer would be written again too often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +91,11 @@ class Retention:
                 self._attempt(broker.name, partial(self._drop_subscriptions, broker, channels))
         for definition in definitions:
             self._attempt(definition.name, partial(self._drop_records, definition, channels, now))
+            self._attempt(definition.name, partial(self._join_files, definition, channels, now))
+            if keep and definition.kind is Kind.FEED:
+                self._attempt(definition.name, partial(self._drop_letters, definition.name, now - keep))
+        if keep:
+            self._attempt("dead letters", partial(self._drop_messages, now - keep))
 
     def _attempt(self, thing: str, work: Callable[[], None]) -> None:
         try:
@@ -130,13 +143,60 @@ class Retention:
         if statement.retain_us is None:
             return
         dataset = Dataset.open(self._parts.catalogue, definition.name)
-        upto = [now - statement.retain_us] * len(dataset.partitions)
-        for channel in channels:
-            examined = Results(self._parts.catalogue, channel).progress().bounds.get(definition.name, upto)
-            upto = [min(bounds) for bounds in zip(upto, examined, strict=True)]
-        if expire(dataset, upto):
+        if expire(dataset, self._examined(dataset, channels, now - statement.retain_us)):
             for table in dataset.partitions:
                 self._tidy(table)
+
+    def _examined(self, dataset: Dataset, channels: Sequence[str], most: int) -> list[int]:
+        """Return the instant of each partition up to which every channel has examined it, and at most `most`."""
+        upto = [most] * len(dataset.partitions)
+        for channel in channels:
+            examined = Results(self._parts.catalogue, channel).progress().bounds.get(dataset.name, upto)
+            upto = [min(bounds) for bounds in zip(upto, examined, strict=True)]
+        return upto
+
+    def _drop_letters(self, feed: str, upto: int) -> None:
+        """Drop the dead letters of a feed that are too old."""
+        letters = FeedLetters(self._parts.catalogue, feed, "").dataset()
+        if letters is not None and expire(letters, [upto] * len(letters.partitions)):
+            for table in letters.partitions:
+                self._tidy(table)
+
+    def _drop_messages(self, upto: int) -> None:
+        """Drop the dead letters of runs whose results are too old, and report them."""
+        letters = letters_of(self._parts.catalogue.root)
+        for letter in list(letters.list()):
+            if letter.batch.run <= upto:
+                letters.remove(letter)
+                self._parts.telemetry.failure(
+                    "delivery",
+                    "channels.letters_dropped",
+                    f"a dead letter of channel {letter.batch.query} was too old to be kept",
+                    sink=letter.sink,
+                    channel=letter.batch.query,
+                )
+
+    def _join_files(self, definition: Definition, channels: Sequence[str], now: int) -> None:
+        """Join the small files of a dataset, or of the results and subscriptions of a channel, in the order of time."""
+        catalogue, settled = self._parts.catalogue, now - _SETTLED
+        if definition.kind is Kind.CHANNEL:
+            self._join(Results(catalogue, definition.name).table, settled)
+            self._join(Subscriptions(catalogue, definition.name, ()).dataset.partitions[0], settled)
+        elif definition.kind is Kind.DATASET:
+            dataset = Dataset.open(catalogue, definition.name)
+            for table, upto in zip(dataset.partitions, self._examined(dataset, channels, settled), strict=True):
+                self._join(table, upto)
+
+    def _join(self, table: VersionedTable, upto: int) -> None:
+        """Join files whose rows are not after an instant, once there are many of them."""
+        snapshot = table.snapshot()
+        files = {path: file for path, file in snapshot.files.items() if file.last <= upto}
+        if len(files) < _FEWEST_JOINED:
+            return
+        for group in groups(replace(snapshot, files=files), _JOINED_BYTES):
+            if len(group) >= _FEWEST_JOINED:
+                compact(table.table, group, now_ms=self._parts.clock())
+        self._tidy(table)
 
     def _tidy(self, table: VersionedTable) -> None:
         tidy(table.table, grace_s=_GRACE_S, now_ms=self._parts.clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 from quaestor.channels.administration import Channels
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
 from quaestor.channels.brokers.delivery import BrokerDelivery, DeliveryParts, letters_of
+from quaestor.channels.brokers.health import HealthParts
 from quaestor.channels.brokers.serving import ServedResults
 from quaestor.channels.definitions import Definitions
 from quaestor.channels.feeds.definitions import SOURCES
@@ -18,6 +20,7 @@ from quaestor.channels.feeds.feed import Enrichment
 from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.feeds.sql_enrichment import SqlEnrichment
 from quaestor.channels.hosting import executor_of_channel, hosted
+from quaestor.channels.procedure_service import ProcedureParts
 from quaestor.channels.retention import RetentionParts
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.runs.stored_pages import StoredPages
@@ -25,7 +28,7 @@ from quaestor.channels.service import ChannelParts
 from quaestor.channels.statements.model import CreateFunction, Kind
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.announcements import unheard
-from quaestor.continuous.delivery.courier import Courier
+from quaestor.continuous.delivery.courier import Courier, Replayed
 from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.errors import ConfigurationError
@@ -72,12 +75,15 @@ class RunningChannels:
 
         published: see ChannelParts.
         """
-        delivery = self._delivery()
+        delivery, parts = self._delivery(), self._channels.parts
 
         async def deliver(channel: str, push: bool) -> int:
             return await delivery.deliver(channel, push=push)
 
-        parts = self._channels.parts
+        async def deliver_all() -> None:
+            for channel in await asyncio.to_thread(parts.definitions.channels):
+                await delivery.deliver(channel.name, push=channel.push)
+
         await hosted(
             Path(self._settings.continuous_folder),
             ChannelParts(
@@ -100,7 +106,35 @@ class RunningChannels:
                 keep_s=self._settings.channel_days * _DAY_S,
                 clock=self._clock,
             ),
+            ProcedureParts(
+                definitions=parts.definitions,
+                procedures=parts.procedures,
+                interpreter=self._channels.interpreter,
+                telemetry=self._telemetry,
+                clock=self._clock,
+            ),
+            HealthParts(
+                brokers=self._channels.brokers,
+                networks=Networks(self._settings.webhook_networks),
+                telemetry=self._telemetry,
+                recovered=deliver_all,
+                clock=self._clock,
+            ),
         )
+
+    async def replay(self, channel: str) -> Replayed:
+        """Send the dead letters of a channel again, each once. Raises ConfigurationError, DependencyError."""
+        definition = await asyncio.to_thread(self._channels.parts.definitions.get, Kind.CHANNEL, channel)
+        return await self._delivery().replay(definition.name)
+
+    def discard(self, channel: str) -> int:
+        """Drop the dead letters of a channel; return their number. Raises ConfigurationError, DependencyError."""
+        parts = self._channels.parts
+        letters = letters_of(parts.catalogue.root)
+        listed = list(letters.list(parts.definitions.get(Kind.CHANNEL, channel).name))
+        for letter in listed:
+            letters.remove(letter)
+        return len(listed)
 
     def _delivery(self) -> BrokerDelivery:
         settings, root = self._settings, self._channels.parts.catalogue.root
@@ -128,6 +162,7 @@ class RunningChannels:
             functions=partial(_enrichment, self._channels.parts.definitions, self._channels.parts.catalogue),
             kinds=kinds,
             locks=Path(settings.continuous_folder),
+            networks=Networks(settings.webhook_networks),
         )
 
 

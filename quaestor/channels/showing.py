@@ -14,7 +14,7 @@ from quaestor.channels.parts import StatementParts
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel, compile_ordinary
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
 from quaestor.channels.runs.results import Results
-from quaestor.channels.statements.model import CreateChannel, Describe, Explain, Kind, Query, Show
+from quaestor.channels.statements.model import CreateChannel, CreateProcedure, Describe, Explain, Kind, Query, Show
 from quaestor.channels.subscriptions import Subscriptions, dataset_name
 from quaestor.continuous.delivery.batch import moment
 from quaestor.errors import ConfigurationError
@@ -32,7 +32,7 @@ SHOWN = (
     "types",
 )
 """Nouns of SHOW."""
-_NAMED = {"types": Kind.TYPE, "functions": Kind.FUNCTION, "procedures": Kind.PROCEDURE}
+_NAMED = {"types": Kind.TYPE, "functions": Kind.FUNCTION}
 
 
 class Showing:
@@ -71,6 +71,9 @@ class Showing:
                 return table_of(self._subscriptions(channel, user), columns)
             case "runs":
                 return table_of(self._runs(channel), ("channel", "newest run", "results"))
+            case "procedures":
+                columns = ("name", "text", "owner", "period_s", "state", "executed", "next", "error")
+                return table_of(map(self._procedure, definitions.all(Kind.PROCEDURE)), columns)
             case "sharing":
                 return lines("sharing", self._sharing())
             case _:
@@ -126,6 +129,25 @@ class Showing:
                 "results": sum(file.rows for file in snapshot.files.values()),
             }
 
+    def _procedure(self, definition: Definition) -> dict[str, Any]:
+        """Return a procedure with its period, and with its newest and its next execution if EXECUTE has begun them."""
+        statement = definition.statement
+        assert isinstance(statement, CreateProcedure)
+        described: dict[str, Any] = {"name": definition.name, "text": definition.text, "owner": definition.user}
+        if statement.period_us is None:
+            return described | {"state": "executed by EXECUTE"}
+        described |= {"period_s": statement.period_us / 1_000_000, "state": "waits for EXECUTE"}
+        repeated = self._parts.procedures.find(definition.name)
+        if repeated is None or repeated.created != definition.created:
+            return described
+        is_paused = definition.state is State.PAUSED
+        return described | {
+            "state": "paused" if is_paused else "repeated",
+            "executed": None if repeated.executed is None else moment(repeated.executed),
+            "next": None if is_paused else moment(repeated.due),
+            "error": repeated.error,
+        }
+
     def _sharing(self) -> Iterator[str]:
         """Yield a sentence for each relation that channels of one period read together."""
         readers: dict[tuple[float, str, tuple[str, ...], str], list[str]] = {}
@@ -153,6 +175,8 @@ class Showing:
         record |= {"uses": list(definition.uses)}
         users = self._parts.definitions.users_of(definition.kind, definition.name)
         record |= {"used by": [user.key for user in users]}
+        if definition.kind is Kind.PROCEDURE:
+            record |= self._procedure(definition)
         if definition.kind is Kind.CHANNEL:
             compiled = self._parts.compiled(definition)
             record |= {"parameters": [f"{entry.name} {entry.type}" for entry in compiled.parameters]}

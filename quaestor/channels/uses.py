@@ -11,6 +11,7 @@ from quaestor.channels.statements import Statement, parse
 from quaestor.channels.statements.bodies import query_of
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     Body,
     ChangeSubscription,
     ConnectFeed,
@@ -21,6 +22,7 @@ from quaestor.channels.statements.model import (
     Execute,
     Explain,
     Kind,
+    MoveSubscriptions,
     Query,
     StartFeed,
     StopFeed,
@@ -73,6 +75,14 @@ def _uses(statement: Statement, definitions: Definitions) -> Iterator[tuple[Kind
             yield Kind.BROKER, broker
         case Unsubscribe(channel=channel) | ChangeSubscription(channel=channel) | AlterChannel(channel=channel):
             yield Kind.CHANNEL, channel
+        case MoveSubscriptions(source=source, target=target, channel=of_channel):
+            yield Kind.BROKER, source
+            yield Kind.BROKER, target
+            if of_channel is not None:
+                yield Kind.CHANNEL, of_channel
+        case Balance(channel=channel, brokers=brokers):
+            yield Kind.CHANNEL, channel
+            yield from ((Kind.BROKER, broker) for broker in brokers)
         case Execute(procedure=procedure):
             yield Kind.PROCEDURE, procedure
 

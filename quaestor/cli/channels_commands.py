@@ -20,6 +20,7 @@ from quaestor.errors import ConfigurationError
 if TYPE_CHECKING:
     from quaestor.channels.administration import Channels
     from quaestor.channels.answers import Answer
+    from quaestor.channels.running import RunningChannels
     from quaestor.channels.statements import Statement
     from quaestor.settings.continuous import ContinuousSettings
 
@@ -64,13 +65,7 @@ def run(
     ] = "",
 ) -> None:
     """Run the channels and feeds of a folder until Ctrl-C, and deliver their results to the brokers."""
-    settings = _settings(folder)
-    extras.require("channels", "channels")
-    from quaestor.channels.administration import channels_of
-    from quaestor.channels.running import RunningChannels
-    from quaestor.observability.telemetry import Telemetry
-
-    running = RunningChannels(channels_of(settings), settings, Telemetry())
+    running = _running(folder)
     work: Callable[[], Coroutine[Any, Any, None]] = running.keep_running
     if listen:
         extras.require("proxy", "--listen")
@@ -145,6 +140,35 @@ def change(
     _execute(statement, folder, user=user)
 
 
+@commands.command("move")
+def move(
+    source: Annotated[str, typer.Option("--from", help="Name of the broker that has the subscriptions.")],
+    to: Annotated[str, typer.Option(help="Name of the broker that gets them.")],
+    channel: Annotated[str | None, typer.Option(help="Only the subscriptions of this channel.")] = None,
+    user: User = "",
+    folder: Folder = None,
+) -> None:
+    """Give the subscriptions at a broker to another one, from the next run on: no result is lost, and none comes twice."""
+    from quaestor.channels.statements.model import MoveSubscriptions
+
+    _execute(MoveSubscriptions(source=source, target=to, channel=channel), folder, user=user)
+
+
+@commands.command("balance")
+def balance(
+    channel: Channel,
+    among: Annotated[
+        list[str] | None,
+        typer.Option(help="Broker that shares the load; may be repeated. By default all that have any."),
+    ] = None,
+    folder: Folder = None,
+) -> None:
+    """Move subscriptions between the brokers of a channel, until their results weigh about the same."""
+    from quaestor.channels.statements.model import Balance
+
+    _execute(Balance(channel=channel, brokers=tuple(among or ())), folder)
+
+
 @commands.command("results")
 def results(
     channel: Channel,
@@ -187,6 +211,19 @@ def resume(channel: Channel, folder: Folder = None) -> None:
     from quaestor.channels.statements.model import Kind, Resume
 
     _execute(Resume(kind=Kind.CHANNEL, name=channel), folder)
+
+
+@commands.command("replay")
+def replay(channel: Channel, folder: Folder = None) -> None:
+    """Send the messages again that a broker did not confirm: each once, with its old key, to the present address."""
+    done = asyncio.run(_running(folder).replay(channel))
+    print(json.dumps({"delivered": done.delivered, "failed": done.failed}))
+
+
+@commands.command("discard")
+def discard(channel: Channel, folder: Folder = None) -> None:
+    """Drop the messages that a broker did not confirm."""
+    print(json.dumps({"dropped": _running(folder).discard(channel)}))
 
 
 @commands.command("drop")
@@ -243,6 +280,14 @@ def _channels(folder: Path | None) -> Channels:
     from quaestor.channels.administration import channels_of
 
     return channels_of(_settings(folder))
+
+
+def _running(folder: Path | None) -> RunningChannels:
+    channels = _channels(folder)
+    from quaestor.channels.running import RunningChannels
+    from quaestor.observability.telemetry import Telemetry
+
+    return RunningChannels(channels, _settings(folder), Telemetry())
 
 
 def _settings(folder: Path | None) -> ContinuousSettings:

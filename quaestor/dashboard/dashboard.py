@@ -65,7 +65,8 @@ class Dashboard:
             shared = SharedReports(parts.storage.redis, scope=parts.process.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
         clock = parts.process.clock
-        channels = parts.channels.administration if has_channels(parts.process.settings.continuous) else None
+        has = has_channels(parts.process.settings.continuous)
+        channels, running = (parts.channels.administration, parts.channels.running) if has else (None, None)
         queries = parts.continuous.administration if parts.process.settings.continuous.continuous_folder else None
         return DashboardApp(
             path=self.path,
@@ -83,7 +84,8 @@ class Dashboard:
             canaries=canaries,
             what_if=what_if,
             folder=FolderViews(
-                queries=ContinuousView(queries, parts.process.telemetry, clock), channels=ChannelsView(channels, clock)
+                queries=ContinuousView(queries, parts.process.telemetry, clock),
+                channels=ChannelsView(channels, running, clock),
             ),
             process=DashboardProcess(parts.process.telemetry, parts.process.clock),
         )

@@ -15,7 +15,7 @@ from quaestor.clock import system_clock
 from quaestor.dashboard.app import DashboardApp, DashboardProcess, DashboardTokens, FolderViews
 from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.canaries import Canaries
-from quaestor.dashboard.channels import ChannelsView, maker_of_channels
+from quaestor.dashboard.channels import ChannelsView, maker_of_channels, maker_of_running
 from quaestor.dashboard.continuous import ContinuousView
 from quaestor.dashboard.dashboard import PATH
 from quaestor.dashboard.live import LiveView
@@ -63,6 +63,8 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
     applying = Applying(published, own=TtlParameters(default=tuning_of(settings.lifetimes)), clock=system_clock)
     shared = None if redis is None else SharedReports(redis, scope=settings.scope)
     reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=settings.scope)
+    channels = maker_of_channels(settings.continuous, system_clock)
+    running = maker_of_running(channels, settings.continuous, telemetry)
     what_if = WhatIf(traces, delta_s=settings.sketch.sketch_delta_s)
     canaries = Canaries(applying, reports, what_if, delta_ms=settings.sketch.sketch_delta_s * 1_000)
     looks_only = read_only or redis is None
@@ -75,7 +77,7 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
         what_if=what_if,
         folder=FolderViews(
             queries=ContinuousView(_administration(settings), telemetry, system_clock),
-            channels=ChannelsView(maker_of_channels(settings.continuous, system_clock), system_clock),
+            channels=ChannelsView(channels, running, system_clock),
         ),
         process=DashboardProcess(telemetry, system_clock),
     )

@@ -16,6 +16,7 @@ class ChannelMetrics:
     channels: channels that this process runs.
     lag_s: lateness of the latest begun run.
     stretch: factor by which load stretches periods.
+    brokers_down: brokers whose health checks fail.
     """
 
     def __init__(self, families: Families) -> None:
@@ -26,3 +27,4 @@ class ChannelMetrics:
         self.channels = families.gauge("channels", "channels that this process runs")
         self.lag_s = families.gauge("channel_lag_seconds", "lateness of the latest run")
         self.stretch = families.gauge("channel_stretch", "factor by which load stretches periods")
+        self.brokers_down = families.gauge("channel_brokers_down", "brokers whose health checks fail")

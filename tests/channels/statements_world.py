@@ -7,6 +7,7 @@ from typing import Any
 
 from quaestor.channels.administration import Channels, channels_of
 from quaestor.channels.answers import Answer
+from quaestor.clock import Clock, system_clock
 from quaestor.settings.continuous import ContinuousSettings
 
 POLICE = """
@@ -24,9 +25,10 @@ CREATE CONTINUOUS CHANNEL Local(area string) PERIOD 10 SECONDS FROM BEGINNING {
 class StatementsWorld:
     """Channels of a folder, through statements."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, clock: Clock = system_clock, **settings: Any) -> None:
         self.folder = folder
-        self.channels: Channels = channels_of(ContinuousSettings(continuous_folder=str(folder), **settings))
+        wanted = ContinuousSettings(continuous_folder=str(folder), **settings)
+        self.channels: Channels = channels_of(wanted, clock=clock)
 
     def run(self, text: str, *, user: str = "", **values: Any) -> list[Answer]:
         """Execute statements."""

@@ -15,11 +15,14 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from quaestor import AdminApi, AdminToken, Quaestor
+from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.runs.run import Runner
 from quaestor.channels.statements.model import Kind
 from quaestor.cli.main import main
 from quaestor.cli.sql_prompt import CatalogueCompleter, Prompt, is_complete
+from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.delivery.dead_letters import DeadLetter
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from tests.channels.statements_world import POLICE, StatementsWorld
 
@@ -86,6 +89,25 @@ def test_results_and_changes_of_subscriptions_by_commands(
     assert [json.loads(row)["result"]["tid"] for row in later] == [-2]
     (error,) = command(capsys, "channels", "change", "Local", mine, status=2)
     assert error.startswith("quaestor: nothing to change")
+
+
+def test_subscriptions_and_dead_letters_of_brokers_by_commands(
+    world: StatementsWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Subscriptions move and are balanced; dead letters are sent again, or dropped."""
+    world.run("CREATE BROKER second AT 'https://93.184.216.34/second'; SUBSCRIBE TO Local('OC') ON station")
+    moved = "moved 1 subscriptions from station to second, from the next run on"
+    assert command(capsys, "channels", "move", "--from", "station", "--to", "second") == [moved]
+    assert [row[2] for row in world.rows("SHOW SUBSCRIPTIONS")] == ["second"]
+    *loads, text = command(capsys, "channels", "balance", "Local", "--among", "station", "--among", "second")
+    assert [json.loads(load)["broker"] for load in loads] == ["station", "second"]
+    assert text == "moved 0 subscriptions in 0 groups, from the next run on"
+    letters = letters_of(world.channels.parts.catalogue.root)
+    batch = ResultBatch(query="Local", run=1, instant=1, rows=[{"subscriptions": [], "record": "null"}])
+    letters.put(DeadLetter(batch=batch, sink="broker:dropped/pull", reason="status", error="", attempts=1))
+    assert command(capsys, "channels", "replay", "local") == ['{"delivered": 0, "failed": 1}']
+    assert command(capsys, "channels", "discard", "local") == ['{"dropped": 1}']
+    assert letters.count() == 0
 
 
 def test_statements_by_a_command_bind_values(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:

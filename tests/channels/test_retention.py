@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quaestor.channels import retention
 from quaestor.channels.administration import channels_of
 from quaestor.channels.brokers.acknowledgements import Acknowledgements
+from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.datasets import Dataset
+from quaestor.channels.feeds.dead_letters import FeedLetters, Refused
+from quaestor.channels.feeds.records import Incoming
 from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner
 from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.channels.statements.model import Kind
+from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.delivery.dead_letters import DeadLetter
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings.continuous import ContinuousSettings
@@ -120,6 +128,55 @@ def test_records_go_after_their_time_as_soon_as_every_channel_has_examined_them(
     world.retain(103)
     assert world.stored() == [1]
     assert world.statements.run("SELECT t.tid FROM Tweets t")[0].rows == ((1,),)
+
+
+def test_dead_letters_of_feeds_and_messages_go_with_the_results(tmp_path: Path) -> None:
+    """Letters stay as long as results; a message that goes is reported."""
+    world = World(tmp_path)
+    parts = world.channels.parts
+    world.statements.run('CREATE FEED f WITH {"type": "http"}')
+    feed, messages = FeedLetters(parts.catalogue, "f", "http"), letters_of(parts.catalogue.root)
+    for number, at in enumerate((10, 20)):
+        world.now = at
+        feed.keep(number, [Refused(0, Incoming(b"x"), "no JSON")])
+        batch = ResultBatch(query="Local", run=at * SECOND, instant=at * SECOND, rows=[])
+        messages.put(DeadLetter(batch=batch, sink="broker:station/push", reason="status", error="", attempts=1))
+    world.retain(24)
+    assert (len(feed.all()), messages.count(), world.seen) == (2, 2, [])
+    world.retain(26)
+    assert ([row["letter"][:18] for row in feed.all()], messages.count()) == ([f"{1:018d}"], 1)
+    assert world.seen == ["channels.letters_dropped"]
+
+
+@pytest.mark.parametrize("subscribers", [1, 9])
+def test_small_files_are_joined_in_the_order_of_time_and_nothing_else_changes(
+    tmp_path: Path, subscribers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records, results and subscriptions are as before for runs and readers that are away meanwhile, and pruning still works."""
+    world = World(tmp_path)
+    world.retention._parts = replace(world.retention._parts, keep_s=0)
+    monkeypatch.setattr(retention, "_FEWEST_JOINED", 8)
+    for _ in range(subscribers - 1):
+        world.statements.run("SUBSCRIBE TO Local() ON station")
+    runs = []
+    for number in range(12):
+        world.tweet(number * 10, number)
+        runs.append(world.run(number * 10 + 5))
+    world.tweet(3_000, 12)
+    pages, records = world.pages.after("Local", "station", 0, 1_000), world.stored()
+    world.retain(3_000 + 3_600 + 500)
+    for table in (world.tweets.partitions[0], world.results.table):
+        files = sorted(table.snapshot().files.values(), key=lambda file: file.first)
+        assert len(files) <= 2, "files were joined"
+        assert all(before.last < later.first for before, later in pairwise(files))
+    newest = max(file.last for file in world.tweets.partitions[0].snapshot().files.values())
+    assert newest > runs[-1], "a record that no run has examined lies in a file of its own"
+    assert world.pages.after("Local", "station", 0, 1_000) == pages
+    assert world.pages.after("Local", "station", runs[5], 1_000) == pages[6:]
+    assert world.stored() == records
+    world.run(9_000)
+    (page,) = world.pages.after("Local", "station", runs[-1], 10)
+    assert [(row.record, len(row.subscriptions)) for row in page.rows] == [('{"tid":12}', subscribers)]
 
 
 def test_subscriptions_go_with_the_lease_of_their_broker(tmp_path: Path) -> None:

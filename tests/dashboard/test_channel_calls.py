@@ -51,6 +51,29 @@ async def test_every_viewer_sees_channels_and_operators_change_them(tmp_path: Pa
 
 
 @pytest.mark.anyio
+async def test_operators_send_dead_letters_again_or_drop_them(tmp_path: Path) -> None:
+    """A message that fails again stays; a dropped one is gone; a viewer does neither."""
+    await _in_thread(tmp_path)
+    async with watched(settings={**settings(tmp_path), "delivery_timeout_ms": 20}) as client:
+
+        async def change(headers: dict[str, str], do: str) -> httpx.Response:
+            body = {"do": do, "name": "local"}
+            return await client.post(f"{HERE}/channels/change", headers=headers, json=body)
+
+        async def letters() -> int:
+            (shown,) = (await client.get(f"{HERE}/channels", headers=VIEWER)).json()["channels"]
+            return int(shown["dead_letters"])
+
+        for do in ("replay", "discard"):
+            assert (await change(VIEWER, do)).status_code == 403
+        assert (await change(OPERATOR, "replay")).json() == {"done": "0 messages delivered, 1 failed"}
+        assert await letters() == 1
+        assert (await change(OPERATOR, "discard")).json() == {"done": "1 messages dropped"}
+        assert (await change(OPERATOR, "replay")).json() == {"done": "0 messages delivered, 0 failed"}
+        assert await letters() == 0
+
+
+@pytest.mark.anyio
 async def test_without_a_folder_there_are_no_channels() -> None:
     async with watched() as client:
         shown = (await client.get(f"{HERE}/channels", headers=OPERATOR)).json()

@@ -45,10 +45,8 @@ def test_viewers_see_channels_brokers_feeds_and_runs_and_change_nothing(page: Pa
     page.press("Enter")
     becomes(lambda: HOSTILE in page.text("channel-text"))
     assert page.run("return document.querySelectorAll('#channels img').length") == 0
-    assert page.run("return ['pause', 'resume'].map((act) => document.getElementById(`channel-${act}`).disabled)") == [
-        True,
-        True,
-    ]
+    acts = "['pause', 'resume', 'replay', 'discard']"
+    assert page.run(f"return {acts}.map((act) => document.getElementById(`channel-${{act}}`).disabled)") == [True] * 4
     assert page.findings() == []
 
 

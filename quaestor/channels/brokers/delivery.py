@@ -18,8 +18,8 @@ from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.courier import Courier, Replayed
 from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.networks import Networks
-from quaestor.continuous.delivery.sink import Sink
-from quaestor.errors import ConfigurationError, QuaestorError
+from quaestor.continuous.delivery.sink import DeliveryError, Sink
+from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tables.storage import LogStorage
 
@@ -52,8 +52,14 @@ class DeliveryParts:
     clock: Clock = system_clock
 
 
+class BrokerDownError(DependencyError):
+    """Failure of a health check before a message: its broker is down, and the message is not sent."""
+
+
 class BrokerDelivery:
     """Delivery of channels to their brokers. No broker delays another one.
+
+    A broker that is down receives nothing: its results wait, and no message to it becomes a dead letter.
 
     A push channel sends results. Each part of a run has the key `<channel>/<run>/<first row>`, in every attempt. A pull channel
     sends one notification for each run and broker. A part without a confirmation becomes a dead letter, and the next run follows.
@@ -77,10 +83,19 @@ class BrokerDelivery:
 
     async def replay(self, channel: str | None = None) -> Replayed:
         """Send dead letters again, each once and with its old keys. See Courier.replay."""
-        return await self._parts.courier.replay(self._sink_of, channel)
+        return await self._parts.courier.replay(self._sink_or_none_left, channel)
+
+    def _sink_or_none_left(self, address: str) -> Sink:
+        """Return the sink of a broker; letters to a dropped broker stay."""
+        try:
+            return self._sink_of(address)
+        except ConfigurationError as error:
+            return _Gone(address, str(error))
 
     def _is_over(self, broker: Broker, now: int) -> bool:
-        """Whether the lease of a broker is over. Its results stay until their retention."""
+        """Whether a broker is down, or its lease is over. Its results stay until their retention."""
+        if broker.is_down:
+            return True
         if not broker.has_expired(now):
             return False
         self._parts.telemetry.failure(
@@ -97,6 +112,8 @@ class BrokerDelivery:
                         await self._deliver_run(broker.name, channel, page, push=push)
                         delivered += len(page.rows)
                 return delivered
+        except BrokerDownError:
+            return 0  # the health check reports the broker, and has the rest delivered
         except QuaestorError as error:
             self._parts.telemetry.failure(
                 "delivery", "channels.delivery_stopped", error, broker=broker.name, channel=channel
@@ -118,14 +135,14 @@ class BrokerDelivery:
         confirmed = True
         for part in batch.parts(MOST_ROWS):
             sink = await asyncio.to_thread(self._sink_of, address_of(broker, push=push))
-            confirmed &= await self._parts.courier.deliver(sink, part)
+            confirmed &= await self._parts.courier.deliver(_WhileUp(sink, self._parts.brokers, broker), part)
         acknowledgements = self._parts.acknowledgements
         keep = acknowledgements.advance if push else acknowledgements.note_notified
         await asyncio.to_thread(keep, broker, channel, page.run)
         if confirmed:
             await asyncio.to_thread(self._parts.brokers.renew, broker)
 
-    def _sink_of(self, address: str) -> Sink:
+    def _sink_of(self, address: str) -> BrokerSink:
         """Return the sink of a broker at its present address. Raises ConfigurationError."""
         kind, _, rest = address.partition(":")
         name, _, form = rest.rpartition("/")
@@ -138,3 +155,35 @@ class BrokerDelivery:
             timeout_s=self._parts.timeout_s,
             dataverse=self._parts.dataverse,
         )
+
+
+class _Gone:
+    """Sink of a broker that was dropped: nothing is delivered. Implements Sink."""
+
+    kind = "broker"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self._reason = reason
+
+    async def deliver(self, batch: ResultBatch) -> None:
+        """See Sink."""
+        raise DeliveryError(self._reason, reason="unreachable", retryable=False)
+
+
+class _WhileUp:
+    """Sink of a broker that sends nothing once the broker is down. Implements Sink. Raises BrokerDownError besides."""
+
+    def __init__(self, sink: BrokerSink, brokers: Brokers, broker: str) -> None:
+        self.name = sink.name
+        self.kind = sink.kind
+        self._sink = sink
+        self._brokers = brokers
+        self._broker = broker
+
+    async def deliver(self, batch: ResultBatch) -> None:
+        """See Sink."""
+        broker = await asyncio.to_thread(self._brokers.get, self._broker)
+        if broker.is_down:
+            raise BrokerDownError(f"broker {broker.name} is down")
+        await self._sink.deliver(batch)

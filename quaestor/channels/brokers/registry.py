@@ -24,7 +24,7 @@ from quaestor.tables.log import Table
 from quaestor.tables.storage import LogStorage
 from quaestor.webhook_signatures import Signer
 
-_OPTIONS: Final = frozenset({"type", "key", "lease", "public"})
+_OPTIONS: Final = frozenset({"type", "key", "lease", "public", "check"})
 _FORMAT: Final = 1
 _RENEWAL: Final = 4
 """Part of a lease after which a renewal is written: one of so many."""
@@ -53,6 +53,8 @@ class Broker:
     lease: microseconds after which a silent broker has expired; 0: never.
     renewed: instant of its newest sign of life.
     is_public: whether everybody may read its pages of results.
+    is_checked: whether its health is checked.
+    down_since: instant from which on its health checks have failed; 0: it is up.
     """
 
     name: str
@@ -64,6 +66,13 @@ class Broker:
     lease: int = 0
     renewed: int = 0
     is_public: bool = False
+    is_checked: bool = True
+    down_since: int = 0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it is known to answer no requests. Its results wait."""
+        return bool(self.down_since)
 
     @property
     def accepts_subscriptions(self) -> bool:
@@ -81,7 +90,8 @@ class Broker:
 
     def described(self) -> dict[str, Any]:
         """Return the broker as plain data, without its key."""
-        return {name: value for name, value in asdict(self).items() if name != "key"}
+        fields = {name: value for name, value in asdict(self).items() if name != "key"}
+        return fields | ({"state": "down"} if self.is_down else {})
 
 
 class Brokers:
@@ -126,7 +136,8 @@ class Brokers:
     ) -> Broker:
         """Register a broker, or give a registered broker another address. Return it with its key.
 
-        options: of WITH: `type` ("general" or "BAD"), `key` (by default a new one), `lease` ("PT1H"), `public` (true or false).
+        options: of WITH: `type` ("general" or "BAD"), `key` (by default a new one), `lease` ("PT1H"), `public` and `check` (true
+            or false).
         replaces: whether the broker may be there already; it keeps its key, unless the options name another.
         """
         if not NAME.fullmatch(name):
@@ -162,6 +173,12 @@ class Brokers:
             return broker
         return self._changed(name, lambda present: replace(present, renewed=max(now, present.renewed)))
 
+    def note_down(self, name: str, since: int) -> Broker:
+        """Keep since when a broker has answered no requests; 0: it answers."""
+        if self.get(name).down_since == since:
+            return self.get(name)
+        return self._changed(name, lambda broker: replace(broker, down_since=since))
+
     def drop(self, name: str) -> None:
         """Drop a broker."""
         self.get(name)
@@ -180,9 +197,6 @@ class Brokers:
             raise ConfigurationError(f"the key of broker {name!r} is no text")
         if key:
             Signer(SecretStr(key), name=f"the key of broker {name!r}")
-        is_public = options.get("public", False)
-        if not isinstance(is_public, bool):
-            raise ConfigurationError(f"the option public of broker {name!r} is {is_public!r}: write true or false")
         lease = duration(str(options["lease"])) if options.get("lease") else 0
         return Broker(
             name=name,
@@ -192,7 +206,8 @@ class Brokers:
             owner=owner,
             lease=lease,
             renewed=self._clock() * 1_000,
-            is_public=is_public,
+            is_public=_flag(name, options, "public", default=False),
+            is_checked=_flag(name, options, "check", default=True),
         )
 
     def _check_address(self, url: str) -> None:
@@ -219,6 +234,13 @@ class Brokers:
 
     def _publish(self, decide: Callable[[Snapshot], Change | None]) -> Snapshot:
         return self._log.publish(decide, now_us=self._clock() * 1_000)
+
+
+def _flag(name: str, options: Mapping[str, Any], option: str, *, default: bool) -> bool:
+    flag = options.get(option, default)
+    if not isinstance(flag, bool):
+        raise ConfigurationError(f"the option {option} of broker {name!r} is {flag!r}: write true or false")
+    return flag
 
 
 def _of(snapshot: Snapshot, name: str) -> Broker:

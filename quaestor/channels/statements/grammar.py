@@ -9,7 +9,8 @@ start: ";"* (statement (";"+ statement)* ";"*)?
 
 ?statement: create_type | create_dataset | create_feed | create_function | create_repetitive | create_continuous
     | create_broker | create_procedure | connect_feed | start_feed | stop_feed | subscribe | unsubscribe
-    | change_subscription | pause | resume | alter_channel | execute | drop | show | describe | explain | query
+    | change_subscription | move_subscriptions | balance | pause | resume | alter_channel | execute | drop | show
+    | describe | explain | query
 
 create_type: CREATE replace? TYPE name if_not_exists? AS openness? _columns_in_brackets
 create_dataset: CREATE active? DATASET name "(" (columns | of_type) ")" openness? if_not_exists? _stored
@@ -28,6 +29,8 @@ stop_feed: STOP FEED name
 subscribe: SUBSCRIBE TO name values ON name returning?
 unsubscribe: UNSUBSCRIBE subscription FROM name
 change_subscription: CHANGE SUBSCRIPTION subscription ON name (values to_broker? | to_broker)
+move_subscriptions: CHANGE SUBSCRIPTIONS ON name of_channel? to_broker
+balance: BALANCE CHANNEL name among?
 pause: PAUSE _pausable
 resume: RESUME _pausable
 alter_channel: ALTER CHANNEL name SET period
@@ -72,7 +75,8 @@ mode: AS (INSERT | UPSERT | MERGE)
 returning: RETURNING name
 to_broker: TO name
 of_channel: OF name
-_pausable: (CHANNEL | BROKER) name | SUBSCRIPTION subscription ON name
+among: AMONG name ("," name)*
+_pausable: (CHANNEL | BROKER | PROCEDURE) name | SUBSCRIPTION subscription ON name
 subscription: STRING | IDENTIFIER | BOUND
 duration: number unit -> counted | string -> iso | DURATION "(" string ")" -> iso
 unit: SECONDS | MINUTES | HOURS | DAYS | WEEKS
@@ -101,7 +105,7 @@ JSON: /\x02++(?:\n++\x02++)*+/
 
 _SINGULAR: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK")
 _KEYWORDS: Final = (
-    "ACTIVE ALTER ANALYZE APPLY AS AT BEGINNING BROKER BROKERS CHANGE CHANNEL CHANNELS",
+    "ACTIVE ALTER AMONG ANALYZE APPLY AS AT BALANCE BEGINNING BROKER BROKERS CHANGE CHANNEL CHANNELS",
     "CLOSED CONNECT CONTINUOUS CREATE DATASET DATASETS DATETIME DESCRIBE DISTINCT DROP DURATION EVERY",
     "EXECUTE EXISTS EXPLAIN FALSE FEED FEEDS FROM FUNCTION FUNCTIONS IF INSERT INSTANT",
     "KEY MERGE NOT NOW NULL OF ON OPEN OR PARTITIONS PAUSE PERIOD",

@@ -245,8 +245,25 @@ class ChangeSubscription(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveSubscriptions(Statement):
+    """CHANGE SUBSCRIPTIONS at a broker: another broker from the next run on. channel: None: of all channels."""
+
+    source: str
+    target: str
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance(Statement):
+    """BALANCE the subscriptions of a channel. brokers: empty: the brokers that have subscriptions of the channel."""
+
+    channel: str
+    brokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(Statement):
-    """PAUSE a channel, broker or subscription. subscription: its id, and `name` is its channel."""
+    """PAUSE a channel, broker, procedure or subscription. subscription: its id, and `name` is its channel."""
 
     kind: Kind
     name: str
@@ -255,7 +272,7 @@ class Pause(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(Statement):
-    """RESUME a channel, broker or subscription. subscription: its id, and `name` is its channel."""
+    """RESUME a channel, broker, procedure or subscription. subscription: its id, and `name` is its channel."""
 
     kind: Kind
     name: str
@@ -272,7 +289,7 @@ class AlterChannel(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateProcedure(Statement):
-    """CREATE PROCEDURE. period_us: how often it is executed; None: by EXECUTE only."""
+    """CREATE PROCEDURE. period_us: how often EXECUTE repeats it; None: EXECUTE executes it once."""
 
     name: str
     parameters: tuple[Parameter, ...]

@@ -212,9 +212,14 @@ def trees(tree: Tree[Token]) -> Iterator[Tree[Token]]:
         yield child
 
 
+def trees_of(tree: Tree[Token]) -> Iterator[Tree[Token]]:
+    """Yield the children of a tree that are trees, without the keywords."""
+    return (child for child in tree.children if isinstance(child, Tree))
+
+
 def first(tree: Tree[Token]) -> Tree[Token]:
     """Return the first child that is a tree."""
-    return next(child for child in tree.children if isinstance(child, Tree))
+    return next(trees_of(tree))
 
 
 def token_of(tree: Tree[Token]) -> Token:

@@ -16,6 +16,7 @@ from quaestor.channels.statements.masking import masked
 from quaestor.channels.statements.masking import place as place_in
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     ChangeSubscription,
     ConnectFeed,
     CreateBroker,
@@ -31,6 +32,7 @@ from quaestor.channels.statements.model import (
     Explain,
     Kind,
     Mode,
+    MoveSubscriptions,
     Pause,
     Query,
     Resume,
@@ -42,7 +44,7 @@ from quaestor.channels.statements.model import (
     Unsubscribe,
     Using,
 )
-from quaestor.channels.statements.parts import Parts, first, token_of, trees
+from quaestor.channels.statements.parts import Parts, first, token_of, trees, trees_of
 from quaestor.channels.statements.values import unquoted
 from quaestor.tables.schema import Schema
 
@@ -246,6 +248,18 @@ class _Reader(Parts):
             broker=self.name_in(first(self.part("to_broker"))) if self.has("to_broker") else None,
         )
 
+    def _read_move_subscriptions(self) -> MoveSubscriptions:
+        return MoveSubscriptions(
+            place=self.place,
+            source=self.name(),
+            target=self.name_in(first(self.part("to_broker"))),
+            channel=self.name_in(first(self.part("of_channel"))) if self.has("of_channel") else None,
+        )
+
+    def _read_balance(self) -> Balance:
+        among = trees_of(self.part("among")) if self.has("among") else ()
+        return Balance(place=self.place, channel=self.name(), brokers=tuple(map(self.name_in, among)))
+
     def _read_pause(self) -> Pause:
         return Pause(place=self.place, **self._pausable())
 
@@ -255,7 +269,8 @@ class _Reader(Parts):
     def _pausable(self) -> dict[str, Any]:
         if "SUBSCRIPTION" in self.words:
             return {"kind": Kind.SUBSCRIPTION, "name": self.name(), "subscription": self.subscription()}
-        return {"kind": Kind.CHANNEL if "CHANNEL" in self.words else Kind.BROKER, "name": self.name()}
+        kind = next(kind for kind in (Kind.CHANNEL, Kind.BROKER, Kind.PROCEDURE) if kind.upper() in self.words)
+        return {"kind": kind, "name": self.name()}
 
     def _read_alter_channel(self) -> AlterChannel:
         return AlterChannel(place=self.place, channel=self.name(), period_us=self.period())

@@ -9,6 +9,7 @@ from typing import Any
 from quaestor.channels.statements.durations import duration_text
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     ChangeSubscription,
     ConnectFeed,
     CreateBroker,
@@ -24,6 +25,7 @@ from quaestor.channels.statements.model import (
     Execute,
     Explain,
     Kind,
+    MoveSubscriptions,
     Parameter,
     Pause,
     Query,
@@ -91,6 +93,10 @@ def _command(statement: Statement) -> str:
             return _words(
                 "CHANGE SUBSCRIPTION", value_text(subscription), "ON", channel, wanted, f"TO {to}" if to else ""
             )
+        case MoveSubscriptions(source=source, target=target, channel=of_channel):
+            return _words("CHANGE SUBSCRIPTIONS ON", source, f"OF {of_channel}" if of_channel else "", "TO", target)
+        case Balance(channel=channel, brokers=brokers):
+            return _words("BALANCE CHANNEL", channel, f"AMONG {', '.join(brokers)}" if brokers else "")
         case Pause(kind=kind, name=name, subscription=subscription):
             return f"PAUSE {_pausable(kind, name, subscription)}"
         case Resume(kind=kind, name=name, subscription=subscription):

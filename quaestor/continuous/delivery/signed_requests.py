@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Final
@@ -20,10 +20,12 @@ from quaestor.webhook_signatures import Signer
 _LONGEST_RETRY_AFTER_S: Final = 3_600.0
 _RETRYABLE: Final = frozenset({408, 421, 425, 429})
 """Statuses below 500 after which the same request may succeed (RFC 9110, RFC 8470, RFC 6585)."""
+_AWAY: Final = frozenset({502, 503, 504})
+"""Statuses of a receiver that cannot take requests at present."""
 
 
 class SignedRequests:
-    """Signed POST requests to one receiver.
+    """Signed requests to one receiver: POST, and HEAD for its health.
 
     url: https, or http within the allowed private networks.
     timeout_s: for one whole delivery, from the look-up of the name to the status of the answer.
@@ -55,15 +57,32 @@ class SignedRequests:
         message: identity of the message, `webhook-id`. A repeated request has the same.
         fields: further header fields.
         """
+        await self._bounded(lambda: self._send("POST", message, body, fields, self._judge))
+
+    async def probe(self, message: str) -> None:
+        """Send HEAD, and return if the receiver answers. Raises DeliveryError.
+
+        Every status is an answer, except those of a proxy without a receiver (502, 503, 504).
+        """
+        await self._bounded(lambda: self._send("HEAD", message, "", {}, self._judge_health))
+
+    async def _bounded(self, send: Callable[[], Awaitable[None]]) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._send(message, body, fields)
+                await send()
         except (TimeoutError, httpx.TimeoutException) as error:
             raise DeliveryError(f"{self.url} did not confirm within {self._timeout_s:g} s", reason="timeout") from error
         except (httpx.HTTPError, OSError) as error:
             raise DeliveryError(f"{self.url} broke off: {error!r}", reason="unreachable") from error
 
-    async def _send(self, message: str, body: str, fields: Mapping[str, str]) -> None:
+    async def _send(
+        self,
+        method: str,
+        message: str,
+        body: str,
+        fields: Mapping[str, str],
+        judge: Callable[[httpx.Response], None],
+    ) -> None:
         host, port = self._url.host, self._url.port or (443 if self._url.scheme == "https" else 80)
         address = await self._networks.address_of(host, port)
         if self._url.scheme == "http" and not self._networks.is_private(address):
@@ -76,18 +95,22 @@ class SignedRequests:
         async with (
             httpx.AsyncClient(trust_env=False, timeout=self._timeout_s, verify=self._tls) as client,
             client.stream(
-                "POST",
+                method,
                 self._url.copy_with(host=address),
                 content=body,
                 headers={"host": self._url.netloc.decode(), "content-type": "application/json", **fields, **signed},
                 extensions={"sni_hostname": host},
             ) as response,
         ):
-            self._judge(response)
+            judge(response)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context()
+
+    def _judge_health(self, response: httpx.Response) -> None:
+        if response.status_code in _AWAY:
+            raise DeliveryError(f"{self.url} answered {response.status_code}", reason="status")
 
     def _judge(self, response: httpx.Response) -> None:
         status = response.status_code

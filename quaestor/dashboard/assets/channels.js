@@ -1,4 +1,4 @@
-// Channels: runs against their periods, results, brokers, feeds, dead letters, time by stage; pause and resume for operators.
+// Channels: runs against their periods, results, brokers, feeds, dead letters, time by stage; pause, resume, and replay or drop of dead letters for operators.
 
 import { keepSection } from "./section.js";
 import { $, choices, count, element, number, rows, share, show, time } from "./words.js";
@@ -27,7 +27,7 @@ export function channelLines(channels, nowMs) {
 /** Lines of the table of brokers. Pure. */
 export function brokerLines(brokers) {
 	return brokers.map((broker) => [
-		broker.name, broker.url, { text: broker.state, level: broker.state === "lease over" ? "bad" : "" }, broker.channel ?? "–",
+		broker.name, broker.url, { text: broker.state, level: /^(lease over|down)/.test(broker.state) ? "bad" : "" }, broker.channel ?? "–",
 		count(broker.subscriptions), broker.acknowledged ?? "–", { text: broker.lag_s ? time(1000 * broker.lag_s) : "–", level: broker.lag_s > 60 ? "warn" : "" },
 	]);
 }
@@ -71,6 +71,7 @@ export async function keepChannels(alive, call) {
 		if (chosen) await detail(chosen);
 		$("channel-pause").disabled = busy() || !may_change || chosen?.state !== "ready";
 		$("channel-resume").disabled = busy() || !may_change || chosen?.state !== "paused";
+		$("channel-replay").disabled = $("channel-discard").disabled = busy() || !may_change || !chosen?.dead_letters;
 		return true;
 	}
 
@@ -93,5 +94,5 @@ export async function keepChannels(alive, call) {
 		$("stage-bar").replaceChildren(...parts);
 	}
 
-	await keepSection(alive, call, { path: "channels/change", choice: "channel", acts: ["pause", "resume"], sentence: (_act, _name, done) => `${done}.`, look });
+	await keepSection(alive, call, { path: "channels/change", choice: "channel", acts: ["pause", "resume", "replay", "discard"], sentence: (_act, _name, done) => `${done}.`, look });
 }

@@ -63,6 +63,31 @@ async def test_a_moved_subscription_gets_each_result_at_one_broker(tmp_path: Pat
     assert received(second) == [(2, [moved])]
 
 
+async def test_all_subscriptions_of_a_broker_that_is_down_move_and_have_each_result_once(tmp_path: Path) -> None:
+    """Runs up to the move wait for the old broker, later runs go to the new one: delivered = expected, none twice."""
+    world = channel(tmp_path)
+    first, second = world.subscribe("714", broker="a"), world.subscribe("714", broker="a")
+    side = brokers(world)
+    async with receiver() as old, receiver() as new:
+        side.broker("a", old.port)
+        side.broker("b", new.port)
+        tweet(world, 10, 1)
+        await side.delivery.deliver("c", push=True)
+        side.brokers.note_down("a", 15_000_000)
+        tweet(world, 20, 2)
+        await side.delivery.deliver("c", push=True)
+        assert world.subscriptions().move("a", "b") == 2
+        third = world.subscribe("714", broker="b")
+        tweet(world, 30, 3)
+        await side.delivery.deliver("c", push=True)
+        assert received(new) == [(3, sorted([first, second, third]))]
+        side.brokers.note_down("a", 0)
+        await side.delivery.deliver("c", push=True)
+        await side.delivery.deliver("c", push=True)
+    assert received(old) == [(1, sorted([first, second])), (2, sorted([first, second]))]
+    assert received(new) == [(3, sorted([first, second, third]))]
+
+
 async def test_a_broker_that_is_down_for_a_run_has_each_result_once_in_the_end(tmp_path: Path) -> None:
     """The run that was missed comes with the replay."""
     world = channel(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from quaestor.channels.statements import StatementError, parse
 
 BEGINNINGS = (
-    "ALTER, CHANGE, CONNECT, CREATE, DESCRIBE, DROP, EXECUTE, EXPLAIN, PAUSE, RESUME, SHOW, START, STOP, SUBSCRIBE,"
+    "ALTER, BALANCE, CHANGE, CONNECT, CREATE, DESCRIBE, DROP, EXECUTE, EXPLAIN, PAUSE, RESUME, SHOW, START, STOP, SUBSCRIBE,"
     " UNSUBSCRIBE, ';', a query or the end of the text"
 )
 VALUES = "DATETIME, FALSE, NULL, POINT, TIMESTAMP, TRUE, $name"

@@ -9,6 +9,7 @@ import pytest
 from quaestor.channels.statements import Statement, parse, written
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     Body,
     Bound,
     ChangeSubscription,
@@ -27,6 +28,7 @@ from quaestor.channels.statements.model import (
     Explain,
     Kind,
     Mode,
+    MoveSubscriptions,
     Parameter,
     Pause,
     Point,
@@ -148,8 +150,13 @@ FORMS: tuple[tuple[str, Statement], ...] = (
         ChangeSubscription(subscription="x", channel="c", values=(1,), broker="b"),
     ),
     ("CHANGE SUBSCRIPTION 'x' ON c TO b", ChangeSubscription(subscription="x", channel="c", broker="b")),
+    ("CHANGE SUBSCRIPTIONS ON b TO b2", MoveSubscriptions(source="b", target="b2")),
+    ("CHANGE SUBSCRIPTIONS ON b OF c TO b2", MoveSubscriptions(source="b", target="b2", channel="c")),
+    ("BALANCE CHANNEL c", Balance(channel="c")),
+    ("BALANCE CHANNEL c AMONG a, b", Balance(channel="c", brokers=("a", "b"))),
     ("PAUSE CHANNEL c", Pause(kind=Kind.CHANNEL, name="c")),
     ("RESUME BROKER b", Resume(kind=Kind.BROKER, name="b")),
+    ("PAUSE PROCEDURE p", Pause(kind=Kind.PROCEDURE, name="p")),
     ("RESUME SUBSCRIPTION x ON c", Resume(kind=Kind.SUBSCRIPTION, name="c", subscription="x")),
     ("ALTER CHANNEL c SET PERIOD 1 MINUTE", AlterChannel(channel="c", period_us=MINUTE_US)),
     (

@@ -14,6 +14,7 @@ from quaestor.channels.statements.grammar import KEYWORDS
 from quaestor.channels.statements.masking import MOST_CHARACTERS
 from quaestor.channels.statements.model import (
     AlterChannel,
+    Balance,
     Body,
     Bound,
     ChangeSubscription,
@@ -32,6 +33,7 @@ from quaestor.channels.statements.model import (
     Explain,
     Kind,
     Mode,
+    MoveSubscriptions,
     Parameter,
     Pause,
     Point,
@@ -157,7 +159,7 @@ STATEMENTS: st.SearchStrategy[Statement] = st.one_of(
     SUBSCRIBES,
     st.builds(Unsubscribe, subscription=ids, channel=names),
     st.builds(ChangeSubscription, subscription=ids, channel=names, values=tuples, broker=st.none() | names),
-    st.builds(Pause, kind=st.sampled_from([Kind.CHANNEL, Kind.BROKER]), name=names),
+    st.builds(Pause, kind=st.sampled_from([Kind.CHANNEL, Kind.BROKER, Kind.PROCEDURE]), name=names),
     st.builds(Resume, kind=st.just(Kind.SUBSCRIPTION), name=names, subscription=ids),
     st.builds(AlterChannel, channel=names, period_us=lengths),
     st.builds(
@@ -169,6 +171,8 @@ STATEMENTS: st.SearchStrategy[Statement] = st.one_of(
         ending=endings,
     ),
     st.builds(Execute, procedure=names, values=tuples),
+    st.builds(MoveSubscriptions, source=names, target=names, channel=st.none() | names),
+    st.builds(Balance, channel=names, brokers=st.lists(names, max_size=3).map(tuple)),
     st.builds(Drop, kind=st.sampled_from([*Kind][:-1]), name=names, missing_ok=st.booleans()),
     st.builds(Show, what=st.just("subscriptions"), channel=st.none() | names),
     st.builds(

@@ -48,5 +48,7 @@ def test_channels_have_a_line_where_they_run() -> None:
     }  # fmt: skip
     (line,) = [line for line in text(status).splitlines() if line.startswith("channels")]
     assert line.split("  ", 1)[1].strip() == "2; 1,200 runs, 3 failed, 40 results; the latest run began 0.2 s late"
+    counts["channel_brokers_down"] = {"all": 2.0}
+    assert "0.2 s late; 2 brokers are down" in text(status)
     status["counts"] = {"channels": {"all": 0.0}}
     assert "channels" not in text(status)
