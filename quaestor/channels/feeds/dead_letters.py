@@ -48,7 +48,7 @@ class FeedLetters:
 
     def keep(self, number: int, refused: Sequence[Refused]) -> None:
         """Keep the letters of a batch. The same batch again changes nothing. Raises DependencyError."""
-        dataset = self._opened() or self._made()
+        dataset = self.dataset() or self._made()
         rows = [
             {
                 "letter": f"{number:018d}-{entry.number:06d}",
@@ -64,16 +64,17 @@ class FeedLetters:
 
     def all(self) -> list[dict[str, Any]]:
         """Return all letters, the oldest first. Raises DependencyError."""
-        dataset = self._opened()
+        dataset = self.dataset()
         return [] if dataset is None else sorted(dataset.records(), key=lambda row: str(row["letter"]))
 
     def remove(self, letters: Sequence[str]) -> None:
         """Remove letters. Raises DependencyError."""
-        dataset = self._opened()
+        dataset = self.dataset()
         if dataset is not None and letters:
             dataset.delete([{"letter": letter} for letter in letters])
 
-    def _opened(self) -> Dataset | None:
+    def dataset(self) -> Dataset | None:
+        """Return the dataset; None: there was no letter yet. Raises DependencyError."""
         if self._dataset is None and self.name in dataset_names(self._catalogue):
             self._dataset = Dataset.open(self._catalogue, self.name)
         return self._dataset

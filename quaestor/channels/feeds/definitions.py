@@ -22,8 +22,13 @@ SOURCES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "files": (frozenset({"path"}), frozenset()),
     "redis": (frozenset({"stream"}), frozenset({"url"})),
     "mongodb": (frozenset({"database", "collection"}), frozenset({"url", "from"})),
+    "channel": (frozenset({"url", "subscription"}), frozenset()),
 }
-"""Needed and further fields of a source, by its type. A channel of another instance posts to a source of type http."""
+"""Needed and further fields of a source, by its type. A channel of another instance may also post to a source of type http."""
+_OF_USERS: Final = frozenset({"http", "channel"})
+"""Sources that a user may name: the others listen on this machine, or reach its files and the servers around it."""
+_HIDDEN: Final = frozenset({"subscription"})
+"""Fields that admit to a source."""
 _FORMAT: Final = 1
 _SECRET: Final = re.compile(r"//[^/@]*@")
 
@@ -48,8 +53,8 @@ class FeedDefinition:
     is_started: bool = False
 
     def described(self) -> dict[str, Any]:
-        """Return the feed as plain data. A user and a password in a URL are left out."""
-        source = {name: _SECRET.sub("//", value) for name, value in self.source.items()}
+        """Return the feed as plain data. Secrets are left out: users and passwords in URLs, and ids of subscriptions."""
+        source = {name: _SECRET.sub("//", value) for name, value in self.source.items() if name not in _HIDDEN}
         state = "started" if self.is_started else "stopped"
         return {**asdict(self), "mode": self.mode.value, "source": source, "type": source.get("type"), "state": state}
 
@@ -84,6 +89,11 @@ class Feeds:
         if not NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} cannot name a feed: use letters, digits and _, at most 63")
         feed = FeedDefinition(name=name, source=_checked(name, options), owner=owner)
+        if owner and feed.source["type"] not in _OF_USERS:
+            kind = feed.source["type"]
+            raise ConfigurationError(
+                f"the source of feed {name!r} is of type {kind!r}, which only the operator may use"
+            )
 
         def decide(now: Snapshot) -> Change:
             if name not in now.notes:

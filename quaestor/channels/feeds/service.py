@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from quaestor.channels.datasets import Dataset
+from quaestor.channels.feeds.channel_source import ChannelSource
 from quaestor.channels.feeds.dead_letters import FeedLetters
 from quaestor.channels.feeds.definitions import SOURCES, FeedDefinition, Feeds
 from quaestor.channels.feeds.enrichment import PythonEnrichment
@@ -23,6 +24,7 @@ from quaestor.channels.feeds.http import HttpSource
 from quaestor.channels.feeds.records import SourceLostError
 from quaestor.channels.feeds.sources import FileSource, MongoSource, RedisSource
 from quaestor.channels.feeds.tcp import TcpSource
+from quaestor.continuous.delivery.networks import Networks
 from quaestor.continuous.folder_lock import folder_lock
 from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
@@ -30,6 +32,10 @@ from quaestor.tables.catalogue import Catalogue
 
 _REST_S: Final = 0.05
 _AGAIN_S: Final = 1.0
+_BEGINS_S: Final = 10.0
+"""Time for which a post waits for the beginning of its feed."""
+_MOST_WAITING: Final = 100
+"""Posts that wait at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,7 @@ class FeedParts:
     urls: by type of source, the address that a feed without an own address uses.
     functions: returns the enrichment of a name; by default the name is `module:name` in Python.
     kinds: types of the sources that this process takes records from.
+    networks: private networks in which channels of other instances may be.
     locks: folder by which processes take turns in writing the posts of a feed; None: this is the only process.
     """
 
@@ -51,6 +58,7 @@ class FeedParts:
     functions: Callable[[str], Enrichment] = PythonEnrichment
     kinds: frozenset[str] = frozenset(SOURCES)
     locks: Path | None = None
+    networks: Networks = field(default_factory=Networks)
 
 
 class FeedService:
@@ -64,6 +72,8 @@ class FeedService:
         self._look_s = look_s
         self._running: dict[str, tuple[FeedDefinition, asyncio.Task[None], asyncio.Event]] = {}
         self._posts: dict[str, HttpSource] = {}
+        self._beginnings = asyncio.Condition()
+        self._waiting = 0
         self.tcp: dict[str, TcpSource] = {}
 
     def routes(self, path: str = "/feeds") -> list[BaseRoute]:
@@ -141,6 +151,8 @@ class FeedService:
         feed = await asyncio.to_thread(self.feed, definition)
         source = HttpSource(feed, self._parts.telemetry)
         self._posts[definition.name] = source
+        async with self._beginnings:
+            self._beginnings.notify_all()
         try:
             await stop.wait()
         finally:
@@ -176,6 +188,8 @@ class FeedService:
         url = source.get("url") or self._parts.urls.get(kind)
         if not url:
             raise ConfigurationError(f"a source of type {kind} needs a url")
+        if kind == "channel":
+            return ChannelSource(url, source["subscription"], networks=self._parts.networks)
         if kind == "redis":
             return RedisSource(url, source["stream"])
         return MongoSource(url, source["database"], source["collection"], start=source.get("from", "now"))
@@ -190,24 +204,40 @@ class FeedService:
         return path
 
     async def answer(self, request: Request) -> Response:
-        """Answer a post to the feed that the path names."""
-        source = self._posts.get(request.path_params["feed"])
+        """Answer a post to the feed that the path names. A post to a feed that is about to begin waits for its beginning."""
+        name = request.path_params["feed"]
+        if name not in self._posts:
+            if not await asyncio.to_thread(self._is_about_to_begin, name):
+                return JSONResponse({"error": "no such feed takes requests now"}, status_code=404)
+            await self._begun(name)
+        source = self._posts.get(name)
         if source is None:
-            return await asyncio.to_thread(self._refused, request.path_params["feed"])
+            return JSONResponse({"error": "the feed begins"}, status_code=503, headers={"retry-after": "1"})
         return await source.answer(request)
 
-    def _refused(self, name: str) -> Response:
-        """Return the refusal of a post: the feed is about to begin in this process, or there is none."""
+    def _is_about_to_begin(self, name: str) -> bool:
+        """Whether a feed was started that this process has not begun yet."""
         try:
             feed = self._parts.feeds.get(name)
-            is_about_to_begin = feed.is_started and feed.source["type"] == "http"
         except ConfigurationError:
-            is_about_to_begin = False
+            return False
         except QuaestorError:
-            is_about_to_begin = True
-        if is_about_to_begin:
-            return JSONResponse({"error": "the feed begins"}, status_code=503, headers={"retry-after": "1"})
-        return JSONResponse({"error": "no such feed takes requests now"}, status_code=404)
+            return True
+        return feed.is_started and feed.source["type"] == "http"
+
+    async def _begun(self, name: str) -> None:
+        """Wait until a feed takes posts, at most for a while."""
+        if self._waiting >= _MOST_WAITING:
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_BEGINS_S):
+                async with self._beginnings:
+                    await self._beginnings.wait_for(lambda: name in self._posts)
+        except TimeoutError:
+            return
+        finally:
+            self._waiting -= 1
 
 
 async def _stopped(stop: asyncio.Event, within_s: float) -> None:

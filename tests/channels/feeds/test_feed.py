@@ -171,6 +171,30 @@ def test_a_wrong_source_is_refused_by_its_name(tmp_path: Path, source: dict[str,
         Feeds(FolderStorage(tmp_path)).create("f", source)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_allowed"),
+    [
+        ({"type": "http"}, True),
+        ({"type": "channel", "url": "https://other.example/channels/c", "subscription": "s"}, True),
+        ({"type": "tcp", "address": "0.0.0.0:80"}, False),
+        ({"type": "files", "path": "x"}, False),
+        ({"type": "redis", "stream": "x", "url": "redis://127.0.0.1"}, False),
+        ({"type": "mongodb", "database": "d", "collection": "c", "url": "mongodb://127.0.0.1"}, False),
+    ],
+)
+def test_a_user_reaches_neither_ports_nor_files_nor_servers_of_the_operator(
+    tmp_path: Path, options: dict[str, str], is_allowed: bool
+) -> None:
+    """The operator may use every source."""
+    feeds = Feeds(FolderStorage(tmp_path))
+    feeds.create("of_operator", options)
+    if is_allowed:
+        assert feeds.create("of_user", options, owner="ann").owner == "ann"
+    else:
+        with pytest.raises(ConfigurationError, match="only the operator may use"):
+            feeds.create("of_user", options, owner="ann")
+
+
 def test_the_life_cycle_of_a_feed(tmp_path: Path) -> None:
     feeds = Feeds(FolderStorage(tmp_path))
     feeds.create("f", {"type": "http"})

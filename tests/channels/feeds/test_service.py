@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.channels.feeds.world import World, running
+from tests.channels.feeds.world import World, posting, running
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +52,18 @@ async def test_a_line_without_end_ends_its_connection_alone(tmp_path: Path) -> N
         other.close()
         writer.close()
     assert "feeds.connection_ended" in world.seen
+
+
+async def test_a_post_right_after_the_start_of_its_feed_waits_for_it(tmp_path: Path) -> None:
+    """No 404 and no 503 between START FEED and the service's next look; a feed that was not started has none to wait for."""
+    world = World(tmp_path)
+    service = world.service()
+    async with running(service), posting(service) as client:
+        assert (await client.post("/feeds/f", content='{"id": 1}')).status_code == 404
+        world.define(type="http")
+        answer = await client.post("/feeds/f", content='{"id": 1, "text": "a"}')
+        assert (answer.status_code, answer.json()["accepted"]) == (200, 1)
+    assert world.records() == {1: "a"}
 
 
 async def test_a_started_feed_goes_on_after_a_restart(tmp_path: Path) -> None:
