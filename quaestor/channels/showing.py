@@ -72,8 +72,8 @@ class Showing:
             case "runs":
                 return table_of(self._runs(channel), ("channel", "newest run", "results"))
             case "procedures":
-                columns = ("name", "text", "owner", "period_s", "state", "executed", "next", "error")
-                return table_of(map(self._procedure, definitions.all(Kind.PROCEDURE)), columns)
+                procedures = map(self._procedure, definitions.all(Kind.PROCEDURE))
+                return table_of(procedures, ("name", "text", "owner", "period_s", "state", "executed", "next", "error"))
             case "sharing":
                 return lines("sharing", self._sharing())
             case _:
