@@ -83,7 +83,8 @@ def filled(path: Path) -> Folder:
     folder.run()
     folder.fed(b'{"tid": 1, "area": "OC", "text": "near"}', b"no json")
     folder.run()
-    batch = ResultBatch(query="Local", run=1, instant=1, rows=[{"subscriptions": [], "record": "null"}])
+    run = folder.now_ms * 1_000
+    batch = ResultBatch(query="Local", run=run, instant=run, rows=[{"subscriptions": [], "record": "null"}])
     letters_of(folder.channels.parts.catalogue.root).put(
         DeadLetter(batch=batch, sink="broker:station/pull", reason="refused", error=HOSTILE, attempts=8)
     )
