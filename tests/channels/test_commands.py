@@ -105,7 +105,7 @@ def test_subscriptions_and_dead_letters_of_brokers_by_commands(
     letters = letters_of(world.channels.parts.catalogue.root)
     batch = ResultBatch(query="Local", run=1, instant=1, rows=[{"subscriptions": [], "record": "null"}])
     letters.put(DeadLetter(batch=batch, sink="broker:dropped/pull", reason="status", error="", attempts=1))
-    assert command(capsys, "channels", "replay", "local") == ['{"delivered": 0, "failed": 1}']
+    assert command(capsys, "channels", "replay", "local")[-1] == '{"delivered": 0, "failed": 1}'
     assert command(capsys, "channels", "discard", "local") == ['{"dropped": 1}']
     assert letters.count() == 0
 
