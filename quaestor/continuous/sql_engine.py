@@ -141,7 +141,7 @@ class SqlQuery:
     ) -> None:
         """Go over to the exact rule for good if a row up to an instant breaks a used order. Raises DependencyError.
 
-        holding: orders that were checked for this run; the method adds those that it checks.
+        holding: orders that were checked for this run; the method adds the orders that it checks.
         """
         ordered = self._ordered
         if ordered is None:

@@ -2,13 +2,13 @@
 
 Registering an answer's queries and storing it costs as much as a short handler run, in vain if no further request comes. A
 route's own past predicts both sides. `share` is the share of its entries that were used at least once. `handler_s` and
-`storing_s` are what a run and a storage take. To store at the first request instead of the second saves one handler run for
-each entry that is used, and costs one storage for each entry that is not. Both are equal at the break-even share:
+`storing_s` are what a run and a storage take. Storing at the first request instead of the second saves one handler run for each
+used entry, and costs one storage for each other entry. Both are equal at the break-even share:
 storing_s / (storing_s + handler_s).
 
 While the share is below it, the first request for a key is remembered and its answer is not stored. The second request within a
-window stores it. One first request in PROBE is stored all the same. Thus the share is still learned, without the bias of
-entries that were stored because of their second request, and a route that is used again is soon admitted again.
+window stores it. One first request in PROBE is stored all the same, so that the share is still learned. Entries that a second
+request stored are not counted: their keys are not like all others.
 
 Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only
 on routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
@@ -57,18 +57,18 @@ _WEIGHT: Final = 0.25
 
 
 class Turn(Enum):
-    """What becomes of an answer that could be stored."""
+    """Decision about an answer that could be stored."""
 
     FIRST = auto()
-    """It is stored: the route's storages pay, too little is known, or it is one in PROBE."""
+    """The answer is stored: the route's storages pay, too little is known, or it is one in PROBE."""
     REPEATED = auto()
-    """It is stored because its key was requested before. Such an entry says nothing about the route's other keys."""
+    """The answer is stored because its key was requested before."""
     REFUSED = auto()
-    """It is not stored."""
+    """The answer is not stored."""
 
 
 class Duration:
-    """What an action takes (seconds): the lower quartile of each BLOCK durations, recent blocks weigh more.
+    """Duration of an action (seconds): the lower quartile of each BLOCK durations, recent blocks weigh more.
 
     The lower quartile is near the action's own cost. A mean would hold the waits for other requests of a busy process.
     """
@@ -161,8 +161,7 @@ def _filter() -> pybloom_live.BloomFilter:
 class Doorkeeper:
     """The doorkeeper of one process. Any hashable value may stand for a route. Use from one event loop at a time.
 
-    most_share: a route of whose entries this share (0..1) is used is stored at the first request, whatever its costs; 0: every
-        route is.
+    most_share: upper bound of the break-even (0..1); 0: every route is stored at the first request.
     """
 
     def __init__(self, *, most_share: float) -> None:

@@ -55,7 +55,7 @@ class KeyLog:
             os.fsync(file.fileno())
 
 
-def kill_at(step: int, calls: tuple[str, ...]) -> None:
+def kill_at(step: int, calls: tuple[str, ...] = ("fsync",)) -> None:
     """Kill this process before the call of this number. The page cache outlives the process, so after it is the same."""
     count = 0
 
