@@ -46,8 +46,7 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
             grammar.linear = False
             inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
             first = inner.first.as_look_ahead() if opening == "?=" else PASSED
-            required = () if opening.endswith("!") else inner.required
-            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=required)]
+            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=())]
     if reader.take("?>"):
         grammar.linear = False
         return [_inner(grammar, depth, "(?:", "(?>")]
