@@ -87,12 +87,6 @@ def test_many_reduced_runs_agree_with_the_oracle(reducing: DuckDbExecutor, plain
     assert Steps.count > 1_000
 
 
-def test_versions_are_reduced_by_their_keys_only(reducing: DuckDbExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mutant that leaves versions of a record out differs within 60 random queries."""
-    monkeypatch.setattr(reduction._Source, "joins_on", lambda *_: True)
-    assert any(differences(reducing, seed) for seed in range(60))
-
-
 def test_alternatives_do_not_reduce(reducing: DuckDbExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant that also reduces by equalities within an OR differs within 60 random queries."""
 
