@@ -27,6 +27,7 @@ WAITED_FOR = {
     "quaestor/cli/channel_server.py": "a task group raises what its tasks raise",
     "quaestor/client/": "runs in programs without a Quaestor; a failure reaches those who wait for the sketch",
     "quaestor/continuous/service.py": "a task group raises what its tasks raise",
+    "quaestor/channels/procedure_service.py": "a task group raises what its tasks raise",
     "quaestor/channels/service.py": "a task group raises what its tasks raise",
     "quaestor/dashboard/leaving.py": "the request waits for it",
     "quaestor/dashboard/simulating.py": "waits in a child process for the end of its parent",
