@@ -120,8 +120,7 @@ def _install(
 def _install_all(administration: Administration, *, queries: Any, start: str = "now") -> Mapping[str, Any]:
     from quaestor.continuous.installed import queries_of
 
-    lines = (json.dumps(query).encode() for query in queries)
-    return {"installed": len(administration.install_all(queries_of(lines), start))}
+    return {"installed": len(administration.install_all(queries_of(queries), start))}
 
 
 def _set_text(administration: Administration, *, name: str, text: str, start: str = "now") -> Mapping[str, Any]:

@@ -94,6 +94,7 @@ class Membership:
 
     def __init__(self, table: VersionedTable, names: Sequence[str], *, with_paused: bool = False) -> None:
         self._table = table
+        self._with_paused = with_paused
         self._hidden = "FALSE" if with_paused else f"coalesce(r.{PAUSED}, FALSE)"
         self._names = tuple(names)
         self._equal = " AND ".join(f"r.{name} IS NOT DISTINCT FROM p.{name}" for name in names) or "TRUE"
@@ -157,8 +158,7 @@ class Membership:
 
     def _state(self, snapshot: Snapshot, version: int) -> Members:
         if version < self._folded:
-            earlier = Membership(self._table, self._names)
-            earlier._hidden = self._hidden
+            earlier = Membership(self._table, self._names, with_paused=self._with_paused)
             return earlier._in_groups_of(self, snapshot, version)
         if version > self._upto:
             self._bring_forward(snapshot, version)

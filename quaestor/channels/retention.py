@@ -143,9 +143,7 @@ class Retention:
         if statement.retain_us is None:
             return
         dataset = Dataset.open(self._parts.catalogue, definition.name)
-        if expire(dataset, self._examined(dataset, channels, now - statement.retain_us)):
-            for table in dataset.partitions:
-                self._tidy(table)
+        self._expire(dataset, self._examined(dataset, channels, now - statement.retain_us))
 
     def _examined(self, dataset: Dataset, channels: Sequence[str], most: int) -> list[int]:
         """Return the instant of each partition up to which every channel has examined it, and at most `most`."""
@@ -158,9 +156,8 @@ class Retention:
     def _drop_letters(self, feed: str, upto: int) -> None:
         """Drop the dead letters of a feed that are too old."""
         letters = FeedLetters(self._parts.catalogue, feed, "").dataset()
-        if letters is not None and expire(letters, [upto] * len(letters.partitions)):
-            for table in letters.partitions:
-                self._tidy(table)
+        if letters is not None:
+            self._expire(letters, [upto] * len(letters.partitions))
 
     def _drop_messages(self, upto: int) -> None:
         """Drop the dead letters of runs whose results are too old, and report them."""
@@ -197,6 +194,12 @@ class Retention:
             if len(group) >= _FEWEST_JOINED:
                 compact(table.table, group, now_ms=self._parts.clock())
         self._tidy(table)
+
+    def _expire(self, dataset: Dataset, upto: Sequence[int]) -> None:
+        """Drop the records of each partition up to an instant, and the files that nobody needs any more."""
+        if expire(dataset, upto):
+            for table in dataset.partitions:
+                self._tidy(table)
 
     def _tidy(self, table: VersionedTable) -> None:
         tidy(table.table, grace_s=_GRACE_S, now_ms=self._parts.clock())

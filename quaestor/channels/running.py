@@ -64,6 +64,7 @@ class RunningChannels:
         self._telemetry = telemetry
         self._clock = clock
         self._urls = dict(urls or {})
+        self._networks = Networks(settings.webhook_networks)
         catalogue = channels.parts.catalogue
         self._pages = StoredPages(catalogue)
         self._acknowledgements = Acknowledgements(catalogue.root, clock=clock)
@@ -115,7 +116,7 @@ class RunningChannels:
             ),
             HealthParts(
                 brokers=self._channels.brokers,
-                networks=Networks(self._settings.webhook_networks),
+                networks=self._networks,
                 telemetry=self._telemetry,
                 recovered=deliver_all,
                 clock=self._clock,
@@ -145,7 +146,7 @@ class RunningChannels:
                 acknowledgements=self._acknowledgements,
                 courier=Courier(letters_of(root), self._telemetry, attempts=settings.delivery_attempts),
                 telemetry=self._telemetry,
-                networks=Networks(settings.webhook_networks),
+                networks=self._networks,
                 timeout_s=settings.delivery_timeout_ms / 1_000,
                 clock=self._clock,
             )
@@ -162,7 +163,7 @@ class RunningChannels:
             functions=partial(_enrichment, self._channels.parts.definitions, self._channels.parts.catalogue),
             kinds=kinds,
             locks=Path(settings.continuous_folder),
-            networks=Networks(settings.webhook_networks),
+            networks=self._networks,
         )
 
 

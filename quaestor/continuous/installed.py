@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.schedule.periods import duration, period
@@ -212,15 +212,15 @@ class InstalledQueries:
         return table
 
 
-def queries_of(lines: Iterable[bytes]) -> list[InstalledQuery]:
-    """Return queries from lines of JSON with `name`, `text`, `every`, and perhaps `sinks` and `at_most`.
+def queries_of(lines: Iterable[bytes | Mapping[str, Any]]) -> list[InstalledQuery]:
+    """Return queries from objects with `name`, `text`, `every`, and perhaps `sinks` and `at_most`, or from lines of JSON.
 
     Raises ConfigurationError with the number of a bad line.
     """
     queries = []
     for number, line in enumerate(lines, 1):
         try:
-            fields = json.loads(line)
+            fields = json.loads(line) if isinstance(line, bytes) else dict(line)
             sinks = tuple(fields.pop("sinks", ()))
             if not all(isinstance(value, str) for value in (*fields.values(), *sinks)):
                 raise ValueError("a value is no text")

@@ -160,7 +160,8 @@ class ContinuousService:
             self._executions.forget(name)
             self._announcements.add(name)
         changed = {name: query for name, query in present.items() if query != self._known.get(name)}
-        lasts = await asyncio.to_thread(self._lasts, [query for query in changed.values() if query.runs])
+        runs = [query for query in changed.values() if query.runs]
+        lasts = await asyncio.to_thread(self._lasts, runs) if runs else {}
         for name, query in changed.items():
             before = self._known.get(name)
             if before is None:

@@ -229,9 +229,9 @@ class Doorkeeper:
     def break_evens(self) -> dict[str, float]:
         """Break-even of each route where it is known, by the name for people: the hit rate above which caching saves time."""
         return {
-            usefulness.name: usefulness.break_even
+            usefulness.name: share
             for usefulness in self._routes.values()
-            if usefulness.break_even is not None
+            if (share := usefulness.break_even) is not None
         }
 
     def _keeps(self, usefulness: Usefulness) -> bool:

@@ -93,14 +93,15 @@ class LookBack:
         return []
 
     def _payloads(self, stream: str, query_id: str, position: Step, wanted: int) -> list[bytes]:
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         with self._lock:
             for window_ms in _WINDOWS_MS:
                 look = self._look(stream, window_ms)
-                found = _without_holes(look.of((query_id, position.epoch), position.sequence), position, wanted)
-                if len(found) > position.sequence - wanted:
+                changes = look.of((query_id, position.epoch), position.sequence)
+                payloads = _without_holes(changes, position, wanted)
+                if len(payloads) > position.sequence - wanted:
                     break
-        return found
+        return payloads
 
     def forget(self) -> None:
         """Forget looks without a recent call."""

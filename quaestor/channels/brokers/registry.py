@@ -175,8 +175,9 @@ class Brokers:
 
     def note_down(self, name: str, since: int) -> Broker:
         """Keep since when a broker has answered no requests; 0: it answers."""
-        if self.get(name).down_since == since:
-            return self.get(name)
+        broker = self.get(name)
+        if broker.down_since == since:
+            return broker
         return self._changed(name, lambda broker: replace(broker, down_since=since))
 
     def drop(self, name: str) -> None:

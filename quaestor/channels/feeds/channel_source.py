@@ -17,7 +17,7 @@ import httpx
 
 from quaestor.channels.feeds.records import Incoming, SourceLostError
 from quaestor.continuous.delivery.networks import Networks
-from quaestor.continuous.delivery.signed_requests import checked
+from quaestor.continuous.delivery.signed_requests import checked, pinned_stream, port_of
 from quaestor.continuous.delivery.sink import DeliveryError
 from quaestor.errors import ConfigurationError, DependencyError
 
@@ -89,21 +89,15 @@ class ChannelSource:
             raise DependencyError(f"{self._name} sent no page of results: {error}") from error
 
     async def _answer(self, after: int, most: int) -> bytes:
-        url = self._url
-        address = await self._networks.address_of(url.host, url.port or (443 if url.scheme == "https" else 80))
+        url = self._url.copy_with(params={"after": str(after), "limit": str(most)})
+        address = await self._networks.address_of(url.host, port_of(url))
         if url.scheme == "http" and not self._networks.is_private(address):
             raise ConfigurationError(
                 f"{self._name} is http, and {address} is in no network of webhook_networks: use https"
             )
-        fields = {"host": url.netloc.decode(), "prefer": f"wait={_WAIT_S}"}
         async with (
             httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S, verify=self._tls) as client,
-            client.stream(
-                "GET",
-                url.copy_with(host=address, params={"after": str(after), "limit": str(most)}),
-                headers=fields,
-                extensions={"sni_hostname": url.host},
-            ) as response,
+            pinned_stream(client, "GET", url, address, headers={"prefer": f"wait={_WAIT_S}"}) as response,
         ):
             if response.status_code == 404:
                 raise SourceLostError(f"{self._name}: there is no such channel or subscription")

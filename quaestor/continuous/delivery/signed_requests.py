@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Final
@@ -83,8 +84,7 @@ class SignedRequests:
         fields: Mapping[str, str],
         judge: Callable[[httpx.Response], None],
     ) -> None:
-        host, port = self._url.host, self._url.port or (443 if self._url.scheme == "https" else 80)
-        address = await self._networks.address_of(host, port)
+        address = await self._networks.address_of(self._url.host, port_of(self._url))
         if self._url.scheme == "http" and not self._networks.is_private(address):
             raise DeliveryError(
                 f"{self.url} is http, and {address} is in no network of webhook_networks: use https",
@@ -92,15 +92,10 @@ class SignedRequests:
                 retryable=False,
             )
         signed = self._signer.fields(message, body, at_s=self._clock())
+        headers = {"content-type": "application/json", **fields, **signed}
         async with (
             httpx.AsyncClient(trust_env=False, timeout=self._timeout_s, verify=self._tls) as client,
-            client.stream(
-                method,
-                self._url.copy_with(host=address),
-                content=body,
-                headers={"host": self._url.netloc.decode(), "content-type": "application/json", **fields, **signed},
-                extensions={"sni_hostname": host},
-            ) as response,
+            pinned_stream(client, method, self._url, address, headers=headers, content=body) as response,
         ):
             judge(response)
 
@@ -126,6 +121,30 @@ class SignedRequests:
             retryable=status >= 500 or status in _RETRYABLE,
             retry_after_s=_retry_after_s(response, self._clock()),
         )
+
+
+def port_of(url: httpx.URL) -> int:
+    """Return the port of an https or http URL."""
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def pinned_stream(
+    client: httpx.AsyncClient,
+    method: str,
+    url: httpx.URL,
+    address: str,
+    *,
+    headers: Mapping[str, str],
+    content: str | None = None,
+) -> AbstractAsyncContextManager[httpx.Response]:
+    """Request a URL from an address that was checked: its name is not looked up again, and TLS verifies the name."""
+    return client.stream(
+        method,
+        url.copy_with(host=address),
+        content=content,
+        headers={"host": url.netloc.decode(), **headers},
+        extensions={"sni_hostname": url.host},
+    )
 
 
 def checked(url: str) -> httpx.URL:
