@@ -68,6 +68,8 @@ class SharedPlan:
 
         Raises ExecutionError.
         """
+        if not taus:
+            return {}
         if self.expression is None:
             distinct = {(self.constants[name], tau): name for name, tau in taus.items()}
             runs = {key: executor.rows(self.alone(name), key[1], t, snapshots) for key, name in distinct.items()}

@@ -17,7 +17,7 @@ from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.outcomes import Outcomes
 from quaestor.ttl.recording import TraceRecorder
 
-VERSION: Final = 2
+VERSION: Final = 3
 _EVICTION: Final = "quaestor_invalidation_latency_seconds"
 _HEAVIEST: Final = 20
 _OUTCOMES: Final = 1_000

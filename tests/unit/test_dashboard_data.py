@@ -28,7 +28,7 @@ NOW_MS = 1_700_000_000_000
 def report(process: str, at_ms: int, **counts: dict[str, float]) -> dict[str, Any]:
     return {
         "version": VERSION, "process": process, "at_ms": at_ms, "serving": True, "readings": counts, "evicted_s": {},
-        "outcomes": [], "judged": {}, "heaviest": [], "warnings": [], "quarantined": [], "routes": [],
+        "outcomes": [], "judged": {}, "heaviest": [], "warnings": [], "quarantined": [], "routes": [], "break_even": {},
         "windows": Windows().report(counts, now_ms=at_ms),
     }  # fmt: skip
 
@@ -104,6 +104,7 @@ def test_windows_and_routes_of_all_processes_are_added() -> None:
         {**route, "hits": 1, "why": {"absent": 1, "clock": 2}, "collections": ["shop.prices"]},
         {**route, "route": "GET busy", "hits": 90},
     ]
+    a["break_even"], b["break_even"] = {"GET items": 0.1}, {"GET items": 0.3}
     snapshot = composed([a, b], now_ms=NOW_MS, published=None, canary=None)
     assert snapshot["windows"]["60"]["requests"] == {"hit": 7, "miss": 1}
     a["windows"]["300"]["evicted_s"] = {"0.1": 98.0, "+Inf": 98.0}
@@ -114,7 +115,7 @@ def test_windows_and_routes_of_all_processes_are_added() -> None:
     assert [row["route"] for row in snapshot["routes"]] == ["GET busy", "GET items"]
     assert snapshot["routes"][1] == {
         "route": "GET items", "hits": 4, "misses": 2, "passed": 0, "why": {"absent": 2, "clock": 2},
-        "collections": ["shop.items", "shop.prices"],
+        "collections": ["shop.items", "shop.prices"], "break_even": 0.3,
     }  # fmt: skip
 
 
