@@ -8,6 +8,8 @@ The order is the same in every worker, and from run to run. Without workers noth
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -52,12 +54,31 @@ _TESTS = Path(__file__).parent
 
 def pytest_configure(config: pytest.Config) -> None:
     """Order the tests of a worker of pytest-xdist."""
-    if hasattr(config, "workerinput"):
-        config.pluginmanager.register(FileOrder(), "file-order")
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        number = int(worker["workerid"].removeprefix("gw"))
+        config.pluginmanager.register(FileOrder(number, worker["workercount"]), "file-order")
 
 
 class FileOrder:
     """Order of a worker's tests. Tests of one file stay together, in their order."""
+
+    def __init__(self, worker: int, workers: int) -> None:
+        self._worker = worker
+        self._workers = workers
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> None:
+        """Import a share of the test files before all others.
+
+        Every worker imports all files. In a fresh clone each file is compiled once by this, and not once by each worker.
+        """
+        folders = [Path(argument) for argument in session.config.args]
+        files = sorted(file for folder in folders for file in folder.resolve().rglob("test_*.py"))
+        for file in files[self._worker % self._workers :: self._workers]:
+            # The collection reports what is wrong with a file, or why it is skipped.
+            with suppress(Exception, pytest.skip.Exception):
+                import_module(".".join(file.relative_to(_TESTS.parent).with_suffix("").parts))
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 
 import pytest
-from google.cloud import compute_v1
-from google.cloud.compute_v1.services.url_maps.transports.rest import UrlMapsRestTransport
 from google.oauth2 import service_account
 
 from quaestor.cdn_adapters import Accepted, Delivered, Target
@@ -38,12 +37,15 @@ async def test_an_invalidation_and_its_completion(batch: str, served: Served) ->
     credentials = service_account.Credentials.from_service_account_info(
         json.loads(key_of(served.url)), scopes=["https://www.googleapis.com/auth/compute"]
     )
-    transport = UrlMapsRestTransport(
+    # Thousands of message classes: imported here, because every worker imports the modules of all tests.
+    compute = importlib.import_module("google.cloud.compute_v1")
+    rest = importlib.import_module("google.cloud.compute_v1.services.url_maps.transports.rest")
+    transport = rest.UrlMapsRestTransport(
         host=served.url.removeprefix("http://"), url_scheme="http", credentials=credentials
     )  # fmt: skip
     with transport._session:
-        made = compute_v1.UrlMapsClient(transport=transport).invalidate_cache_unary(
-            project=PROJECT, url_map=URL_MAP, cache_invalidation_rule_resource=compute_v1.CacheInvalidationRule(**rule)
+        made = compute.UrlMapsClient(transport=transport).invalidate_cache_unary(
+            project=PROJECT, url_map=URL_MAP, cache_invalidation_rule_resource=compute.CacheInvalidationRule(**rule)
         )
     assert made.name in served.contract.operations  # type: ignore[attr-defined]
     place = GoogleCloudCdn(PROJECT, URL_MAP, service_account=key_of(served.url), base_url=served.url)

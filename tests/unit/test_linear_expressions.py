@@ -29,6 +29,7 @@ _PACKAGES = ("middleware", "cdn_adapters", "quaestor")
 _WHOLE, _AT_ONE_PLACE = {"fullmatch"}, {"match"}
 _NO_RUN = {"pattern", "flags", "groups", "groupindex"}
 _CALLS = {"compile", "match", "fullmatch", "search", "split", "sub", "subn", "findall", "finditer"}
+_RUN = re.compile(rf"\bre\.(?:{'|'.join(sorted(_CALLS))})\(")
 _ROUNDS = ((32, 256), (256, 2048))
 """Rounds of a repeat, eight times as many for the second text. Bounded repeats pass with the longer pair only."""
 _FEW_ROUNDS = ((4, 32),)
@@ -74,11 +75,11 @@ def _sources() -> dict[str, str]:
     return {file.relative_to(_ROOT).as_posix(): file.read_text() for file in files}
 
 
-def _named(path: str, source: str, statement: ast.stmt) -> tuple[str, Any] | None:
+def _named(path: str, statement: ast.stmt) -> tuple[str, Any] | None:
     target = statement.target if isinstance(statement, ast.AnnAssign) else None
     if isinstance(statement, ast.Assign):
         target = statement.targets[0]
-    if not isinstance(target, ast.Name) or "re.compile(" not in (ast.get_source_segment(source, statement) or ""):
+    if not isinstance(target, ast.Name) or all(way != "compile" for _, way in _texts(statement)):
         return None
     module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     value = getattr(module, target.id)
@@ -87,12 +88,12 @@ def _named(path: str, source: str, statement: ast.stmt) -> tuple[str, Any] | Non
 
 def _expressions() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
     for path, source in _sources().items():
-        if "re." not in source:
+        if not _RUN.search(source):
             continue
         tree = ast.parse(source)
         named = set()
         for statement in tree.body:
-            if expression := _named(path, source, statement):
+            if expression := _named(path, statement):
                 named |= {id(node) for node in ast.walk(statement)}
                 yield f"{path} {expression[0]}", expression[1], _ways(expression[0], source) or {"search"}
         for node, way in _texts(tree):
