@@ -40,8 +40,12 @@ demo: $(READY) servers ## the whole stack on real data, with a live page; Ctrl-C
 	@$(BIN)/quaestor demo $(ARGS)
 
 .PHONY: test
-test: $(READY) servers caches ## the tests, without the slow families (TESTS=tests/unit for a part)
-	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
+test: $(READY) servers caches ## the tests, without the long ones and the slow families (TESTS=tests/unit for a part)
+	@$(BIN)/pytest -q -m "not slow and not long" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
+
+.PHONY: test-long
+test-long: $(READY) servers caches ## the tests that take over two seconds each, without the slow families
+	@$(BIN)/pytest -q -m "long and not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-all
 test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest

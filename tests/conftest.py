@@ -20,7 +20,7 @@ from benchmarks.setups.browsers.webkit import WEBKIT
 from benchmarks.setups.faults.proxy import Links
 from quaestor.redis import clients
 from quaestor.testing import plugin, servers
-from tests import ended_by_force, failures_at_once, file_order, whole_run
+from tests import ended_by_force, failures_at_once, file_order, long_tests, whole_run
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
 
@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin.pytest_configure(config)
     ended_by_force.pytest_configure(config)
     file_order.pytest_configure(config)
+    long_tests.pytest_configure(config)
     failures_at_once.pytest_configure(config)
     whole_run.pytest_configure(config)
 

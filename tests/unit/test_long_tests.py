@@ -1,0 +1,43 @@
+"""The list of long tests: each name is a test of today, and a run's report decides what is listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.long_tests import ROOT, durations_of, listed_functions, long_functions
+
+
+@pytest.mark.parametrize("file", sorted(listed_functions()))
+def test_listed_functions_exist(file: str) -> None:
+    """A function that was renamed would run in `make test` again."""
+    source = (ROOT / file).read_text()
+    for function in listed_functions()[file]:
+        name = function.rpartition("::")[2]
+        assert f"def {name}(" in source or function.endswith("::runTest"), function
+
+
+def test_the_list_is_written_from_a_report(tmp_path: Path) -> None:
+    """A function is long by its mean, or by its longest case; a file keeps its shortest function."""
+    report = tmp_path / "report.xml"
+    cases = {
+        "tests.unit.test_long_tests": {"a[1]": 1.0, "a[2]": 3.5, "b": 0.1, "c[1]": 0.1, "c[2]": 0.1, "c[3]": 5.1},
+        "tests.test_gone": {"a": 9.0},
+        "tests.unit.test_cli": {"a": 3.0, "b": 2.5},
+        "tests.unit.test_codec": {"a": 9.0},
+    }
+    report.write_text(
+        "<testsuite>"
+        + "".join(
+            f'<testcase classname="{module}" name="{name}" time="{seconds}"/>'
+            for module, functions in cases.items()
+            for name, seconds in functions.items()
+        )
+        + "</testsuite>"
+    )
+    assert long_functions(durations_of(report)) == {
+        "tests/unit/test_cli.py": ["a"],
+        "tests/unit/test_codec.py": ["a"],
+        "tests/unit/test_long_tests.py": ["a", "c"],
+    }
