@@ -25,6 +25,7 @@ class Grammar(Protocol):
     groups: int
     names: set[str]
     linear: bool
+    ahead: int
 
     def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece: ...
 
@@ -44,7 +45,9 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
     for opening in _LOOK_AROUND:
         if reader.take(opening):
             grammar.linear = False
+            grammar.ahead += opening == "?="
             inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
+            grammar.ahead -= opening == "?="
             first = inner.first.as_look_ahead() if opening == "?=" else PASSED
             return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=())]
     if reader.take("?>"):
@@ -119,7 +122,10 @@ def _condition(grammar: Grammar, depth: int) -> Piece:
         grammar.reference(name)
     else:
         raise reader.malformed("assertion expected after (?( or (?(?C)")
-    return replace(_inner(grammar, depth, "(?:", f"(?({name})", at_most=2), required=())
+    grammar.ahead += 1  # PCRE 8 takes a condition for a look-ahead where it looks for anchors
+    inner = _inner(grammar, depth, "(?:", f"(?({name})", at_most=2)
+    grammar.ahead -= 1
+    return replace(inner, required=())
 
 
 def _inner(

@@ -29,6 +29,10 @@ from quaestor.query.pcre.required_text import LiteralRuns, any_required
 from quaestor.query.pcre.translation import Translation
 
 
+ANY: Final = "(?s:.)"
+"""A dot where the option s is set."""
+
+
 def translate(source: str, options: Options) -> Translation:
     """Translate a pattern. O(length).
 
@@ -44,10 +48,12 @@ class Translator:
     """The state of one translation."""
 
     __slots__ = (
+        "ahead",
         "ascii_only",
         "cases",
         "characters",
         "groups",
+        "leading",
         "linear",
         "names",
         "newline_sensitive",
@@ -68,6 +74,8 @@ class Translator:
         self.plain = True
         self.newline_sensitive = False
         self.ascii_only = False
+        self.leading = True
+        self.ahead = 0
         self.cases = 0
         self.characters: Counter[str] = Counter()
         self.shape = Shape()
@@ -112,11 +120,12 @@ class Translator:
         if depth > DEEPEST:
             raise self.reader.malformed("parentheses are too deeply nested")
         outer = self.options
-        pieces = [self._sequence(depth)]
+        leading = self.leading
+        pieces = [self._sequence(depth, leading=leading)]
         while self.reader.take("|"):
             if depth == 0:
                 self.shape = Shape(open=False, simple=False)
-            pieces.append(self._sequence(depth))
+            pieces.append(self._sequence(depth, leading=leading))
         self.options = outer
         if at_most is not None and len(pieces) > at_most:
             raise self.reader.malformed(f"conditional group contains more than {at_most} branches")
@@ -138,7 +147,8 @@ class Translator:
             required=any_required(piece.required for piece in pieces),
         )
 
-    def _sequence(self, depth: int) -> Piece:
+    def _sequence(self, depth: int, *, leading: bool) -> Piece:
+        """Translate one branch. leading: nothing stands before it in the whole pattern."""
         linear: list[str] = []
         full: list[str] = []
         width: int | None = 0
@@ -157,11 +167,15 @@ class Translator:
                     first=opening.first(),
                     required=runs.required(),
                 )
+            self.leading = leading and at_start
             pieces = self._atoms(depth)
             self._skip()
             for position, atom in enumerate(pieces, start=1):
                 # A quantifier after a quotation belongs to its last character.
                 lowest, highest, piece = self._quantified(atom) if position == len(pieces) else (1, 1, atom)
+                # PCRE 8 takes `.*` for an anchor although a look-ahead contains it: (?s)(?=.*a)b is searched at the start only.
+                if self.ahead and leading and at_start and atom.full == ANY and (lowest, highest) == (0, None):
+                    raise UnsupportedQueryError("a regular expression that PCRE 8 mistakes for an anchored one")
                 if depth == 0:
                     if piece.linear == "\\z" and piece.full == "$" and self._at_end_of_branch():
                         # At the end of a branch, the newline before which $ also holds can be consumed instead.
@@ -219,7 +233,7 @@ class Translator:
             text = bracket.text(ignore_case=self.options.ignore_case)
             return [Piece(text, text, size=33, work=set_work(text), first=self._first(bracket.only))]
         if character == ".":
-            text = "(?s:.)" if self.options.dot_all else "[^\\n]"
+            text = ANY if self.options.dot_all else "[^\\n]"
             return [Piece(text, text, work=set_work("[^\\n]"))]
         if character == "^":
             return [self._start()]
