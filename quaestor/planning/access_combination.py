@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final
 
-from quaestor.planning.access_entries import MOST_ENTRIES, Access, AnyOf, Entry, Range
+from quaestor.planning.access_entries import MOST_ENTRIES, Access, AnyOf, Entry, Range, eligible, entries_of, names_ids
+
+_MOST_CHOICES: Final = 64
+"""A disjunction with more members than this has the best path of each, without alternatives: a choice costs time and memory."""
 
 
 def all_of(members: Iterable[list[Access]]) -> list[Access]:
@@ -29,14 +33,26 @@ def _narrowed(a: Range, b: Range) -> Range:
 
 
 def any_of(members: Iterable[list[Access]]) -> list[Access]:
-    """Return the access path of a disjunction, made of each member's best one; [] if a member has none."""
-    parts: list[Entry] = []
+    """Return the access path of a disjunction, made of the alternatives of each member; [] if a member has none."""
+    choices: list[tuple[Access, ...]] = []
     for alternatives in members:
         if not alternatives:
             return []
-        best = min(alternatives, key=lambda access: access.cost)
-        parts.extend(best.members if isinstance(best, AnyOf) else (best,))
-    distinct = tuple(dict.fromkeys(parts))
-    if len(distinct) == 1:
+        choices.append(tuple(eligible(sorted(alternatives, key=lambda access: access.cost))))
+    distinct = distinct_entries(choice[0] for choice in choices)
+    if len(distinct) > MOST_ENTRIES:
+        return []
+    several = len(choices) <= _MOST_CHOICES and any(map(_is_open, choices))
+    if len(distinct) == 1 and (not several or names_ids(distinct[0])):
         return list(distinct)
-    return [AnyOf(distinct)] if len(distinct) <= MOST_ENTRIES else []
+    return [AnyOf(distinct, tuple(dict.fromkeys(choices)) if several else ())]
+
+
+def distinct_entries(accesses: Iterable[Access]) -> tuple[Entry, ...]:
+    """Return the entries of all these access paths, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(map(entries_of, accesses))))
+
+
+def _is_open(choice: Sequence[Access]) -> bool:
+    """Whether a branch may be kept under other entries than its best ones."""
+    return len(choice) > 1 or (isinstance(choice[0], AnyOf) and bool(choice[0].choices))

@@ -263,9 +263,14 @@ Entry = PathEntry | Tokens
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Access path of a disjunction: at least one of its members holds, so all members are kept."""
+    """Access path of a disjunction: at least one of its members holds, so all members are kept.
+
+    members: the best entry of each branch.
+    choices: the alternatives of each branch, best first, if a branch has several. The index takes one of each.
+    """
 
     members: tuple[Entry, ...]
+    choices: tuple[tuple[Access, ...], ...] = ()
 
     @property
     def cost(self) -> float:
@@ -274,6 +279,8 @@ class AnyOf:
 
     def describe(self) -> str:
         """Return the name of the index structure, for people."""
+        if self.choices:
+            return " or ".join(dict.fromkeys(map(describe_choice, self.choices)))
         return " or ".join(dict.fromkeys(member.describe() for member in self.members)) or "never matches"
 
 
@@ -281,6 +288,11 @@ Access = Entry | AnyOf
 """`AnyOf(())` is the access path of a filter that matches nothing."""
 
 NEVER: Final = AnyOf(())
+
+
+def entries_of(access: Access) -> tuple[Entry, ...]:
+    """Return the entries under which the index keeps a filter with this access path."""
+    return access.members if isinstance(access, AnyOf) else (access,)
 
 
 def eligible(alternatives: Sequence[Access]) -> Sequence[Access]:

@@ -1,8 +1,9 @@
 """Access paths, by which a filter is found from a written record. Each filter has conditions of which at least one must hold.
 
 `access_paths(node)` lists alternatives, best first; each of them alone is enough. A conjunction offers the paths of all its
-members, and one is chosen. A disjunction offers the union of each member's best path, and all are needed. A negation offers the
-inverse paths of its member. An access path is necessary for the filter, never sufficient: the predicate decides.
+members, and one is chosen. A disjunction needs a path of each member, and the index chooses among the alternatives of each.
+A negation offers the inverse paths of its member. An access path is necessary for the filter, never sufficient: the predicate
+decides.
 
 The order of preference:
 
@@ -53,7 +54,7 @@ from quaestor.planning.access_entries import (
 )
 from quaestor.planning.expression_access import expression_paths
 from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
-from quaestor.query.bson_order import order_key
+from quaestor.query.bson_order import ARRAY, OBJECT, order_key, type_bracket
 from quaestor.query.geo.bounds import Box
 from quaestor.query.regex import Pattern
 from quaestor.query.text.matching import Search
@@ -145,7 +146,8 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
             return []
         return [Equality(path, tuple(dict.fromkeys(hash_key(value) for value in operand)))]
     if operator in _COMPARISONS:
-        return list(_range(operator, operand, path))
+        ranges: list[Access] = [*_range(operator, operand, path)]
+        return ranges or _within(operand, path)
     if operator == "$regex":
         return _by_text(operand, path) or [_of_types(path, _MATCHED_BY_REGEX)]
     if operator in ("$geoWithin", "$geoIntersects", "$near"):
@@ -164,10 +166,9 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
 
 
 def _by_text(pattern: Pattern, path: str) -> list[Access]:
-    prefix, required = pattern.prefix, pattern.required
+    prefix = pattern.prefix
     accesses: list[Access] = [Prefix(path, prefix)] if prefix else []
-    if required and not all(required_text.text in prefix for required_text in required):
-        accesses.append(Literals(path, required))
+    accesses += (Literals(path, texts) for texts in pattern.required if any(text.text not in prefix for text in texts))
     return accesses
 
 
@@ -183,6 +184,11 @@ def _range(operator: str, operand: Any, path: str) -> list[Range]:
     return [Range(path, key[0], low, high)]
 
 
+def _within(operand: Any, path: str) -> list[Access]:
+    """Return the access path of a comparison without a range: only a value of the operand's own kind may satisfy it."""
+    return [Exists(path)] if type_bracket(operand) in _COMPOSED else []
+
+
 def _geo_squares(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
     if boxes is None or len(boxes) > _MOST_BOXES or not all(map(isfinite, chain.from_iterable(boxes))):
         return [Exists(path)]
@@ -190,6 +196,7 @@ def _geo_squares(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
 
 
 _COMPARISONS: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
+_COMPOSED: Final = frozenset({OBJECT, ARRAY})
 _MATCHED_BY_REGEX: Final = (2, 11)
 """Types of strings and of regular expressions; a regular expression may equal the pattern."""
 _ARRAY: Final = (4,)

@@ -24,7 +24,7 @@ from quaestor.query.bson_order import regex_flags
 from quaestor.query.compiled_patterns import ENGINES_BYTES, PATTERNS_BYTES, WithinBytes
 from quaestor.query.pcre.pieces import LONGEST, Options
 from quaestor.query.pcre.required_text import LONGEST as LONGEST_REQUIRED
-from quaestor.query.pcre.required_text import RequiredText, RequiredTexts
+from quaestor.query.pcre.required_text import RequiredText, Requirements
 from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
 
@@ -65,7 +65,7 @@ class Pattern:
         as well: `$regex` also holds for a stored value that is the same expression.)
     occurs: decides whether the pattern occurs in a string. Raises UncertainMatchError when the bounded engine ran out of time.
     bounded: the bounded engine may be used.
-    required: every string that matches holds one of these; empty: nothing is known.
+    required: requirements that every matching string meets; empty: nothing is known.
     work: steps of its program.
     """
 
@@ -74,7 +74,7 @@ class Pattern:
     prefix: str = field(compare=False)
     occurs: Found = field(compare=False, repr=False)
     bounded: bool = field(compare=False, repr=False)
-    required: RequiredTexts = field(compare=False, repr=False)
+    required: Requirements = field(compare=False, repr=False)
     work: int = field(compare=False, repr=False)
 
     @staticmethod
@@ -124,7 +124,7 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
     if len(source) > LONGEST and not {"i", "x"} & set(options) and _TEXT.fullmatch(source):
         # No engine is compiled for it, so its length does not matter.
         held = _BYTES + _BYTES_PER_CHARACTER * len(source)
-        required = (RequiredText(source[:LONGEST_REQUIRED]),)
+        required = ((RequiredText(source[:LONGEST_REQUIRED]),),)
         return Pattern(source, options, "", lambda value: source in value, False, required, work=0), held
     try:
         translation = translate(source, _switched(options))

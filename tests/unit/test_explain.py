@@ -27,6 +27,27 @@ def test_an_ordinary_query_is_exact_and_names_its_index() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "index"),
+    [
+        (
+            {"$or": [{"a": 1, "b": 2}, {"c": {"$gte": 3, "$lt": 4}}]},
+            "hash on a (hash on b if less crowded) or interval on c",
+        ),
+        ({"$or": [{"a": 1, "b": 2}, {"a": 1, "b": 3}]}, "hash on a (hash on b if less crowded)"),
+        ({"tags": {"$all": ["x", "y"]}}, "hash on tags"),
+        ({"note": {"$regex": "^Left.*right.*wrong"}}, "prefix on note (text in note if less crowded)"),
+        ({"note": {"$regex": "(?=.*left)(?=.*right)"}}, "text in note"),
+        ({"note": {"$regex": "МОСКВА", "$options": "i"}}, "text in note"),
+        ({"note": {"$regex": "^[0-9]+$"}}, "type of note"),
+        ({"a": {"$gt": {"b": 1}}}, "existence of a"),
+        ({"$or": [{"a": 1}, {"b": {"$not": {"$size": 3}}}]}, "always try"),
+    ],
+)
+def test_it_names_every_index_by_which_a_filter_may_be_found(condition: dict[str, object], index: str) -> None:
+    assert explain(find(condition)).index == index
+
+
+@pytest.mark.parametrize(
     ("condition", "requires"),
     [
         ({"a": 5, "b": {"$not": {"$size": 3}}}, "a is 5"),
@@ -44,6 +65,8 @@ def test_an_ordinary_query_is_exact_and_names_its_index() -> None:
         ({"$expr": {"$and": [{"$eq": ["$a", 5]}, {"$gt": ["$b", "$c"]}]}}, "a is 5"),
         ({"a": {"$elemMatch": {"$ne": 1}}}, "a is of type array"),
         ({"$or": [{"a": 1}, {"b": {"$regex": "end$"}}]}, "a is 1 or b holds 'end'"),
+        ({"$or": [{"a": 1, "b": 2}, {"c": 3}]}, "a is 1 or c is 3"),
+        ({"note": {"$regex": "МОСКВА", "$options": "i"}}, "note holds 'москва' in any case"),
         ({"a": datetime.datetime(2026, 1, 1)}, "a is the value"),
         ({"a": {"$in": []}}, "no record satisfies it"),
         ({"a": {"$not": {"$size": 3}}}, None),

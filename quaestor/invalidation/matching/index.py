@@ -1,7 +1,7 @@
 """Query index: finds the filters that a written record could satisfy, without a look at the others.
 
-Each filter is kept under one access path (planning/access_paths.py), or under all branches of a disjunction. Every write
-tries the filters without an access path. The index proposes a superset of the matching filters, never less; the predicate
+Each filter is kept under one access path (planning/access_paths.py), or under one for each branch of a disjunction. Every
+write tries the filters without an access path. The index proposes a superset of the matching filters, never less; the predicate
 decides. The cost of a search grows with the paths in use (or the record's fields, if those are fewer) and with the
 candidates. The cost does not grow with the number of filters. The design is the presearcher of Lucene's Monitor, for records
 instead of texts.
@@ -17,6 +17,7 @@ from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
+from quaestor.planning.access_combination import distinct_entries
 from quaestor.planning.access_entries import (
     POINT,
     SELECTIVE,
@@ -26,6 +27,7 @@ from quaestor.planning.access_entries import (
     Equality,
     Negative,
     Tokens,
+    entries_of,
     hash_key,
     names_ids,
 )
@@ -63,7 +65,7 @@ class QueryIndex:
         if item.access is None:
             self._always = added(self._always, item)
             return
-        for entry in _entries(item.access):
+        for entry in entries_of(item.access):
             if isinstance(entry, Tokens):
                 if entry.index not in self._texts:
                     self._texts[entry.index] = TokenIndex(entry.index)
@@ -80,7 +82,7 @@ class QueryIndex:
         if item.access is None:
             self._always = removed(self._always, item)
             return
-        for entry in _entries(item.access):
+        for entry in entries_of(item.access):
             if isinstance(entry, Tokens):
                 self._texts[entry.index].remove(entry, item)
                 if not self._texts[entry.index].filters:
@@ -140,8 +142,12 @@ class QueryIndex:
 
         Named `_id`s exclude more writes than other paths (see Filter.by_id), so they come first unless they are crowded.
         """
-        if len(alternatives) < 2:
-            return alternatives[0] if alternatives else None
+        if not alternatives:
+            return None
+        if any(isinstance(access, AnyOf) for access in alternatives):
+            alternatives = list(map(self._resolved, alternatives))
+        if len(alternatives) == 1:
+            return alternatives[0]
         if names_ids(alternatives[0]) and self._load(alternatives[0]) < _CROWDED:
             return alternatives[0]
         for limit in (POINT, SELECTIVE):
@@ -152,9 +158,16 @@ class QueryIndex:
                     return alternatives[place]
         return alternatives[0]
 
+    def _resolved(self, access: Access) -> Access:
+        """Return the access path with one alternative of each branch of a disjunction, chosen as if it were a filter's."""
+        if not isinstance(access, AnyOf) or not access.choices:
+            return access
+        entries = distinct_entries(chosen for choice in access.choices if (chosen := self._choose(choice)) is not None)
+        return entries[0] if len(entries) == 1 else AnyOf(entries)
+
     def _load(self, access: Access) -> int:
         """Return roughly how many other filters a search finds together with a filter kept there."""
-        return sum(map(self._load_of, _entries(access)))
+        return sum(map(self._load_of, entries_of(access)))
 
     def _load_of(self, entry: Entry) -> int:
         if isinstance(entry, Tokens):
@@ -196,10 +209,6 @@ def _flat(slots: list[FilterSlot]) -> list[Filter]:
 
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-
-
-def _entries(access: Access) -> tuple[Entry, ...]:
-    return access.members if isinstance(access, AnyOf) else (access,)
 
 
 def _allows_nothing(entry: Entry) -> bool:

@@ -49,7 +49,8 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
             inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
             grammar.ahead -= opening == "?="
             first = inner.first.as_look_ahead() if opening == "?=" else PASSED
-            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=())]
+            required = () if opening.endswith("!") else inner.required
+            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=required)]
     if reader.take("?>"):
         grammar.linear = False
         return [_inner(grammar, depth, "(?:", "(?>")]

@@ -8,7 +8,7 @@ from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.query.pcre.first_character import First
-from quaestor.query.pcre.required_text import RequiredTexts
+from quaestor.query.pcre.required_text import Requirements
 
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
@@ -54,8 +54,8 @@ class Piece:
     work: steps of an engine's program, repetitions multiplied out.
     group: repeating it repeats its compiled form.
     first: its first character.
-    character: its only literal, in lower case if `caseless`; "" if it has more.
-    required: texts of which every match of a group holds one.
+    character: its only literal, `without_case` if `caseless`; "" if it has more.
+    required: requirements of a group.
     """
 
     linear: str
@@ -69,7 +69,7 @@ class Piece:
     first: First = field(default=First(), compare=False)
     character: str = ""
     caseless: bool = False
-    required: RequiredTexts = ()
+    required: Requirements = ()
 
 
 @dataclass(slots=True)

@@ -1,21 +1,28 @@
 """Required texts of a pattern: every match holds at least one of them, so an index may look for them.
 
-A run of literal characters on the path of every match is required; of alternatives, one text each. Doubtful constructs
-(look-around, conditions, back references) require nothing. Without regard to case only ASCII letters are taken into a text:
-`without_case` folds exactly the characters that PCRE takes for one of them.
+A run of literal characters on the path of every match is required; of alternatives, one text each. The text that a positive
+look-around requires is in the value too. Doubtful constructs (negative look-around, conditions, back references) require nothing.
+
+Without regard to case a text holds the characters whose cases `without_case` all turns into the same text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-MOST: Final = 16
+MOST: Final = 64
 """A pattern with more alternatives than this requires nothing."""
+MOST_RUNS: Final = 4
+"""Number of requirements that are kept of a pattern, the most selective ones."""
 LONGEST: Final = 64
 """Longest required text in characters; the rest is left out."""
 _SHORTEST: Final = 2
+_RARE: Final = 4
+"""Shortest text, in characters, that is kept beside a better one: shorter ones are in too many values."""
+_SIGMA: Final = "\u03a3"
+"""The only character whose small letter depends on its neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,9 @@ class RequiredText:
 
 
 RequiredTexts = tuple[RequiredText, ...]
-"""At least one of these texts is in every match. Empty: nothing is known."""
+"""At least one of these texts is in every match."""
+Requirements = tuple[RequiredTexts, ...]
+"""Every match meets each of these, the most selective first. Empty: nothing is known."""
 
 
 def without_case(value: str) -> str:
@@ -39,29 +48,37 @@ def without_case(value: str) -> str:
     return folded if folded.isascii() else folded.replace("\u017f", "s")
 
 
-def any_required(branches: Iterable[RequiredTexts]) -> RequiredTexts:
-    """Return the texts that alternatives require together: the texts of each, or none if one requires none."""
+def folded_alike(cases: Sequence[str]) -> str:
+    """Return the text that `without_case` makes of each of these characters, among any others; "" if there is no such text."""
+    folded = {without_case(case) for case in cases}
+    return folded.pop() if len(folded) == 1 and _SIGMA not in cases else ""
+
+
+def any_required(branches: Sequence[Requirements]) -> Requirements:
+    """Return the requirement of alternatives: the best texts of each together, or nothing if one of them requires nothing."""
+    if len(branches) == 1:
+        return branches[0]
     required: dict[RequiredText, None] = {}
-    for texts in branches:
-        if not texts:
+    for requirements in branches:
+        if not requirements:
             return ()
-        required.update(dict.fromkeys(texts))
-    return tuple(required) if len(required) <= MOST else ()
+        required.update(dict.fromkeys(requirements[0]))
+    return (tuple(required),) if len(required) <= MOST else ()
 
 
 class LiteralRuns:
-    """The literal runs of one branch of a pattern, piece by piece, and the most selective texts among them."""
+    """The literal runs of one branch of a pattern, piece by piece, and the requirements that they make."""
 
-    __slots__ = ("_best", "_run")
+    __slots__ = ("_requirements", "_run")
 
     def __init__(self) -> None:
         self._run: list[tuple[str, bool]] = []
-        self._best: RequiredTexts = ()
+        self._requirements: dict[RequiredTexts, None] = {}
 
     def see_character(self, character: str, *, caseless: bool, lowest: int, highest: int | None) -> None:
         """Take a literal character.
 
-        character: in lower case if caseless, and then an ASCII letter.
+        character: if caseless, the text that `without_case` makes of each of its cases.
         lowest, highest: its repetitions.
         """
         if lowest:
@@ -71,16 +88,21 @@ class LiteralRuns:
             if lowest:
                 self._run.append((character, caseless))
 
-    def see_other(self, required: RequiredTexts, *, lowest: int) -> None:
+    def see_other(self, required: Requirements, *, lowest: int) -> None:
         """Take any other piece that has a width."""
         self._close()
-        if lowest:
-            self._consider(required)
+        self.see_beside(required, lowest=lowest)
 
-    def required(self) -> RequiredTexts:
-        """Return the texts that the branch requires."""
+    def see_beside(self, required: Requirements, *, lowest: int) -> None:
+        """Take a piece without a width, between two characters that stay neighbours."""
+        if lowest:
+            self._requirements.update(dict.fromkeys(required))
+
+    def required(self) -> Requirements:
+        """Return the requirements of the branch."""
         self._close()
-        return self._best
+        best, *others = sorted(self._requirements, key=_rank, reverse=True) or [()]
+        return (best, *(texts for texts in others[: MOST_RUNS - 1] if _rank(texts)[0] >= _RARE)) if best else ()
 
     def _close(self) -> None:
         run, self._run = self._run, []
@@ -88,20 +110,17 @@ class LiteralRuns:
             self._consider_text("".join(character for character, _ in run), caseless=False)
             return
         part = ""
-        for character, _ in (*run, ("\u00ff", False)):
-            if character.isascii():
-                part += character.lower()
+        for character, caseless in run:
+            if text := character if caseless else folded_alike(character):
+                part += text
             else:
                 self._consider_text(part, caseless=True)
                 part = ""
+        self._consider_text(part, caseless=True)
 
     def _consider_text(self, text: str, *, caseless: bool) -> None:
         if len(text) >= _SHORTEST:
-            self._consider((RequiredText(text[:LONGEST], caseless),))
-
-    def _consider(self, texts: RequiredTexts) -> None:
-        if texts and (not self._best or _rank(texts) > _rank(self._best)):
-            self._best = texts
+            self._requirements[(RequiredText(text[:LONGEST], caseless),)] = None
 
 
 def _rank(texts: RequiredTexts) -> tuple[int, int]:

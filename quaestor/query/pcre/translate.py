@@ -25,9 +25,8 @@ from quaestor.query.pcre.groups import read_group
 from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LONGEST, NAME, Options, Piece, Shape, require_work
 from quaestor.query.pcre.quantifiers import QUANTIFIER, read_quantifier
 from quaestor.query.pcre.reader import Reader
-from quaestor.query.pcre.required_text import LiteralRuns, any_required
+from quaestor.query.pcre.required_text import LiteralRuns, any_required, folded_alike
 from quaestor.query.pcre.translation import Translation
-
 
 ANY: Final = "(?s:.)"
 """A dot where the option s is set."""
@@ -144,7 +143,7 @@ class Translator:
             size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1),
             work=sum(piece.work for piece in pieces) + len(pieces) - 1,
             first=any_of(piece.first for piece in pieces),
-            required=any_required(piece.required for piece in pieces),
+            required=any_required([piece.required for piece in pieces]),
         )
 
     def _sequence(self, depth: int, *, leading: bool) -> Piece:
@@ -189,6 +188,8 @@ class Translator:
                     runs.see_character(piece.character, caseless=piece.caseless, lowest=lowest, highest=highest)
                 elif piece.width != 0:
                     runs.see_other(piece.required, lowest=lowest)
+                else:
+                    runs.see_beside(piece.required, lowest=lowest)
                 linear.append(piece.linear)
                 full.append(piece.full)
                 size += piece.size
@@ -258,7 +259,7 @@ class Translator:
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
             text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
-            plain = character.lower() if character.isascii() else ""
+            plain = folded_alike((character, *others))
             first = self._first(character)
             return Piece(text, text, size=size, work=set_work(text), first=first, character=plain, caseless=True)
         first = self._first(character)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quaestor.query.pcre.required_text import RequiredTexts
+from quaestor.query.pcre.required_text import Requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Translation:
     plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
     only_prefix: the pattern consists of `prefix` alone.
     ends: `$` follows it directly.
-    required: every match holds one of these texts; empty: nothing is known.
+    required: requirements that every match meets; empty: nothing is known.
     work: steps of its program, repetitions multiplied out, at most pieces.LARGEST_WORK.
     """
 
@@ -33,5 +33,5 @@ class Translation:
     prefix: str
     only_prefix: bool
     ends: bool
-    required: RequiredTexts
+    required: Requirements
     work: int

@@ -16,12 +16,12 @@ from quaestor.invalidation.matching import intervals
 from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.intervals import IntervalTree
-from quaestor.planning.access_entries import describe_choice
+from quaestor.planning.access_entries import describe_choice, entries_of
 from quaestor.planning.access_paths import access_paths
 from quaestor.query.compiled import CompiledQuery, compile_query
 from quaestor.query.expressions import ExpressionError
 from quaestor.query.pcre.case import other_cases
-from quaestor.query.pcre.required_text import without_case
+from quaestor.query.pcre.required_text import folded_alike, without_case
 from quaestor.query.regex import pattern
 from tests.oracle.pattern_strategies import EXPRESSIONS, TEXTS
 from tests.oracle.query_strategies import COLLECTIONS
@@ -34,19 +34,25 @@ def added(index: QueryIndex, compiled: CompiledQuery) -> Filter:
     return item
 
 
-@given(st.lists(st.tuples(filters, st.booleans()), max_size=12), st.lists(bodies, min_size=1, max_size=6))
-@settings(max_examples=600, deadline=None)
+@given(
+    st.lists(st.tuples(filters, st.booleans()), max_size=12),
+    st.lists(bodies, min_size=1, max_size=6),
+    st.sampled_from([32, 1]),
+)
+@settings(max_examples=800, deadline=None)
 def test_candidates_include_every_match(
-    choices: list[tuple[dict[str, Any], bool]], records: list[dict[str, Any]]
+    choices: list[tuple[dict[str, Any], bool]], records: list[dict[str, Any]], crowded: int
 ) -> None:
+    """Also where every entry is crowded at once, so that filters and branches of disjunctions go to their other entries."""
     index = QueryIndex()
     kept: list[Filter] = []
-    for source, stays in choices:
-        item = added(index, compile_query(source))
-        if stays:
-            kept.append(item)
-        else:
-            index.remove(item)
+    with mock.patch.object(index_module, "_CROWDED", crowded):
+        for source, stays in choices:
+            item = added(index, compile_query(source))
+            if stays:
+                kept.append(item)
+            else:
+                index.remove(item)
     assert len(index) == len(kept)
     for record in records:
         candidates = set(index.candidates(record))
@@ -85,7 +91,9 @@ def test_a_plan_names_every_condition_by_which_the_index_may_find_it(sources: li
             compiled = compile_query(source)
             item = added(index, compiled)
             named = describe_choice(access_paths(compiled.root))
-            assert (item.access.describe() if item.access is not None else "always try") in named
+            entries = [] if item.access is None else [entry.describe() for entry in entries_of(item.access)]
+            for condition in entries or ["always try" if item.access is None else "never matches"]:
+                assert condition in named
 
 
 @given(
@@ -103,18 +111,30 @@ def test_the_required_text_of_a_pattern_is_in_every_text_that_it_matches(
     for text in texts if compiled.required else []:
         with suppress(UncertainMatchError):
             if compiled.occurs(text):
-                assert any(
-                    answer.text in (without_case(text) if answer.caseless else text) for answer in compiled.required
-                ), (
-                    compiled.required,
-                    text,
-                )
+                for alternatives in compiled.required:
+                    assert any(
+                        required.text in (without_case(text) if required.caseless else text)
+                        for required in alternatives
+                    ), (compiled.required, text)
 
 
 def test_no_character_that_a_pattern_takes_for_a_letter_is_folded_to_another() -> None:
     for code in range(128):
         for case in (chr(code), *other_cases(chr(code))):
             assert without_case(case) == chr(code).lower()
+
+
+def test_a_text_without_case_is_in_every_spelling_of_it() -> None:
+    """For every character with a case, beside the character whose small letter depends on its neighbours."""
+    folded = 0
+    for code in range(0x11900):
+        character = chr(code)
+        if cases := other_cases(character):
+            text = folded_alike((character, *cases))
+            folded += bool(text)
+            assert not text or all(text in without_case(f"\u03a3{case}\u03a3 ") for case in (character, *cases))
+    assert folded > 2_100
+    assert folded_alike("\u03a3\u03c3") == folded_alike("\u00b5\u03bc") == ""
 
 
 @given(st.lists(filters, max_size=8))

@@ -51,6 +51,25 @@ def tried(conditions: Condition | Callable[[int], Query], record: dict[str, Any]
         pytest.param(lambda n: {"a": {"$ne": 1}, "b": n}, {"a": 2, "b": 3}, 1, id="beside a negation"),
         pytest.param(lambda n: {"$or": [{"a": n}, {"b": n}]}, {"a": 7, "b": 8}, 2, id="disjunction"),
         pytest.param(
+            lambda n: {"$or": [{"state": "new", "zone": n}, {"state": "paid", "zone": -n - 1}]},
+            {"state": "new", "zone": 7},
+            2,
+            id="disjunction with a shared value beside a rare one",
+        ),
+        pytest.param(
+            lambda n: {"$or": [{"tags": {"$all": ["all", f"tag{n}"]}}, {"state": "new", "zone": n}]},
+            {"tags": ["all", "tag7"], "state": "new"},
+            3,
+            id="disjunction with a rare element",
+        ),
+        pytest.param(
+            lambda n: {"$or": [{"$or": [{"a": 1, "b": n}, {"a": 2, "b": n}], "c": 3}, {"d": n}]},
+            {"a": 1, "b": 7, "c": 3},
+            33,
+            id="disjunction within a conjunction",
+        ),
+        pytest.param(lambda n: {"tags": {"$all": ["all", f"tag{n}"]}}, {"tags": ["all", "tag7"]}, 2, id="all"),
+        pytest.param(
             lambda n: {"items": {"$elemMatch": {"sku": n, "n": {"$gt": 1}}}}, {"items": [{"sku": 7}]}, 1, id="elemMatch"
         ),
         pytest.param(
@@ -94,6 +113,14 @@ def test_a_write_tries_few_queries(conditions: Any, record: dict[str, Any], most
         pytest.param(lambda n: {"a": {"$regex": f"no {n:04}", "$options": "i"}}, {"a": "No 0007"}, 1, id="its case"),
         pytest.param(lambda n: {"a": {"$regex": f"(x|y{n:04})z{n:04}+"}}, {"a": "yz00077"}, 1, id="its required part"),
         pytest.param(lambda n: {"a": {"$regex": f"b{n:04}|c{n:04}"}}, {"a": ["b0007", "c0008"]}, 2, id="its branches"),
+        pytest.param(lambda n: {"a": {"$regex": "|".join(f"b{n:04}{k:02}" for k in range(40))}}, {"a": "b000739"}, 1,
+                     id="its many branches"),
+        pytest.param(lambda n: {"a": {"$regex": f"customer.*{n:04}"}}, {"a": "a customer 0007"}, 33, id="its rare part"),
+        pytest.param(lambda n: {"a": {"$regex": f"^(?=.*customer)(?=.*{n:04})"}}, {"a": "0007 customer"}, 33,
+                     id="its look-ahead"),
+        pytest.param(lambda n: {"a": {"$regex": f"пр{n:04}вет", "$options": "i"}}, {"a": "ПР0007ВЕТ"}, 1,
+                     id="its case in any alphabet"),
+        pytest.param(lambda n: {"a": {"$gte": {"b": n}}, "c": {"$gte": [n]}}, {"c": [7]}, 0, id="comparison of documents"),
         pytest.param(lambda n: {"a": {"$not": {"$gte": n}}}, {"a": 995.5}, 4, id="negated comparison"),
         pytest.param(lambda n: {"a": {"$not": {"$lte": n}}}, {"a": [4, 2, 9]}, 3, id="negated, of an array"),
         pytest.param(lambda n: {"a": {"$not": {"$gte": n, "$lt": 9_999}}}, {"a": 995.5}, 4, id="negated range"),
