@@ -1,6 +1,7 @@
 """Compilation of the tree to functions: one-time decisions are made here, all others are closures.
 
-A query that cannot match costs one call and one dictionary look-up. Conjunctions try their cheapest member first.
+A query that cannot match costs one call and one dictionary look-up. Conjunctions try their cheapest member first. A conjunction
+of plain predicates is one function (one_function.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final
 from quaestor.query.allowance import within_allowance
 from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
 from quaestor.query.fast_paths import paired_ranges, short_cut
+from quaestor.query.one_function import one_function
 from quaestor.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 from quaestor.query.paths import Matcher, Test, matcher
 
@@ -56,7 +58,9 @@ def general_matcher(node: Node) -> Matcher:
         case Predicate():
             return _predicate(node)
         case Conjunction():
-            return conjunction_of([_matcher(member) for member in sorted(paired_ranges(node.members), key=cost)])
+            members = sorted(paired_ranges(node.members), key=cost)
+            generated = one_function(members, _matcher, general_matcher)
+            return generated or conjunction_of(list(map(_matcher, members)))
         case Disjunction():
             return disjunction_of([_matcher(member) for member in sorted(node.members, key=cost)])
         case Negation():

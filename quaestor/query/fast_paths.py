@@ -22,10 +22,11 @@ from quaestor.query.paths import Matcher
 Build = Callable[[Node], Matcher]
 """Builds the general matcher of a node."""
 
-_NUMBERS: Final = frozenset({int, float, Int64})
-_STRING: Final = frozenset({str})
-_OBJECT_ID: Final = frozenset({ObjectId})
-_DATE: Final = frozenset({datetime.datetime})
+NUMBERS: Final = frozenset({int, float, Int64})
+STRINGS: Final = frozenset({str})
+OBJECT_IDS: Final = frozenset({ObjectId})
+FLAGS: Final = frozenset({bool})
+DATES: Final = frozenset({datetime.datetime})
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
@@ -38,8 +39,9 @@ def short_cut(node: Node, build: Build) -> Matcher | None:
             return _half_open(node, _bound(node), build, above=True)
         case Predicate(operator="$lt" | "$lte"):
             return _half_open(node, _bound(node), build, above=False)
-        case Conjunction(members=(Predicate() as first, Predicate() as other)) if first.path == other.path:
-            return _interval(node, first, other, build)
+        case Conjunction():
+            ends = ends_of(node)
+            return None if ends is None or "." in ends.path else _interval(node, ends, build)
     return None
 
 
@@ -62,7 +64,7 @@ def paired_ranges(members: Sequence[Node]) -> list[Node]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class Bound:
     """One end of a range.
 
     classes: types that Python itself compares with `value`.
@@ -74,31 +76,60 @@ class _Bound:
     inclusive: bool
 
 
-def _bound(node: Predicate) -> _Bound | None:
-    operand = node.operand
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A lower and an upper bound of one class, on one path."""
+
+    path: str
+    low: Bound
+    high: Bound
+
+
+def bound_of(name: str, operand: Any) -> Bound | None:
+    """Return the bound of a comparison with this operand; None: Python itself does not compare it as mongod does.
+
+    name: operator of the comparison, or `$eq`.
+    """
     kind = operand.__class__
-    inclusive = node.operator in ("$gte", "$lte")
-    if "." in node.path:
-        return None
-    if kind in _NUMBERS:
-        return _Bound(_NUMBERS, int(operand) if kind is Int64 else operand, inclusive) if operand == operand else None
-    if kind is str:
-        return _Bound(_STRING, operand, inclusive)
-    if kind is ObjectId:
-        return _Bound(_OBJECT_ID, operand, inclusive)
+    inclusive = name in ("$gte", "$lte")
+    if kind in NUMBERS:
+        return Bound(NUMBERS, int(operand) if kind is Int64 else operand, inclusive) if operand == operand else None
     if kind is datetime.datetime:
-        return _date_bound(node.operator, operand)
+        return _date_bound(name, operand)
+    classes = _CLASSES.get(kind)
+    return None if classes is None else Bound(classes, operand, inclusive)
+
+
+_CLASSES: Final = {str: STRINGS, ObjectId: OBJECT_IDS, bool: FLAGS}
+
+
+def ends_of(node: Conjunction) -> Ends | None:
+    """Return the ends of a range; None if the conjunction is anything else."""
+    match node.members:
+        case (Predicate() as first, Predicate() as other) if first.path == other.path:
+            if first.operator in ("$lt", "$lte"):
+                first, other = other, first
+            if first.operator not in ("$gt", "$gte") or other.operator not in ("$lt", "$lte"):
+                return None
+            lower, upper = bound_of(first.operator, first.operand), bound_of(other.operator, other.operand)
+            if lower is None or upper is None or lower.classes is not upper.classes:
+                return None
+            return Ends(first.path, lower, upper)
     return None
 
 
-def _date_bound(name: str, operand: datetime.datetime) -> _Bound | None:
+def _bound(node: Predicate) -> Bound | None:
+    return None if "." in node.path else bound_of(node.operator, node.operand)
+
+
+def _date_bound(name: str, operand: datetime.datetime) -> Bound | None:
     """Return the bound of a date. mongod compares whole milliseconds only: above one means from the next one on."""
     later = name in ("$gt", "$lte")
     try:
         instant = _EPOCH + datetime.timedelta(milliseconds=milliseconds(operand) + later)
     except OverflowError:
         return None
-    return _Bound(_DATE, instant, name in ("$gt", "$gte"))
+    return Bound(DATES, instant, name in ("$gt", "$gte"))
 
 
 def _lazily(node: Node, build: Build) -> Matcher:
@@ -116,7 +147,7 @@ def _lazily(node: Node, build: Build) -> Matcher:
 
 def _equality(node: Predicate, build: Build) -> Matcher | None:
     bound = _bound(node)
-    if bound is None or bound.classes is _DATE:
+    if bound is None or bound.classes is DATES:
         return None
     name, classes, operand = node.path, bound.classes, bound.value
     general = _lazily(node, build)
@@ -130,7 +161,7 @@ def _equality(node: Predicate, build: Build) -> Matcher | None:
     return equal
 
 
-def _half_open(node: Predicate, bound: _Bound | None, build: Build, *, above: bool) -> Matcher | None:
+def _half_open(node: Predicate, bound: Bound | None, build: Build, *, above: bool) -> Matcher | None:
     if bound is None:
         return None
     name, classes, operand = node.path, bound.classes, bound.value
@@ -157,15 +188,9 @@ _COMPARE: Final[dict[tuple[bool, bool], Callable[[Any, Any], bool]]] = {
 }
 
 
-def _interval(node: Conjunction, first: Predicate, other: Predicate, build: Build) -> Matcher | None:
-    if first.operator in ("$lt", "$lte"):
-        first, other = other, first
-    if first.operator not in ("$gt", "$gte") or other.operator not in ("$lt", "$lte"):
-        return None
-    lower, upper = _bound(first), _bound(other)
-    if lower is None or upper is None or lower.classes is not upper.classes:
-        return None
-    name, classes = first.path, lower.classes
+def _interval(node: Conjunction, ends: Ends, build: Build) -> Matcher:
+    lower, upper = ends.low, ends.high
+    name, classes = ends.path, lower.classes
     low, high = lower.value, upper.value
     general = _lazily(node, build)
     if lower.inclusive and not upper.inclusive:

@@ -14,7 +14,7 @@ from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query import compile_query
-from quaestor.query.compile import general_matcher
+from tests.unit.query.test_one_function import reference
 
 UTC = datetime.UTC
 DAY = datetime.datetime(2020, 5, 17, 12)
@@ -44,7 +44,7 @@ def test_short_cuts_agree_with_the_general_way() -> None:
     documents = [{"b": 1, "c": 1}, *({"a": value, "b": 1, "c": 1} for value in VALUES)]
     for filter_ in FILTERS:
         query = compile_query(filter_)
-        general = general_matcher(query.root)
+        general = reference(query.root)
         for document in documents:
             assert query.matches(document) == general(document), (filter_, document)
 
