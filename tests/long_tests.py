@@ -1,7 +1,8 @@
-"""Long tests: those that took over two seconds in the last measured run. `make test` leaves them to `make test-long`.
+"""Long tests: those that took over 1.5 seconds in the last measured run. `make test` leaves them to `make test-long`.
 
 The list is `long_tests.json`, by file and function. `python -m tests.long_tests JUNIT.xml` writes it from the report of a run
-(`pytest --junitxml`). Each file keeps its shortest function in `make test`, unless that takes over five seconds.
+(`pytest --junitxml`); functions that the run left out stay listed. Each file keeps its shortest function in `make test`, unless
+that function takes over four seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -17,9 +18,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-LONG_S: Final = 2.0
+LONG_S: Final = 1.5
 """Mean duration of a function's cases from which on the function is long."""
-LONG_CASE_S: Final = 5.0
+LONG_CASE_S: Final = 4.0
 """Duration of the longest case from which on the function is long."""
 LIST: Final = Path(__file__).with_suffix(".json")
 ROOT: Final = Path(__file__).parents[1]
@@ -60,21 +61,24 @@ def durations_of(report: Path) -> Iterator[tuple[str, str, float]]:
                 break
 
 
-def long_functions(durations: Iterator[tuple[str, str, float]]) -> dict[str, list[str]]:
-    """Return the long functions of a run by file."""
+def long_functions(
+    durations: Iterator[tuple[str, str, float]], listed: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the long functions by file: those of a run, and listed ones that the run left out."""
     cases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for file, function, seconds in durations:
         cases[file][function].append(seconds)
-    long: dict[str, list[str]] = {}
+    long = {file: sorted(names) for file, names in listed.items() if file not in cases}
     for file, functions in sorted(cases.items()):
         names = {name for name, each in functions.items() if fmean(each) > LONG_S or max(each) > LONG_CASE_S}
-        if names == functions.keys():
+        names |= set(listed.get(file, ())) - functions.keys()
+        if names >= functions.keys():
             shortest = min(names, key=lambda name: sum(functions[name]))
             names -= {shortest} if sum(functions[shortest]) <= LONG_CASE_S else set()
         if names:
             long[file] = sorted(names)
-    return long
+    return dict(sorted(long.items()))
 
 
 if __name__ == "__main__":
-    LIST.write_text(json.dumps(long_functions(durations_of(Path(sys.argv[1]))), indent=1) + "\n")
+    LIST.write_text(json.dumps(long_functions(durations_of(Path(sys.argv[1])), listed_functions()), indent=1) + "\n")
