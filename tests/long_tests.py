@@ -1,4 +1,4 @@
-"""Long tests: those that took over 1.5 seconds in the last measured run. `make test` leaves them to `make test-long`.
+"""Long tests: functions of over 1.5 seconds in the last measured run. `make test` leaves them to `make test-long`.
 
 The list is `long_tests.json`, by file and function. `python -m tests.long_tests JUNIT.xml` writes it from the report of a run
 (`pytest --junitxml`); functions that the run left out stay listed. Each file keeps its shortest function in `make test`, unless
