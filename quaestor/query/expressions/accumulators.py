@@ -12,9 +12,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from quaestor.query.expressions.arithmetic import decimal_total, total_of
-from quaestor.query.expressions.arrays import is_array
 from quaestor.query.expressions.forms import Function, associative, ordered, variadic
-from quaestor.query.expressions.kinds import NUMERIC, is_nullish, kind_of
+from quaestor.query.expressions.kinds import NUMERIC, is_array, is_nullish, kind_of
 from quaestor.query.expressions.nodes import Operator, Scope
 from quaestor.query.expressions.numeric import DECIMAL, DoubleDouble, decimal128, to_double, widest
 

@@ -18,22 +18,13 @@ from quaestor.query.expressions.forms import (
     members_of,
     ranged,
 )
-from quaestor.query.expressions.kinds import NUMERIC, is_nullish, kind_of, truthy
+from quaestor.query.expressions.kinds import NUMERIC, is_array, is_nullish, kind_of, truthy
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope, call, constant
 from quaestor.query.expressions.numeric import as_int32
 from quaestor.query.expressions.strings import index_bounds
 
 _RANGE_LIMIT: Final = 1_000_000
 """Longest `$range` in numbers; mongod's own limit depends on the memory that it counts."""
-
-
-def is_array(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def none_for_missing(value: Any) -> Any:
-    """Return null for missing, because an array cannot hold missing."""
-    return None if value is MISSING else value
 
 
 def _size(value: Any) -> int:

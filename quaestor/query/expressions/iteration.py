@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
-from quaestor.query.expressions.arrays import is_array, none_for_missing
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import members_of
-from quaestor.query.expressions.kinds import is_nullish, is_string, kind_of, truthy
+from quaestor.query.expressions.kinds import is_array, is_nullish, is_string, kind_of, none_for_missing, truthy
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope, check_variable_name
 from quaestor.query.expressions.numeric import as_int32
 

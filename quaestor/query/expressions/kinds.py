@@ -116,3 +116,12 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
         return fields
     members: Mapping[str, Any] = value
     return members
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def none_for_missing(value: Any) -> Any:
+    """Return null for missing, because an array cannot hold missing."""
+    return None if value is MISSING else value

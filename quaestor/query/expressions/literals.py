@@ -9,7 +9,7 @@ from bson import DBRef
 
 from quaestor.errors import MalformedQueryError
 from quaestor.query.bson_order import MISSING
-from quaestor.query.expressions.arrays import none_for_missing
+from quaestor.query.expressions.kinds import none_for_missing
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope, call, constant
 from quaestor.query.expressions.paths import check_field_name
 

@@ -11,10 +11,9 @@ from typing import Any, Final
 from quaestor.errors import MalformedQueryError
 from quaestor.query.bson_order import MISSING
 from quaestor.query.expressions.accumulators import elements_or_operands
-from quaestor.query.expressions.arrays import is_array
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import fixed, members_of, variadic
-from quaestor.query.expressions.kinds import as_mapping, is_nullish, is_string, kind_of
+from quaestor.query.expressions.kinds import as_mapping, is_array, is_nullish, is_string, kind_of
 from quaestor.query.expressions.nodes import Compiled, Operator, Scope, call
 from quaestor.query.expressions.paths import current_document
 

@@ -14,10 +14,9 @@ import bson
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.query.bson_order import Key
-from quaestor.query.expressions.arrays import is_array
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import members_of
-from quaestor.query.expressions.kinds import NUMERIC, as_mapping, is_nullish, kind_of
+from quaestor.query.expressions.kinds import NUMERIC, as_mapping, is_array, is_nullish, kind_of
 from quaestor.query.expressions.nodes import Compiled, Operator, Scope, call
 from quaestor.query.expressions.numeric import to_decimal, whole_number
 

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
 from quaestor.query.bson_order import Key
-from quaestor.query.expressions.arrays import is_array
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import Function, arguments_of, associative, check_exactly, fixed, ordered
-from quaestor.query.expressions.kinds import is_nullish, kind_of
+from quaestor.query.expressions.kinds import is_array, is_nullish, kind_of
 from quaestor.query.expressions.nodes import Compiled, Operator, Scope, call
 
 

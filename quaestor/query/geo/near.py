@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.first_use import FirstUse
 from quaestor.query.ast import Conjunction, Negation, Node, Predicate
-from quaestor.query.geo import planar, sphere
+from quaestor.query.geo import planar
 from quaestor.query.geo.bounds import Box, boxes_of_cap
 from quaestor.query.geo.coordinates import EARTH_RADIUS_M, Point, holds_members, is_pair, members, number, point
 from quaestor.query.geo.geojson import geometry as geojson
@@ -23,6 +24,11 @@ from quaestor.query.geo.geometry import Geometry
 from quaestor.query.operators.contract import Compiler, FieldOperator, Level, Parser
 from quaestor.query.optional_parts import s2
 from quaestor.query.paths import Matcher, as_document, is_array, reached
+
+if TYPE_CHECKING:
+    from quaestor.query.geo import sphere
+else:
+    sphere = FirstUse("quaestor.query.geo.sphere")
 
 NAMES: Final = ("$near", "$nearSphere", "$geoNear")
 _OPTIONS: Final = ("$minDistance", "$maxDistance", "$uniqueDocs")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quaestor.errors import MalformedQueryError
+from quaestor.first_use import FirstUse
 from quaestor.query.ast import Node, Predicate
-from quaestor.query.geo import planar, sphere
+from quaestor.query.geo import planar
 from quaestor.query.geo.bounds import Box, boxes_of_cap, boxes_of_geometry, rectangle
 from quaestor.query.geo.coordinates import holds_members, is_pair, point
 from quaestor.query.geo.geojson import geometry as geojson
@@ -21,6 +22,11 @@ from quaestor.query.geo.geometry import Geometry
 from quaestor.query.operators.contract import Compiler, FieldOperator, Level, Parser
 from quaestor.query.optional_parts import s2
 from quaestor.query.paths import Test, as_document, is_document
+
+if TYPE_CHECKING:
+    from quaestor.query.geo import sphere
+else:
+    sphere = FirstUse("quaestor.query.geo.sphere")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
