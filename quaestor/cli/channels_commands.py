@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -215,9 +216,15 @@ def resume(channel: Channel, folder: Folder = None) -> None:
 
 @commands.command("replay")
 def replay(channel: Channel, folder: Folder = None) -> None:
-    """Send the messages again that a broker did not confirm: each once, with its old key, to the present address."""
-    done = asyncio.run(_running(folder).replay(channel))
+    """Send the messages again that a broker did not confirm: each once, with its old key, to the present address.
+
+    Exit status 1: some remain.
+    """
+    with redirect_stdout(sys.stderr):  # log events
+        done = asyncio.run(_running(folder).replay(channel))
     print(json.dumps({"delivered": done.delivered, "failed": done.failed}))
+    if done.failed:
+        raise typer.Exit(1)
 
 
 @commands.command("discard")
