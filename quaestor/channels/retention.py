@@ -1,8 +1,7 @@
-"""Retention: old results, records and dead letters go, and the subscriptions of brokers whose lease is long over. Small files
-are joined.
+"""Retention: old results, records and dead letters go, and the subscriptions of brokers whose lease is long over.
 
-Records stay as long as a channel has not examined them. Results go after their time in any case; a broker that has not
-acknowledged them is reported first.
+Small files are joined. Records stay as long as a channel has not examined them. Results go after their time in any case; a
+broker that has not acknowledged them is reported first.
 """
 
 from __future__ import annotations
