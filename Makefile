@@ -48,6 +48,8 @@ test-long: $(READY) servers caches ## the tests that take over 1.5 seconds each,
 	@$(BIN)/pytest -q -m "long and not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-all
+# Most slow families start Spark with its executors: four of these side by side starve on two cores.
+test-all: SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
 test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=40 --durations-min=10 $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
