@@ -44,7 +44,7 @@ test: $(READY) servers caches ## the tests, without the long ones and the slow f
 	@$(BIN)/pytest -q -m "not slow and not long" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-long
-test-long: $(READY) servers caches ## the tests that take over 1.5 seconds each, without the slow families
+test-long: $(READY) servers caches ## the tests that take over a second each, without the slow families
 	@$(BIN)/pytest -q -m "long and not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-all

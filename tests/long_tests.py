@@ -1,8 +1,8 @@
-"""Long tests: functions of over 1.5 seconds in the last measured run. `make test` leaves them to `make test-long`.
+"""Long tests: functions of over a second in the last measured run. `make test` leaves them to `make test-long`.
 
 The list is `long_tests.json`, by file and function. `python -m tests.long_tests JUNIT.xml` writes it from the report of a run
 (`pytest --junitxml`); functions that the run left out stay listed. Each file keeps its shortest function in `make test`, unless
-that function takes over four seconds.
+that function takes over three seconds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-LONG_S: Final = 1.5
+LONG_S: Final = 1.0
 """Mean duration of a function's cases from which on the function is long."""
-LONG_CASE_S: Final = 4.0
+LONG_CASE_S: Final = 3.0
 """Duration of the longest case from which on the function is long."""
 LIST: Final = Path(__file__).with_suffix(".json")
 ROOT: Final = Path(__file__).parents[1]

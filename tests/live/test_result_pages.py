@@ -112,7 +112,7 @@ def test_events_begin_where_the_client_was_and_go_on(site: ResultsSite) -> None:
 
 
 def test_a_socket_carries_the_same_pages(site: ResultsSite) -> None:
-    position = site.get("open_orders").json()["newest"]
+    position = site.get("open_orders").json()["newest"] or 0
     url = site.url.replace("http", "ws", 1)
     with connect(f"{url}/continuous/open_orders/socket?after={position}") as socket:
         site.add(31)

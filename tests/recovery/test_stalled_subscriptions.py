@@ -97,7 +97,7 @@ async def test_subscribers_receive_a_notice_that_the_grid_is_dead_and_one_that_i
         end(standing.grid, what)
         stalled = await newest_notice(subscriber, Stalled)
         assert proven_ms <= stalled.since_ms <= system_clock()
-        assert any((seen.part, seen.name) == ("grid", "subscriptions.stalled") for seen in failures)
+        await eventually(lambda: any((seen.part, seen.name) == ("grid", "subscriptions.stalled") for seen in failures))
         late = await app.subscribe(query)
         assert isinstance(await anext(late), Whole)
         assert await anext(late) == stalled
