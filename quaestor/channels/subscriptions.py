@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quaestor.channels.datasets import Dataset, Written
+from quaestor.channels.datasets import Dataset
 from quaestor.channels.membership import ADDED, ID, PAUSED, Members, Membership, new_ids
 from quaestor.channels.rewrites import rewrite
 from quaestor.channels.rewriting.definition import Parameter
@@ -75,7 +75,7 @@ class Subscriptions:
         records = [
             {**self._record(str(uuid.uuid4()), broker, values, user), ADDED: True} for broker, values in subscriptions
         ]
-        self._check(self.dataset.upsert(records))
+        self._write(records)
         return [record[ID] for record in records]
 
     def add_table(self, subscriptions: Any, *, user: str = "") -> list[str]:
@@ -130,17 +130,15 @@ class Subscriptions:
         return [self._subscription(row) for row in self.dataset.records()]
 
     def change(self, subscription: str, *, parameters: Sequence[Any] | None = None, broker: str | None = None) -> None:
-        """Change parameters or broker, from the next run on. Raises ConfigurationError.
-
-        Only these columns are written, so a concurrent change of others stays.
-        """
-        self.get(subscription)
-        record: dict[str, Any] = {ID: subscription, ADDED: False}
-        if broker is not None:
-            record["broker"] = broker
-        if parameters is not None:
-            record |= self._values(parameters)
-        self._check(self.dataset.merge([record]))
+        """Change parameters or broker, from the next run on. Raises ConfigurationError."""
+        before = self.get(subscription)
+        record = self._record(
+            subscription,
+            before.broker if broker is None else broker,
+            before.parameters if parameters is None else parameters,
+            before.user,
+        )
+        self._write([{**record, PAUSED: before.paused}])
 
     def pause(self, subscription: str) -> None:
         """Leave a subscription out of runs. Raises ConfigurationError."""
@@ -226,18 +224,16 @@ class Subscriptions:
         ] + ["broker"]
 
     def _record(self, subscription: str, broker: str, parameters: Sequence[Any], user: str) -> dict[str, Any]:
-        return {ID: subscription, "broker": broker, USER: user, PAUSED: False, ADDED: False, **self._values(parameters)}
-
-    def _values(self, parameters: Sequence[Any]) -> dict[str, Any]:
         if len(parameters) != len(self.parameters):
             names = ", ".join(parameter.name for parameter in self.parameters)
             raise ConfigurationError(
                 f"channel {self.channel!r} has {len(self.parameters)} parameters ({names}), not {len(parameters)}"
             )
-        return {parameter_column(number): value for number, value in enumerate(parameters)}
+        values = {parameter_column(number): value for number, value in enumerate(parameters)}
+        return {ID: subscription, "broker": broker, USER: user, PAUSED: False, ADDED: False, **values}
 
-    def _check(self, written: Written) -> None:
-        for rejected in written.rejected:
+    def _write(self, records: Sequence[Mapping[str, Any]]) -> None:
+        for rejected in self.dataset.upsert(records).rejected:
             raise ConfigurationError(f"channel {self.channel!r}: parameters do not fit: {rejected.reason}")
 
     def _set_paused(self, subscription: str, *, paused: bool) -> None:

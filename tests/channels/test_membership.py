@@ -13,7 +13,7 @@ from quaestor.channels import membership
 from quaestor.channels.membership import group_of
 from quaestor.channels.runs.fanning import parameters_in_use
 from quaestor.channels.runs.stored_pages import StoredPages
-from quaestor.channels.subscriptions import Subscription, Subscriptions
+from quaestor.channels.subscriptions import Subscriptions
 from quaestor.errors import ConfigurationError
 from tests.channels.world import World
 
@@ -93,25 +93,6 @@ def test_members_are_those_of_a_plain_model(
             assert found(reader, instant, every) == groups
             rows = parameters_in_use(reader.at(instant)).to_pylist()
             assert sorted(map(str, in_use)) == sorted(str((row["param0"], row["param1"])) for row in rows)
-
-
-def test_a_change_keeps_another_change_of_the_same_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause that lands while a client changes the broker stays."""
-    own, other = world.subscriptions(), world.subscriptions()
-    key = own.add("x", ("A", 1))
-    read = own.get
-
-    def paused_meanwhile(subscription: str) -> Subscription:
-        before = read(subscription)
-        other.pause(subscription)
-        return before
-
-    monkeypatch.setattr(own, "get", paused_meanwhile)
-    own.change(key, broker="y")
-    after = other.get(key)
-    assert (after.broker, after.parameters, after.paused) == ("y", ("A", 1), True)
-    with pytest.raises(ConfigurationError, match="do not fit"):
-        own.change(key, parameters=("A", "many"))
 
 
 def test_a_table_of_subscriptions_is_added_as_single_ones_are(world: World) -> None:
