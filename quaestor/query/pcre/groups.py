@@ -45,9 +45,8 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
     for opening in _LOOK_AROUND:
         if reader.take(opening):
             grammar.linear = False
-            grammar.ahead += opening == "?="
-            inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
-            grammar.ahead -= opening == "?="
+            behind, ahead = opening.startswith("?<"), opening == "?="
+            inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=behind, ahead=ahead)
             first = inner.first.as_look_ahead() if opening == "?=" else PASSED
             required = () if opening.endswith("!") else inner.required
             return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=required)]
@@ -123,10 +122,8 @@ def _condition(grammar: Grammar, depth: int) -> Piece:
         grammar.reference(name)
     else:
         raise reader.malformed("assertion expected after (?( or (?(?C)")
-    grammar.ahead += 1  # PCRE 8 takes a condition for a look-ahead where it looks for anchors
-    inner = _inner(grammar, depth, "(?:", f"(?({name})", at_most=2)
-    grammar.ahead -= 1
-    return replace(inner, required=())
+    # PCRE 8 takes a condition for a look-ahead where it looks for anchors.
+    return replace(_inner(grammar, depth, "(?:", f"(?({name})", at_most=2, ahead=True), required=())
 
 
 def _inner(
@@ -136,10 +133,13 @@ def _inner(
     full: str,
     *,
     look_behind: bool = False,
+    ahead: bool = False,
     at_most: int | None = None,
     overhead: int = 6,
 ) -> Piece:
+    grammar.ahead += ahead
     inner = grammar.alternatives(depth, look_behind=look_behind, at_most=at_most)
+    grammar.ahead -= ahead
     if not grammar.reader.take(")"):
         raise grammar.reader.malformed("missing )")
     text = f"{full}{inner.full})"
