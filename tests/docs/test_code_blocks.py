@@ -17,7 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import anyio
@@ -53,6 +53,8 @@ JSON = [block for block in BLOCKS if block.language == "json"]
 MONGOSH = [block for block in BLOCKS if block.language == "js"]
 URL = re.compile(r"mongodb://localhost(:27017)?/\?replicaSet=rs0")
 Names = dict[str, Any]
+ENDED = "the block has ended"
+"""A name of a block that has run to its end. A client whose block is cancelled before may leave its connection open."""
 Use = Callable[[Names, Any], Awaitable[None]]
 APP = """
 from fastapi import FastAPI
@@ -80,6 +82,11 @@ class User: ...
 def current_user() -> User: return User()
 def user_of(request) -> str: return ""
 """
+
+
+async def run_to_its_end(code: CodeType, names: Names) -> None:
+    await eval(code, names)
+    names[ENDED] = True
 
 
 async def asked(names: Names, path: str) -> httpx.Response:
@@ -261,7 +268,7 @@ async def end_of_the_result(names: Names, mongo: Any) -> None:
 async def read_by_a_client(names: Names, mongo: Any) -> None:
     """The example runs to its end, and shows the output that it announces."""
     try:
-        await eventually(lambda: "members" in names)
+        await eventually(lambda: ENDED in names)
         assert len(names["members"]) == 3
         assert "second" not in names or names["second"].extensions["quaestor"] == "memory"
     finally:
@@ -270,7 +277,7 @@ async def read_by_a_client(names: Names, mongo: Any) -> None:
 
 async def stored(names: Names, mongo: Any) -> None:
     try:
-        await eventually(lambda: "stored" in names)
+        await eventually(lambda: ENDED in names)
         assert (await anyio.Path(names["FOLDER"] / "answers.db").stat()).st_size
     finally:
         names["running"].__exit__(None, None, None)
@@ -278,7 +285,7 @@ async def stored(names: Names, mongo: Any) -> None:
 
 async def sent_through(names: Names, mongo: Any) -> None:
     try:
-        await eventually(lambda: "answer" in names)
+        await eventually(lambda: ENDED in names)
         assert names["answer"].status_code == 200
     finally:
         names["running"].__exit__(None, None, None)
@@ -365,9 +372,10 @@ async def test_every_python_block_runs(
         try:
             async with anyio.create_task_group() as tasks:
                 if code.co_flags & inspect.CO_COROUTINE:
-                    tasks.start_soon(eval, code, names)
+                    tasks.start_soon(run_to_its_end, code, names)
                 else:
                     exec(code, names)
+                    names[ENDED] = True
                 if use is not None:
                     await use(names, mongo)
                 tasks.cancel_scope.cancel()
