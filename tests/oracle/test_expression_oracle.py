@@ -101,6 +101,14 @@ def check_shapes(database: Database[Document], seed: int) -> None:
         assert not wrong, f"seed {seed}: {wrong[0]}"
 
 
+def test_numbers_that_name_a_type_are_taken_as_in_mongod(database: Database[Document]) -> None:
+    """A number names a type only if it is whole; a decimal may be nearer to a whole number than a double can say."""
+    decimals = ("5", "5.0", "5E+0", "5.00000000000000000001", "1E-20", "1E+40", "16", "-0", "NaN", "Infinity", "127")
+    numbers: list[Any] = [*map(Decimal128, decimals), 16, 16.0, 16.5, -0.0, Int64(18), Int64(2**40), 2.0**70, -1, 127]
+    expressions = [{"$convert": {"input": True, "to": number, "onError": "other"}} for number in numbers]
+    assert not disagreements(database, expressions, [{"_id": 0}])
+
+
 @pytest.mark.parametrize("hour", [6, 7])
 def test_adding_nothing_to_an_hour_that_comes_twice_leaves_it_as_in_mongod(
     database: Database[Document], hour: int

@@ -31,7 +31,7 @@ from quaestor.query.expressions.kinds import (
 )
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope, folded
 from quaestor.query.expressions.number_text import parse_decimal, parse_double, parse_integer
-from quaestor.query.expressions.numeric import to_decimal, to_double
+from quaestor.query.expressions.numeric import as_int32, to_decimal, to_double
 from quaestor.query.expressions.text import date_text, double_text
 
 _TYPE_NAMES: Final = {code: name for name, code in TYPE_CODES.items()}
@@ -161,12 +161,12 @@ def _target(value: Any) -> str | None:
         return value
     if kind_of(value) not in NUMERIC:
         raise ExpressionError(f"$convert's 'to' argument must be a string or number, but is {kind_of(value)}")
-    number = to_double(value)
-    if not number.is_integer():
+    number = as_int32(value)
+    if number is None:
         raise ExpressionError("In $convert, numeric 'to' argument is not an integer")
-    if int(number) not in _TYPE_NAMES:
-        raise ExpressionError(f"In $convert, numeric value for 'to' does not correspond to a BSON type: {int(number)}")
-    return _TYPE_NAMES[int(number)]
+    if number not in _TYPE_NAMES:
+        raise ExpressionError(f"In $convert, numeric value for 'to' does not correspond to a BSON type: {number}")
+    return _TYPE_NAMES[number]
 
 
 def _convert(name: str, operand: Any, scope: Scope) -> Compiled:
