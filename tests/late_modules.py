@@ -10,6 +10,7 @@ FEW_NEED: Final = (
     *("re2", "regex", "zstandard", "pybloom_live", "moka_py", "mpmath", "s2geometry", "snowballstemmer", "stop_words"),
     *("jsonpatch", "websockets", "redis", "httpx", "typer", "opentelemetry", "pyspark", "numpy", "pyarrow"),
     *("quaestor.query.expressions.operators", "quaestor.query.json_schema.compiler"),
+    *("quaestor.query.pcre.translate", "quaestor.channels", "quaestor.continuous"),
     *(
         "quaestor.admin",
         "quaestor.cdn_adapters",

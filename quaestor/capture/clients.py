@@ -7,6 +7,7 @@ place. Our own client is made with the same hosts, credentials and TLS as the ap
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,10 +62,15 @@ def watch_client(capture: Capture, settings: Settings) -> WatchClient:
             raise ConfigurationError(f"no MongoDB to watch: {_REMEDY}")
         arguments = _arguments(capture.clients.first)
     arguments["host"] = _without_dropped(arguments["host"])
+    sources = set(linecache.cache)
     try:
         return MongoClient(**arguments, **_OURS, event_listeners=[capture.watcher()])
     except (InvalidURI, DriverConfigurationError, ValueError, TypeError) as error:
         raise ConfigurationError(f"cannot make a client for {_shown(arguments)}: {error}") from error
+    finally:
+        # PyMongo prints the stack for each client. Python would keep the sources of the application's framework for it: 1.7 MB.
+        for path in linecache.cache.keys() - sources:
+            linecache.cache.pop(path, None)
 
 
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,15 @@ from quaestor.query.compiled_patterns import ENGINES_BYTES, PATTERNS_BYTES, With
 from quaestor.query.pcre.pieces import LONGEST, Options
 from quaestor.query.pcre.required_text import LONGEST as LONGEST_REQUIRED
 from quaestor.query.pcre.required_text import RequiredText, Requirements
-from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
 
 if TYPE_CHECKING:
     import re2
+
+    from quaestor.query.pcre import translate as patterns
 else:
     re2 = FirstUse("re2")
+    patterns = FirstUse("quaestor.query.pcre.translate")
 
 _LETTERS: Final = frozenset("imsxu")
 _STEPS_PER_CHARACTER: Final = 5
@@ -106,7 +108,7 @@ def bounded_engine(source: str, options: str) -> BoundedEngine:
     """Return the bounded engine for a pattern that `pattern` accepted: it finds the position and the groups of a match."""
 
     def make() -> tuple[BoundedEngine, int]:
-        translation = translate(source, _switched(options))
+        translation = patterns.translate(source, _switched(options))
         return BoundedEngine(translation.full), _ENGINE_BYTES + _BOUNDED_BYTES_PER_STEP * translation.work
 
     engine: BoundedEngine = ENGINES.get(("where", source, options), make)
@@ -127,7 +129,7 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
         required = ((RequiredText(source[:LONGEST_REQUIRED]),),)
         return Pattern(source, options, "", lambda value: source in value, False, required, work=0), held
     try:
-        translation = translate(source, _switched(options))
+        translation = patterns.translate(source, _switched(options))
     except RecursionError as error:
         raise UnsupportedQueryError("a regular expression too deeply nested for the stack that is left") from error
     charge((source, options), _work(source, translation.work))
@@ -171,7 +173,7 @@ class _Search:
         ENGINES.get(self._name, self._compile)
 
     def _compile(self) -> tuple[Found, int]:
-        return _engine(translate(self._source, _switched(self._options)))
+        return _engine(patterns.translate(self._source, _switched(self._options)))
 
 
 def _literal(translation: Translation) -> Found | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ async def test_an_attached_async_client_is_enough(mongo_url: str, prefix: str) -
             assert {reason for reason, _ in recorder.outcome(0).reasons} == {Uncacheable.WROTE}
             assert recorder.outcome(0).reads == ()  # our own read was not captured
         await client.drop_database(prefix)
+
+
+def test_the_sources_that_pymongo_reads_for_our_client_are_not_kept(mongo_url: str) -> None:
+    """PyMongo prints the stack for each client, and Python keeps the sources that it reads for that."""
+    linecache.clearcache()
+    with watch_client(Capture(), Settings(mongo_url=mongo_url)):
+        assert linecache.cache == {}
+        with MongoClient[Any](mongo_url):
+            assert linecache.cache  # otherwise there is nothing to drop
 
 
 def test_our_client_decodes_to_plain_values_under_any_codec_options(mongo_url: str, prefix: str) -> None:
