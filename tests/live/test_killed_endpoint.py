@@ -79,6 +79,8 @@ async def resumed(port: int, window_token: str, still_token: str, rows: LiveRows
         client = Client(connection)
         still = await client.subscribe("still", **STILL, offset_token=still_token)
         assert still.get("missed", 0) == 0
+        if still["type"] == "refreshed":
+            assert (await client.hear())["type"] == "result"
         window = await client.subscribe("window", **WINDOW, offset_token=window_token)
         for _ in range(window.get("missed", 0)):
             rows.apply(await client.hear())
