@@ -12,7 +12,7 @@ const EVERY_MS = 2000;
  * tells whether a change is under way; false ends the section.
  */
 export async function keepSection(alive, call, { path, choice, acts, sentence, look }) {
-	let busy = false;
+	let busy = false, looking = Promise.resolve();
 
 	async function change(act) {
 		const name = $(choice).value;
@@ -29,7 +29,12 @@ export async function keepSection(alive, call, { path, choice, acts, sentence, l
 		await quiet();
 	}
 
-	async function quiet() {
+	/** Look after the look before, so that no older state replaces a newer one. */
+	function quiet() {
+		return (looking = looking.then(now, now));
+	}
+
+	async function now() {
 		try {
 			return await look(() => busy);
 		} catch (error) {
