@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.changes import Snapshot
-from quaestor.tables.files import TS_TYPE
+from quaestor.tables.files import TS_TYPE, statistics
 from quaestor.tables.inference import DELETED
 from quaestor.tables.reading import opened
 from quaestor.tables.schema import TS, Schema, Type
@@ -106,17 +106,16 @@ class LargestKeys:
         """Whether all stored keys are surely smaller than all of these. Raises DependencyError."""
         for file in self._table.files(snapshot, self._upto, snapshot.instant) if self._is_known else ():
             with pq.ParquetFile(opened(self._table.table, file)) as content:
-                column = content.schema_arrow.get_field_index(self._name)
                 for group in range(content.num_row_groups):
-                    self._include(content.metadata.row_group(group).column(column).statistics if column >= 0 else None)
+                    self._include(statistics(content, group, self._name))
         self._upto = snapshot.instant
         return self._is_known and (self._largest is None or min(keys) > self._largest)
 
-    def _include(self, statistics: Any) -> None:
-        if statistics is None or not statistics.has_min_max:
+    def _include(self, known: Any) -> None:
+        if known is None:
             self._is_known = False
         else:
-            self._largest = statistics.max if self._largest is None else max(self._largest, statistics.max)
+            self._largest = known.max if self._largest is None else max(self._largest, known.max)
 
 
 def _expired(snapshot: Snapshot) -> int:

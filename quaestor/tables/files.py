@@ -51,3 +51,17 @@ def instants(batch: Any, file: DataFile) -> Any:
     if STEP in batch.schema.names:
         return pc.add(batch.column(STEP), pa.scalar(file.first, pa.int64())).cast(TS_TYPE)
     return pa.repeat(pa.scalar(file.first, pa.int64()), batch.num_rows).cast(TS_TYPE)
+
+
+def statistics(content: Any, group: int, name: str) -> Any:
+    """Return the statistics of a column in a row group, with least and largest value; None: there are none.
+
+    content: pq.ParquetFile. A point is two columns of the file, so numbers of columns in its schema are no guide.
+    """
+    columns = content.metadata.row_group(group)
+    for number in range(columns.num_columns):
+        column = columns.column(number)
+        if column.path_in_schema == name:
+            known = column.statistics
+            return known if known is not None and known.has_min_max else None
+    return None

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DependencyError
 from quaestor.tables.changes import Change, DataFile, Snapshot
-from quaestor.tables.files import TS_TYPE, data_file, instants
+from quaestor.tables.files import TS_TYPE, data_file, instants, statistics
 from quaestor.tables.log import Table
 from quaestor.tables.reading import opened
 from quaestor.tables.schema import STEP, TS, Column, Schema, SchemaError, Type, decode
@@ -270,12 +270,10 @@ def _array(values: Sequence[Any], column: Column) -> Any:
 
 def _outside(content: Any, group: int, after: int, upto: int) -> bool:
     """Whether the statistics of a row group show that all its instants lie outside (after, upto]."""
-    if TS not in content.schema_arrow.names:
+    known = statistics(content, group, TS)
+    if known is None:
         return False
-    statistics = content.metadata.row_group(group).column(content.schema_arrow.names.index(TS)).statistics
-    if statistics is None or not statistics.has_min_max:
-        return False
-    least, most = (pa.scalar(edge, TS_TYPE).value for edge in (statistics.min, statistics.max))
+    least, most = (pa.scalar(edge, TS_TYPE).value for edge in (known.min, known.max))
     return bool(most <= after or least > upto)
 
 

@@ -15,6 +15,7 @@ from quaestor.channels.rewrites import rewrite
 from quaestor.channels.versions import LatestVersions
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
+from quaestor.tables.maintenance import compact
 from quaestor.tables.schema import Column, Schema, SchemaError, Type
 from quaestor.tables.versioned import VersionedTable
 
@@ -163,6 +164,20 @@ def test_ascending_keys_need_no_keys_in_memory_and_known_keys_are_still_rejected
     written = dataset.insert([{"oid": 5}, {"oid": 19}, {"oid": 20}])
     assert (written.accepted, [entry.number for entry in written.rejected]) == (2, [0])
     assert Dataset.open(catalogue, "d").insert([{"oid": 20}, {"oid": 21}]).accepted == 1
+
+
+def test_a_point_before_the_key_hides_neither_the_key_nor_instants(tmp_path: Path) -> None:
+    """A point is two columns of a file. A known key after it is still rejected, and a joined file is read from an instant on."""
+    schema = Schema((Column("location", Type.POINT), Column("oid", Type.BIGINT)), ("oid",))
+    officers = Dataset.create(Catalogue(tmp_path), "officers", schema)
+    officers.insert([{"oid": 10, "location": [1, 2]}])
+    assert officers.insert([{"oid": 10, "location": [3, 4]}]).accepted == 0
+    officers.insert([{"oid": 11, "location": [1, 2]}])
+    table = officers.partitions[0]
+    before = table.snapshot()
+    first, _ = table.files(before, -1, before.instant)
+    assert compact(table.table, table.files(before, -1, before.instant), now_ms=1)
+    assert table.scan(table.snapshot(), first.last, before.instant).column("oid").to_pylist() == [11]
 
 
 def test_a_merge_reads_new_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
